@@ -1,0 +1,87 @@
+"""SqueezeBERT (Iandola et al. 2020), https://arxiv.org/abs/2006.11316: BERT with grouped convolutions of window 1."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.parts import Pretraining, bert_like, check_divides, leaves
+from bertzoo.nn import Dropout, FeedForward, Grouped, SelfAttention
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqueezeBert:
+    """Sizes of SqueezeBERT; the defaults are the paper's model (§3.3: groups of 4 except after the attention).
+
+    In the paper FFN1 is the attention's output (1 group), FFN2 the intermediate and FFN3 the output of the feed-forward.
+    """
+
+    kind: Literal["squeezebert"] = "squeezebert"
+    vocab_size: int = 30528
+    hidden_size: int = 768
+    layers: int = 12
+    heads: int = 12
+    feed_forward_size: int = 3072
+    query_groups: int = 4
+    key_groups: int = 4
+    value_groups: int = 4
+    attention_output_groups: int = 1
+    intermediate_groups: int = 4
+    output_groups: int = 4
+    max_positions: int = 512
+    token_types: int = 2
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_divides(
+            "hidden_size",
+            self.hidden_size,
+            heads=self.heads,
+            query_groups=self.query_groups,
+            key_groups=self.key_groups,
+            value_groups=self.value_groups,
+            attention_output_groups=self.attention_output_groups,
+            intermediate_groups=self.intermediate_groups,
+            output_groups=self.output_groups,
+        )
+        check_divides(
+            "feed_forward_size",
+            self.feed_forward_size,
+            intermediate_groups=self.intermediate_groups,
+            output_groups=self.output_groups,
+        )
+
+    def pretraining(self, compute: Compute, sentence: bool) -> Pretraining:
+        """The pretraining model; `sentence` adds the two-way sentence head."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        split = (self.heads, self.hidden_size // self.heads)
+
+        def grouped(features: tuple[int, ...], groups: int) -> Grouped:
+            return Grouped(
+                features=features,
+                groups=groups,
+                kernel_init=make.kernel_init,
+                dtype=compute.jax_dtype,
+                lowering=compute.grouped,
+            )
+
+        def attention():
+            return SelfAttention(
+                query=grouped(split, self.query_groups),
+                key=grouped(split, self.key_groups),
+                value=grouped(split, self.value_groups),
+                output=grouped((self.hidden_size,), self.attention_output_groups),
+                dropout=Dropout(self.attention_dropout),
+            )
+
+        def feed_forward():
+            return FeedForward(
+                intermediate=grouped((self.feed_forward_size,), self.intermediate_groups),
+                output=grouped((self.hidden_size,), self.output_groups),
+                activation=ACTIVATIONS[self.activation],
+            )
+
+        return bert_like(self, make, attention, feed_forward, sentence)

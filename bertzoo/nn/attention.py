@@ -1,0 +1,31 @@
+"""Multi-head self-attention."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+# Large enough to vanish in the softmax, small enough to stay finite in bfloat16 and float16.
+MASKED_SCORE = -3e4
+
+
+class SelfAttention(nn.Module):
+    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): softmax(qkᵀ/√K)·v, softmax in float32 (Vaswani et al. 2017 §3.2).
+
+    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D).
+    """
+
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    output: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        query_BLHK, key_BMHK, value_BMHJ = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+        query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
+        scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
+        scores_BHLM = jnp.where(mask_BL[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
+        probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
+        dropped_BHLM = self.dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
+        context_BLHJ = jnp.einsum("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ)
+        return self.output(context_BLHJ), probabilities_BHLM

@@ -1,0 +1,42 @@
+"""The sum of word, position and token type embeddings."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+class Table(nn.Module):
+    """(...) ids -> (..., E); the float32 table (rows, E) is `embedding`, so that a head can be tied to it."""
+
+    rows: int
+    features: int
+    axes: tuple[str, str]
+    init: Callable
+
+    def setup(self):
+        self.embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(self.init, self.axes),
+            (self.rows, self.features),
+            jnp.float32,
+        )
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        return self.embedding[ids]
+
+
+class Embedding(nn.Module):
+    """(B,L) ids and token types -> (B,L,E): norm(word + position + token type), then dropout (BERT §3)."""
+
+    word: nn.Module
+    position: nn.Module
+    token_type: nn.Module
+    norm: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, input_ids: jax.Array, token_type_ids: jax.Array, train: bool) -> jax.Array:
+        positions_L = jnp.arange(input_ids.shape[1])
+        x_BLE = self.word(input_ids) + self.position(positions_L) + self.token_type(token_type_ids)
+        return self.dropout(self.norm(x_BLE), train)

@@ -1,0 +1,55 @@
+"""The post-norm trunk: feed-forward, layer, encoder."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+
+
+class FeedForward(nn.Module):
+    """(B,L,D) -> (B,L,D): output(activation(intermediate(x)))."""
+
+    intermediate: nn.Module
+    output: nn.Module
+    activation: Callable[[jax.Array], jax.Array]
+
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        return self.output(self.activation(self.intermediate(x_BLD)))
+
+
+class Layer(nn.Module):
+    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); also gives the attention probabilities."""
+
+    attention: nn.Module
+    attention_norm: nn.Module
+    feed_forward: nn.Module
+    feed_forward_norm: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train)
+        x_BLD = self.attention_norm(x_BLD + self.dropout(attended_BLD, train))
+        x_BLD = self.feed_forward_norm(x_BLD + self.dropout(self.feed_forward(x_BLD), train))
+        return x_BLD, probabilities_BHLM
+
+
+class EncoderOutput(NamedTuple):
+    """hidden_states: N+1 arrays (B,L,D), the embedding output first; attentions: N arrays (B,H,L,M) of probabilities."""
+
+    hidden_states: tuple[jax.Array, ...]
+    attentions: tuple[jax.Array, ...]
+
+
+class Encoder(nn.Module):
+    """(B,L,D), mask (B,L) -> every hidden state and attention map; what is not used costs nothing once compiled."""
+
+    layers: Sequence[nn.Module]
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> EncoderOutput:
+        hidden_states, attentions = [x_BLD], []
+        for layer in self.layers:
+            x_BLD, probabilities_BHLM = layer(x_BLD, mask_BL, train)
+            hidden_states.append(x_BLD)
+            attentions.append(probabilities_BHLM)
+        return EncoderOutput(tuple(hidden_states), tuple(attentions))

@@ -1,0 +1,75 @@
+"""Grouped: the grouped 1-D convolution of SqueezeBERT, in two lowerings."""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def grouped_convolution(
+    x_BLI: jax.Array, kernel: jax.Array, groups: int, stride: int = 1, dilation: int = 1, padding: int = 0
+) -> jax.Array:
+    """(B,L,I) * (W,I/G,O) -> (B,L',O) by the convolution primitive; L' = (L + 2·padding - dilation·(W-1) - 1) // stride + 1.
+
+    Output channels [g·O/G, (g+1)·O/G) read input channels [g·I/G, (g+1)·I/G) (SqueezeBERT §3.2; torch.nn.Conv1d).
+    """
+    return jax.lax.conv_general_dilated(
+        x_BLI,
+        kernel,
+        window_strides=(stride,),
+        padding=((padding, padding),),
+        rhs_dilation=(dilation,),
+        dimension_numbers=("NWC", "WIO", "NWC"),
+        feature_group_count=groups,
+    )
+
+
+def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Array:
+    """(B,L,I) * (1,I/G,O) -> (B,L,O) as G matrix products side by side; window 1 only."""
+    window, inputs, outputs = kernel.shape
+    if window != 1:
+        raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
+    x_BLGI = x_BLI.reshape(*x_BLI.shape[:-1], groups, inputs)
+    kernel_IGO = kernel.reshape(inputs, groups, outputs // groups)
+    return jnp.einsum("blgi,igo->blgo", x_BLGI, kernel_IGO).reshape(*x_BLI.shape[:-1], outputs)
+
+
+class Grouped(nn.Module):
+    """(B,L,*I) -> (B,L',*O) with kernel (W, I/G, O) and bias (O); trailing axes are read and written as one channel axis."""
+
+    features: tuple[int, ...]
+    groups: int
+    kernel_init: Callable
+    dtype: jnp.dtype
+    lowering: Literal["einsum", "convolution"] = "einsum"
+    window: int = 1
+    stride: int = 1
+    dilation: int = 1
+    padding: int = 0
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x_BLI = x.reshape(*x.shape[:2], -1).astype(self.dtype)
+        inputs, outputs = x_BLI.shape[-1], math.prod(self.features)
+        if inputs % self.groups or outputs % self.groups:
+            raise ValueError(
+                f"{self.groups} groups divide neither or only one of {inputs} inputs and {outputs} outputs"
+            )
+        kernel = self.param(
+            "kernel",
+            nn.with_logical_partitioning(self.kernel_init, ("window", "group_in", "group_out")),
+            (self.window, inputs // self.groups, outputs),
+            jnp.float32,
+        ).astype(self.dtype)
+        bias = self.param(
+            "bias", nn.with_logical_partitioning(nn.initializers.zeros, ("group_out",)), (outputs,), jnp.float32
+        )
+        if self.lowering == "einsum" and (self.window, self.stride, self.padding) == (1, 1, 0):
+            y_BLO = grouped_einsum(x_BLI, kernel, self.groups)
+        else:
+            y_BLO = grouped_convolution(x_BLI, kernel, self.groups, self.stride, self.dilation, self.padding)
+        y_BLO = y_BLO + bias.astype(self.dtype)
+        return y_BLO.reshape(*y_BLO.shape[:2], *self.features)

@@ -1,0 +1,6 @@
+"""Loss terms and metrics of a batch; the contract is `Objective`."""
+
+from bertzoo.objectives.base import Metrics, Objective, Sums
+from bertzoo.objectives.masked import Masked, MaskedObjective
+
+__all__ = ["Masked", "MaskedObjective", "Metrics", "Objective", "Sums"]

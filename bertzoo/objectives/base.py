@@ -1,0 +1,26 @@
+"""What the training step asks of an objective."""
+
+from typing import Any, Protocol
+
+import jax
+
+Params = Any
+Batch = dict[str, jax.Array]
+Sums = dict[str, jax.Array]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+class Objective(Protocol):
+    """The loss is Σ sums[term] / weights[term]; because the weights depend on the batch alone, sums add over microbatches and devices."""
+
+    def init(self, key: jax.Array) -> Params:
+        """Fresh float32 parameters, boxed with their logical axis names."""
+        ...
+
+    def weights(self, batch: Batch) -> Sums:
+        """The denominator of every loss term."""
+        ...
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        """Loss terms summed over the batch, and metrics as (sum, weight); without a key there is no dropout."""
+        ...
