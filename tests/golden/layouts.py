@@ -1,0 +1,87 @@
+"""Hugging Face state dictionaries under our names and in our layouts (docs/architecture.md), in plain numpy.
+
+The map is linear in the tensors (transposes and reshapes alone), so that gradients and updated parameters go through it as well.
+It is written out by hand and apart from the package: what it says is the other side of the comparison.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+Tensors = dict[str, np.ndarray]
+
+_NORM = {"weight": "scale", "bias": "bias"}
+_DENSE = {"weight": "kernel", "bias": "bias"}
+
+_SHARED = [  # (their module, our module, leaf names)
+    (r"embeddings\.word_embeddings", "embedding/word", {"weight": "embedding"}),
+    (r"embeddings\.position_embeddings", "embedding/position", {"weight": "embedding"}),
+    (r"embeddings\.token_type_embeddings", "embedding/token_type", {"weight": "embedding"}),
+    (r"embeddings\.LayerNorm", "embedding/norm", _NORM),
+    (r"pooler\.dense", "pooler", _DENSE),
+    (r"cls\.predictions\.transform\.dense", "masked_head/dense", _DENSE),
+    (r"cls\.predictions\.transform\.LayerNorm", "masked_head/norm", _NORM),
+    (r"cls\.predictions", "masked_head", {"bias": "bias"}),
+    (r"cls\.seq_relationship", "sentence_head", _DENSE),
+]
+_BERT = [
+    (r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)", r"encoder/layers_\1/attention/\2", _DENSE),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.dense", r"encoder/layers_\1/attention/output", _DENSE),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm", r"encoder/layers_\1/attention_norm", _NORM),
+    (r"encoder\.layer\.(\d+)\.intermediate\.dense", r"encoder/layers_\1/feed_forward/intermediate", _DENSE),
+    (r"encoder\.layer\.(\d+)\.output\.dense", r"encoder/layers_\1/feed_forward/output", _DENSE),
+    (r"encoder\.layer\.(\d+)\.output\.LayerNorm", r"encoder/layers_\1/feed_forward_norm", _NORM),
+]
+_SQUEEZEBERT = [
+    (r"encoder\.layers\.(\d+)\.attention\.(query|key|value)", r"encoder/layers_\1/attention/\2", _DENSE),
+    (r"encoder\.layers\.(\d+)\.post_attention\.conv1d", r"encoder/layers_\1/attention/output", _DENSE),
+    (r"encoder\.layers\.(\d+)\.post_attention\.layernorm", r"encoder/layers_\1/attention_norm", _NORM),
+    (r"encoder\.layers\.(\d+)\.intermediate\.conv1d", r"encoder/layers_\1/feed_forward/intermediate", _DENSE),
+    (r"encoder\.layers\.(\d+)\.output\.conv1d", r"encoder/layers_\1/feed_forward/output", _DENSE),
+    (r"encoder\.layers\.(\d+)\.output\.layernorm", r"encoder/layers_\1/feed_forward_norm", _NORM),
+]
+
+
+def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
+    if path.endswith("/kernel"):
+        if tensor.ndim == 3:  # Conv1d: (O, I/G, W) -> (W, I/G, O)
+            return tensor.transpose(2, 1, 0)
+        kernel = tensor.T  # Linear: (out, in) -> (in, out)
+        if re.search(r"attention/(query|key|value)/", path):  # (D, H*K) -> (D, H, K)
+            return kernel.reshape(kernel.shape[0], heads, -1)
+        if "attention/output/" in path:  # (H*K, D) -> (H, K, D)
+            return kernel.reshape(heads, -1, kernel.shape[1])
+        return kernel
+    return tensor
+
+
+def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str, np.ndarray], np.ndarray]) -> Tensors:
+    ours: Tensors = {}
+    for name, tensor in state.items():
+        module, leaf = re.sub(r"^(bert|transformer)\.", "", name).rsplit(".", 1)
+        paths = [
+            f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
+            for theirs, our, leaves in rules
+            if re.fullmatch(theirs, module) and leaf in leaves
+        ]
+        if len(paths) != 1 or paths[0] in ours:
+            raise KeyError(f"{name}: {len(paths)} rules, or its path is taken twice ({paths})")
+        ours[paths[0]] = np.ascontiguousarray(layout(paths[0], tensor))
+    return ours
+
+
+def bert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`BertForPreTraining`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
+
+    def layout(path: str, tensor: np.ndarray) -> np.ndarray:
+        if re.search(r"attention/(query|key|value)/bias", path):
+            return tensor.reshape(heads, -1)
+        return _layout(path, tensor, heads)
+
+    return _convert(state, _SHARED + _BERT, layout)
+
+
+def squeezebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`SqueezeBertForMaskedLM`'s tensors and a `cls.seq_relationship` Linear, as `{our path: array in our layout}`."""
+    return _convert(state, _SHARED + _SQUEEZEBERT, lambda path, tensor: _layout(path, tensor, heads))

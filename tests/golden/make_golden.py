@@ -1,0 +1,129 @@
+"""Make the golden files: `python tests/golden/make_golden.py` in an environment with torch and transformers (`make parity`'s).
+
+Each file holds a tiny random Hugging Face model (every tensor randomised, biases and norms too) under our names and in our
+layouts, one padded batch of pairs, and what Hugging Face and torch make of them in float64: hidden states, attention
+probabilities, logits, losses, gradients, and the parameters after one step of torch's AdamW and of Google's LAMB.
+"""
+
+import json
+from pathlib import Path
+
+import layouts
+import numpy as np
+import reference
+import torch
+
+HERE = Path(__file__).parent
+
+# Epsilons far above a float32 gradient's rounding: the first Adam step is g/(|g|+eps), and the gradient of a key bias is exactly
+# zero on paper (a softmax does not see a constant), so that a small eps would compare the signs of rounding errors.
+ADAMW = {"learning_rate": 2e-2, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-3, "weight_decay": 0.1}
+LAMB = {"learning_rate": 2e-2, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.1, "clip_norm": 1.0}
+
+WIDTHS = {
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 56,
+}
+WIDTHS |= {"max_position_embeddings": 13, "type_vocab_size": 2}
+GROUPS = {"q_groups": 2, "k_groups": 3, "v_groups": 4, "post_attention_groups": 1, "intermediate_groups": 4}
+GROUPS |= {"output_groups": 2, "embedding_size": WIDTHS["hidden_size"]}
+
+
+def excluded(path: str) -> bool:
+    """Whether neither weight decay nor the trust ratio touches a leaf: biases and the norms' scales."""
+    return path.rsplit("/", 1)[1] in ("bias", "scale")
+
+
+def adamw_step(model: torch.nn.Module, hyper: dict[str, float]) -> None:
+    """One step of `torch.optim.AdamW`, in place, without decay on biases and norms."""
+    named = list(model.named_parameters())
+    plain = [p for name, p in named if name.endswith("bias") or "layernorm" in name.lower()]
+    decayed = [p for name, p in named if not (name.endswith("bias") or "layernorm" in name.lower())]
+    groups = [{"params": decayed, "weight_decay": hyper["weight_decay"]}, {"params": plain, "weight_decay": 0.0}]
+    betas = (hyper["beta1"], hyper["beta2"])
+    torch.optim.AdamW(groups, lr=hyper["learning_rate"], betas=betas, eps=hyper["epsilon"]).step()
+
+
+def lamb_step(params: layouts.Tensors, grads: layouts.Tensors, hyper: dict[str, float]) -> layouts.Tensors:
+    """One step of LAMB from zero moments as Google released it: no bias correction, global-norm clip before it."""
+    norm = np.sqrt(sum(np.square(g).sum() for g in grads.values()))
+    scale = hyper["clip_norm"] / max(norm, hyper["clip_norm"])
+    new = {}
+    for path, w in params.items():
+        g = grads[path] * scale
+        m, v = (1 - hyper["beta1"]) * g, (1 - hyper["beta2"]) * g**2
+        update, ratio = m / (np.sqrt(v) + hyper["epsilon"]), 1.0
+        if not excluded(path):
+            update = update + hyper["weight_decay"] * w
+            w_norm, u_norm = np.linalg.norm(w), np.linalg.norm(update)
+            ratio = w_norm / u_norm if w_norm > 0 and u_norm > 0 else 1.0
+        new[path] = w - hyper["learning_rate"] * ratio * update
+    return new
+
+
+def golden(kind: str, settings: dict, seed: int) -> dict[str, np.ndarray]:
+    """Everything there is to compare of one tiny model, flat, float32."""
+    model = reference.MODELS[kind](settings)
+    reference.randomise(model, np.random.default_rng(seed))
+    batch = reference.random_batch(np.random.default_rng(seed + 1), settings["vocab_size"], lengths=(11, 8, 6))
+    out = model(batch)
+    out["loss"].backward()
+    convert = getattr(layouts, kind)
+    heads = settings["num_attention_heads"]
+    params = convert({n: p.detach().numpy().copy() for n, p in model.model.named_parameters()}, heads)
+    grads = convert({n: p.grad.numpy().copy() for n, p in model.model.named_parameters()}, heads)
+    adamw_step(model.model, ADAMW)
+    stepped = convert({n: p.detach().numpy() for n, p in model.model.named_parameters()}, heads)
+    trees = {"params": params, "gradients": grads, "adamw": stepped, "lamb": lamb_step(params, grads, LAMB)}
+    flat = {
+        f"{tree}/{path}": array.astype(np.float32) for tree, leaves in trees.items() for path, array in leaves.items()
+    }
+    flat |= {f"outputs/{name}": value.detach().numpy().astype(np.float32) for name, value in out.items()}
+    flat |= {f"batch/{name}": array for name, array in batch.items()}
+    return flat | {"settings": np.array(json.dumps({"model": settings, "adamw": ADAMW, "lamb": LAMB}))}
+
+
+def grouped(cases: dict[str, dict[str, int]], seed: int) -> dict[str, np.ndarray]:
+    """torch's Conv1d in our layout, (B, L, I) x (W, I/G, O): output, and gradients of <output, cotangent>."""
+    random, flat = np.random.default_rng(seed), {}
+    for name, case in cases.items():
+        conv = torch.nn.Conv1d(**case).double()
+        reference.randomise(conv, random)
+        x = torch.tensor(random.normal(size=(2, 9, case["in_channels"])).astype(np.float32)).double().requires_grad_()
+        y = conv(x.transpose(1, 2)).transpose(1, 2)
+        cotangent = torch.tensor(random.normal(size=y.shape).astype(np.float32)).double()
+        dx, dkernel, dbias = torch.autograd.grad((y * cotangent).sum(), [x, conv.weight, conv.bias])
+        tensors = {"x": x, "kernel": conv.weight.permute(2, 1, 0), "bias": conv.bias, "cotangent": cotangent, "y": y}
+        tensors |= {"dx": dx, "dkernel": dkernel.permute(2, 1, 0), "dbias": dbias}
+        flat |= {f"{name}/{key}": value.detach().numpy().astype(np.float32) for key, value in tensors.items()}
+        flat[f"{name}/case"] = np.array(json.dumps(case))
+    return flat
+
+
+def conv_case(inputs: int, outputs: int, window: int, groups: int, **more: int) -> dict[str, int]:
+    """The arguments of `torch.nn.Conv1d` for one case."""
+    return {"in_channels": inputs, "out_channels": outputs, "kernel_size": window, "groups": groups, **more}
+
+
+GROUPED = {
+    "window1_groups4": conv_case(24, 56, 1, 4),
+    "window1_dense": conv_case(10, 6, 1, 1),
+    "window3_groups2": conv_case(8, 12, 3, 2, padding=1),
+    "window3_valid": conv_case(8, 12, 3, 2),
+    "window3_stride2": conv_case(6, 9, 3, 3, stride=2, padding=1),
+    "window3_dilation2": conv_case(6, 4, 3, 2, dilation=2, padding=2),
+    "window4_even": conv_case(6, 4, 4, 2, padding=3, stride=3, dilation=2),
+    "depthwise": conv_case(10, 10, 3, 10, padding=1),
+    "depthwise_multiplier2": conv_case(5, 10, 9, 5, padding=4),
+}
+
+
+if __name__ == "__main__":
+    np.savez_compressed(HERE / "bert.npz", **golden("bert", WIDTHS, seed=1))
+    np.savez_compressed(HERE / "squeezebert.npz", **golden("squeezebert", WIDTHS | GROUPS, seed=2))
+    np.savez_compressed(HERE / "grouped.npz", **grouped(GROUPED, seed=3))
+    for path in sorted(HERE.glob("*.npz")):
+        print(path.name, path.stat().st_size, "bytes")

@@ -1,0 +1,115 @@
+"""The reference side, in torch and transformers: random tiny models, a random batch, and all there is to compare, in float64."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+import transformers
+from torch.nn.functional import cross_entropy
+
+Outputs = dict[str, torch.Tensor]
+
+
+class Bert(torch.nn.Module):
+    """Hugging Face's `BertForPreTraining` (MLM + NSP) on our batches."""
+
+    def __init__(self, settings: Mapping) -> None:
+        super().__init__()
+        config = transformers.BertConfig(**settings, attn_implementation="eager")
+        self.model = transformers.BertForPreTraining(config)
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        labels, sentence = mlm_labels(batch), torch.tensor(batch["sentence_label"]).long()
+        more = {"output_hidden_states": True, "output_attentions": True}
+        out = self.model(ids, labels=labels, next_sentence_label=sentence, **rest, **more)
+        pooled = self.model.bert(ids, **rest).pooler_output
+        return collect(
+            batch,
+            out.hidden_states,
+            out.attentions,
+            pooled,
+            out.prediction_logits,
+            out.seq_relationship_logits,
+            out.loss,
+        )
+
+
+class SqueezeBert(torch.nn.Module):
+    """Hugging Face's `SqueezeBertForMaskedLM` with a 2-way sentence head on the pooled output, which it lacks."""
+
+    def __init__(self, settings: Mapping) -> None:
+        super().__init__()
+        self.model = transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(**settings))
+        self.model.cls.seq_relationship = torch.nn.Linear(settings["hidden_size"], 2)
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        out = self.model.transformer(ids, **rest, output_hidden_states=True, output_attentions=True)
+        logits = self.model.cls.predictions(out.last_hidden_state)
+        loss = self.model(ids, labels=mlm_labels(batch), **rest).loss
+        sentence = self.model.cls.seq_relationship(out.pooler_output)
+        loss = loss + cross_entropy(sentence, torch.tensor(batch["sentence_label"]).long())
+        probabilities = [scores.softmax(-1) for scores in out.attentions]  # Hugging Face returns the masked scores
+        return collect(batch, out.hidden_states, probabilities, out.pooler_output, logits, sentence, loss)
+
+
+MODELS: dict[str, Callable[[Mapping], torch.nn.Module]] = {"bert": Bert, "squeezebert": SqueezeBert}
+
+
+def inputs(batch: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Ids, and the other two arguments of a Hugging Face model."""
+    rest = {name: torch.tensor(batch[name]).long() for name in ("attention_mask", "token_type_ids")}
+    return torch.tensor(batch["input_ids"]).long(), rest
+
+
+def mlm_labels(batch: Mapping[str, np.ndarray]) -> torch.Tensor:
+    """(B, L): the masked ids at the masked positions, -100 elsewhere."""
+    labels = np.full(batch["input_ids"].shape, -100)
+    rows, slots = np.nonzero(batch["masked_weights"])
+    labels[rows, batch["masked_positions"][rows, slots]] = batch["masked_ids"][rows, slots]
+    return torch.tensor(labels)
+
+
+def collect(batch, hidden, attentions, pooled, logits, sentence_logits, loss) -> Outputs:
+    """All outputs under our names; `masked_logits` (B, P, V) are those of the masked slots, the unused ones included."""
+    rows, positions = torch.arange(len(logits))[:, None], torch.tensor(batch["masked_positions"]).long()
+    masked_loss = cross_entropy(logits.flatten(0, 1), mlm_labels(batch).flatten())
+    out = {"hidden_states": torch.stack(tuple(hidden)), "attentions": torch.stack(tuple(attentions)), "pooled": pooled}
+    out |= {"masked_logits": logits[rows, positions], "sentence_logits": sentence_logits}
+    return out | {"loss": loss, "masked_loss": masked_loss, "sentence_loss": loss - masked_loss}
+
+
+def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
+    """Fill every parameter with sizable float32 values, then go to float64 with dropout off.
+
+    Embedding tables are small, so that a wrong epsilon of the embedding norm shows; kernels keep their outputs near one.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            fan_in = parameter[0].numel() if parameter.ndim > 1 else 1
+            scale = 0.03 if "embeddings." in name and parameter.ndim > 1 else 1.2 / np.sqrt(fan_in)
+            values = scale * random.normal(size=parameter.shape)
+            if parameter.ndim == 1:
+                values = 0.4 * values + (1.0 if "norm.weight" in name.lower() else 0.0)
+            parameter.copy_(torch.tensor(values.astype(np.float32)))
+    model.double().eval()
+
+
+def random_batch(random: np.random.Generator, vocabulary: int, lengths: tuple[int, ...], predictions: int = 4) -> dict:
+    """A batch of pairs by docs/architecture.md: rows of the given lengths, padded to the longest; some slots unused."""
+    rows, length = len(lengths), max(lengths)
+    batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")}
+    batch |= {name: np.zeros((rows, predictions), np.int32) for name in ("masked_positions", "masked_ids")}
+    batch["masked_weights"] = np.zeros((rows, predictions), np.float32)
+    for row, size in enumerate(lengths):
+        batch["input_ids"][row, :size] = random.integers(1, vocabulary, size)
+        batch["token_type_ids"][row, size // 2 : size] = 1
+        batch["attention_mask"][row, :size] = 1
+        used = max(1, predictions - row)
+        batch["masked_positions"][row, :used] = np.sort(random.choice(np.arange(1, size), used, replace=False))
+        batch["masked_ids"][row, :used] = random.integers(1, vocabulary, used)
+        batch["masked_weights"][row, :used] = 1.0
+    batch["sentence_label"] = np.arange(rows, dtype=np.int32) % 2
+    batch["row_weight"] = np.ones(rows, np.float32)
+    return batch
