@@ -1,0 +1,114 @@
+"""English prose that is on every machine with this package: the documentation inside the Python installation.
+
+Read are `pydoc_data.topics` and the docstrings over 80 characters of the standard library and of the installed numeric
+packages, with `ast`: nothing is imported or downloaded. One module (or topic) is one document, one paragraph a line.
+
+Kept is what reads like prose (`paragraphs`): text is cut at blank lines and at changes of indentation, reStructuredText
+marks are removed, and a paragraph stays when it has at least six words, starts with a capital or a quote, ends like a
+sentence and consists to 97 % of letters, spaces and ordinary punctuation. That drops code, doctests, signatures,
+parameter tables and headings. Paragraphs that were seen before are dropped, and so are modules with fewer than four
+paragraphs left.
+"""
+
+import ast
+import functools
+import importlib.util
+import itertools
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+SOURCE = "embedded:python"
+PACKAGES = ("jax", "numpy", "scipy", "flax", "optax", "orbax", "matplotlib", "chex", "grain")
+SHORTEST_DOCSTRING = 80  # characters
+FEWEST_WORDS = 6
+FEWEST_PARAGRAPHS = 4
+PROSE_SHARE = 0.97
+
+_SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
+_MARKS = (
+    (re.compile(r":[a-zA-Z:+-]+:`~?([^`<]*?)(?: ?<[^`]*>)?`"), r"\1"),  # :func:`name`
+    (re.compile(r"`([^`<]+?) ?<[^`]*>`_+"), r"\1"),  # `title <address>`_
+    (re.compile(r"\[\d+\]_|\|(?=\w)|(?<=\w)\|"), ""),  # footnotes, substitutions
+    (re.compile(r"`+|(?<!\w)\*{1,2}(?=\w)|(?<=\w)\*{1,2}(?!\w)"), ""),  # code, emphasis
+    (re.compile(r"\s+"), " "),
+)
+_NOT_PROSE = re.compile(r"[^A-Za-z ,.;:'\"()?!\-]")
+_START = re.compile(r"[\"'(]?[A-Z]")
+_END = re.compile(r"[.!?:][\"')]*$")
+
+
+@functools.cache
+def documents() -> tuple[str, ...]:
+    """All documents, the same for the same installed packages; one paragraph a line."""
+    seen: set[str] = set()
+    found = []
+    for texts in itertools.chain(_topics(), map(_docstrings, _modules())):
+        fresh = [p for text in texts for p in paragraphs(text) if not (p in seen or seen.add(p))]
+        if len(fresh) >= FEWEST_PARAGRAPHS:
+            found.append("\n".join(fresh))
+    return tuple(found)
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs of a docstring that read like prose, without markup, on one line each."""
+    for _, lines in itertools.groupby(text.expandtabs().splitlines(), key=_indentation):
+        paragraph = " ".join(line.strip() for line in lines)
+        for pattern, replacement in _MARKS:
+            paragraph = pattern.sub(replacement, paragraph)
+        paragraph = re.sub(r":+$", ":", paragraph.strip())
+        if _is_prose(paragraph):
+            yield paragraph
+
+
+def _indentation(line: str) -> int:
+    """A blank line, or a line that only underlines a heading, separates paragraphs."""
+    return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1
+
+
+def _is_prose(paragraph: str) -> bool:
+    return (
+        len(paragraph.split()) >= FEWEST_WORDS
+        and bool(_START.match(paragraph))
+        and bool(_END.search(paragraph))
+        and len(_NOT_PROSE.findall(paragraph)) <= (1 - PROSE_SHARE) * len(paragraph)
+    )
+
+
+def _modules() -> Iterator[Path]:
+    roots = [Path(sysconfig.get_path("stdlib"))]
+    for name in PACKAGES:
+        specification = importlib.util.find_spec(name)
+        if specification is not None:
+            roots += map(Path, specification.submodule_search_locations or ())
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            inside = path.relative_to(root)
+            if not _SKIPPED.intersection(inside.parts) and inside.parts[0] != "pydoc_data":
+                yield path
+
+
+def _docstrings(path: Path) -> list[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # templates and files for other Pythons
+        return []
+    return [text for text in _of_node(tree) if len(text) > SHORTEST_DOCSTRING]
+
+
+def _of_node(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    if text := ast.get_docstring(node):
+        yield text
+    for child in node.body:
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _of_node(child)
+
+
+def _topics() -> Iterator[Iterable[str]]:
+    path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
+    if not path.is_file():  # some distributions leave it out
+        return
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            yield from ([text] for _, text in sorted(ast.literal_eval(node.value).items()))

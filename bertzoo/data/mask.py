@@ -1,0 +1,181 @@
+"""Masked language modelling: which tokens are predicted, and what stands in their place.
+
+Every draw is a hash of (seed, epoch, record, position), so that any host masks any row in the same way; the work is
+done for all rows of a batch at once. Units are single tokens or whole words (BERT: google-research/bert
+create_pretraining_data.py), n-grams of one to three words with probability proportional to 1/n (ALBERT, Lan et al.
+2020, equation 1), or spans of words with geometric length (SpanBERT, Joshi et al. 2020, section 3.1: p = 0.2, at most
+10).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bertzoo.data.rng import below, fold_arrays, uniform
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+
+_SPAN_P = 0.2
+_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}
+_ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """What share of the tokens is predicted, in which units, and what replaces them; defaults as in BERT."""
+
+    kind: Literal["token", "word", "ngram", "span"] = "token"
+    share: float = 0.15  # of a row's tokens, special ones included
+    mask_share: float = 0.8  # of the predicted tokens: replaced by [MASK]
+    random_share: float = 0.1  # replaced by a token drawn from the whole vocabulary; the rest stay
+    max_span: int = 0  # words of the longest unit of ngram and span; 0: 3 and 10 as in the papers
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"share = {self.share} must lie between 0 and 1")
+        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
+            raise ConfigError(
+                f"mask_share = {self.mask_share} and random_share = {self.random_share} must be shares of one whole"
+            )
+        if self.max_span < 0:
+            raise ConfigError(f"max_span = {self.max_span} must not be negative")
+        if self.max_span and self.kind in ("token", "word"):
+            raise ConfigError(
+                f"max_span = {self.max_span} has no meaning for kind = {self.kind!r}: it is for ngram and span"
+            )
+
+    @property
+    def span_probabilities(self) -> np.ndarray:
+        """(n,) the probability of a unit of 1, 2, … n words."""
+        words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
+        weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
+        return weights / weights.sum()
+
+
+def mask(
+    batch: dict[str, np.ndarray],
+    masking: Masking,
+    tokenizer: Tokenizer,
+    *,
+    max_predictions: int,
+    seed: int,
+    epochs: np.ndarray,
+    records: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The batch with `input_ids` masked and `masked_positions`, `masked_ids` (B, P) int32, `masked_weights` (B, P)
+    float32 added.
+
+    A row of n tokens gets min(P, max(1, round(share * n))) predictions, halves to even, or fewer where whole units do
+    not fill them. Positions ascend; unused slots have position, id and weight 0. `epochs` and `records` (B,) name the
+    rows.
+    """
+    ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
+    candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
+    wanted = np.maximum(1, np.rint(masking.share * attention.sum(1))).astype(np.int64)
+    wanted = np.minimum(np.minimum(wanted, max_predictions), candidates.sum(1))
+    row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
+    keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
+    if masking.kind == "token":
+        chosen = _choose_tokens(candidates, wanted, fold_arrays(_ORDER, keys))
+        owners = None
+    else:
+        chosen, owners = _choose_words(ids, candidates, wanted, keys, masking, tokenizer.continuation)
+    positions, used = _positions(chosen, max_predictions)
+    labels = np.where(used, np.take_along_axis(ids, positions, 1), 0)
+    # SpanBERT replaces a span as a whole; everywhere else each token is replaced by its own draw.
+    whole = owners if masking.kind == "span" and owners is not None else None
+    actors = positions if whole is None else np.take_along_axis(whole, positions, 1)
+    action = uniform(fold_arrays(_ACTION, np.take_along_axis(keys, actors, 1)))
+    random_ids = below(fold_arrays(_RANDOM, np.take_along_axis(keys, positions, 1)), tokenizer.vocab_size)
+    replaced = np.where(action < masking.mask_share, specials.mask, labels)
+    randomly = (action >= masking.mask_share) & (action < masking.mask_share + masking.random_share)
+    replaced = np.where(randomly, random_ids, replaced)
+    masked = ids.copy()
+    row, slot = np.nonzero(used)
+    masked[row, positions[row, slot]] = replaced[row, slot]
+    return {
+        **batch,
+        "input_ids": masked,
+        "masked_positions": positions.astype(np.int32),
+        "masked_ids": labels.astype(np.int32),
+        "masked_weights": used.astype(np.float32),
+    }
+
+
+def _choose_tokens(candidates: np.ndarray, wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """(B, L) bool: of each row the `wanted` candidates with the smallest keys, a sample without replacement."""
+    most = int(wanted.max(initial=0))
+    if not most:
+        return np.zeros_like(candidates)
+    keys = np.where(candidates, keys, np.uint64(2**64 - 1))
+    smallest = np.sort(np.partition(keys, most - 1, 1)[:, :most], 1)
+    limit = np.take_along_axis(smallest, np.maximum(wanted - 1, 0)[:, None], 1)
+    return candidates & (keys <= limit) & (wanted > 0)[:, None]
+
+
+def _choose_words(
+    ids: np.ndarray,
+    candidates: np.ndarray,
+    wanted: np.ndarray,
+    keys: np.ndarray,
+    masking: Masking,
+    continuation: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(B, L) chosen tokens, in whole words, and (B, L) the position of the first token of the unit that holds each.
+
+    Starting words are tried in random order for all rows at once. A unit that meets a chosen word is skipped; one that
+    does not fit what is left is shortened by words, or skipped (as in both papers' code).
+    """
+    rows, length = ids.shape
+    every = np.arange(rows)
+    before = np.zeros_like(candidates)
+    before[:, 1:] = candidates[:, :-1]
+    starts = candidates & ~(continuation[ids] & before)
+    # Positions in order of their keys, those that start no word last.
+    order = np.argsort(np.where(starts, fold_arrays(_ORDER, keys), np.uint64(2**64 - 1)), 1)
+    draws = uniform(fold_arrays(_LENGTH, keys))
+    lengths = 1 + np.searchsorted(np.cumsum(masking.span_probabilities)[:-1], draws, side="right")
+    word_end = _word_ends(starts, candidates)
+    chosen = np.zeros((rows, length + 1), bool)  # one column more, into which writes that are not wanted go
+    owners = np.zeros((rows, length + 1), np.int64)
+    left = wanted.copy()
+    for rank in range(int(starts.sum(1).max(initial=0))):
+        begin = end = order[:, rank]
+        trying = starts[every, begin] & (left > 0)
+        words = np.where(trying, lengths[every, begin], 0)
+        for word in range(int(words.max())):
+            follows = word_end[every, end]
+            grows = (word < words) & (follows > end) & (follows - begin <= left)
+            words = np.where(grows & chosen[every, end], 0, words)
+            end = np.where(grows, follows, end)
+        size = np.where(words > 0, end - begin, 0)
+        span = np.arange(int(size.max()))
+        columns = np.where(span < size[:, None], begin[:, None] + span, length)
+        chosen[every[:, None], columns] = True
+        owners[every[:, None], columns] = begin[:, None]
+        left -= size
+        if not left.any():
+            break
+    return chosen[:, :length], owners[:, :length]
+
+
+def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """(B, L + 1): the end of the word that holds a position; the position itself where no word is."""
+    length = starts.shape[1]
+    columns = np.arange(length + 1)
+    boundary = np.where(starts | ~candidates, columns[:length], length)
+    ends = np.full((len(starts), length + 1), length)
+    ends[:, :-2] = np.minimum.accumulate(boundary[:, :0:-1], 1)[:, ::-1]
+    ends[:, :-1] = np.where(candidates, ends[:, :-1], columns[:length])
+    return ends
+
+
+def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """(B, P) the chosen positions in ascending order and (B, P) which slots are used."""
+    row, column = np.nonzero(chosen)
+    counts = chosen.sum(1)
+    slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions = np.zeros((len(chosen), slots), np.int64)
+    positions[row, slot] = column
+    return positions, np.arange(slots) < counts[:, None]

@@ -1,0 +1,83 @@
+"""Rows of two segments: next sentence prediction (BERT) and sentence order prediction (ALBERT)."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from bertzoo.data.rng import SplitMix
+
+Row = tuple[int, int, int, int, int, int, int, int]  # the fields of pack.ROW, and the number of tokens dropped
+
+
+def pair_rows(
+    bounds: list[int],
+    room: int,
+    target: int,
+    document: int,
+    sentence: Literal["nsp", "sop"],
+    random: SplitMix,
+    offsets: np.ndarray,
+    documents: np.ndarray,
+) -> Iterator[Row]:
+    """The pairs of one document, as create_instances_from_document of both papers' code makes them.
+
+    `bounds` are the addresses at which the document's sentences begin, and its end; `offsets` and `documents` are those
+    of the whole split. Sentences are gathered until they hold `target` tokens; the first few of them are A. B is the
+    rest, or starts at a random sentence of another document (label 1), in which case the unused rest is gathered anew.
+    Sentence order prediction swaps A and B instead (label 1), unless there is only one sentence.
+    """
+    count = len(bounds) - 1
+    first = 0
+    while first < count:
+        stop = min(max(bisect_left(bounds, bounds[first] + target, first), first + 1), count)
+        sentences = stop - first
+        middle = first + (random.integer(1, sentences - 1) if sentences > 1 else 1)
+        a_start, a_end = bounds[first], bounds[middle]
+        alone = sentences == 1
+        if alone or (sentence == "nsp" and random.random() < 0.5):
+            b_start, b_end = _random_segment(document, target - (a_end - a_start), random, offsets, documents)
+            label, first = 1, middle
+        else:
+            b_start, b_end, label, first = bounds[middle], bounds[stop], 0, stop
+            if sentence == "sop" and random.random() < 0.5:
+                a_start, a_end, b_start, b_end, label = b_start, b_end, a_start, a_end, 1
+        dropped = a_end - a_start + b_end - b_start - room
+        if dropped > 0:
+            a_start, a_end, b_start, b_end = _truncate(a_start, a_end, b_start, b_end, dropped, random)
+        fallback = int(alone and sentence == "sop")
+        yield a_start, b_start, a_end - a_start, b_end - b_start, document, label, fallback, max(dropped, 0)
+
+
+def _random_segment(
+    document: int, wanted: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
+) -> tuple[int, int]:
+    """Whole sentences of another document (ten tries to find one), from a random sentence until `wanted` tokens are
+    there.
+    """
+    other = document
+    for _ in range(10):
+        other = random.integer(0, len(documents) - 2)
+        if other != document:
+            break
+    end = int(documents[other + 1])
+    first = random.integer(int(documents[other]), end - 1)
+    start = int(offsets[first])
+    stop = int(offsets[first + 1 : end + 1].searchsorted(start + wanted))
+    return start, int(offsets[min(first + 1 + stop, end)])
+
+
+def _truncate(
+    a_start: int, a_end: int, b_start: int, b_end: int, dropped: int, random: SplitMix
+) -> tuple[int, int, int, int]:
+    """Takes tokens one by one from the longer segment (B when equal), each from the front or the back with equal
+    chance.
+    """
+    a_length, b_length = a_end - a_start, b_end - b_start
+    difference = min(dropped, abs(a_length - b_length))
+    rest = dropped - difference
+    from_a = (difference if a_length > b_length else 0) + rest // 2
+    from_b = dropped - from_a
+    a_front, b_front = random.heads(from_a), random.heads(from_b)
+    return a_start + a_front, a_end - (from_a - a_front), b_start + b_front, b_end - (from_b - b_front)

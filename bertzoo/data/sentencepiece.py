@@ -1,0 +1,118 @@
+"""SentencePiece as ALBERT has it (Lan et al. 2020; google-research/albert tokenization.py), through `sentencepiece`."""
+
+import io
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import sentencepiece
+
+from bertzoo.data.vocabulary import Specials, check_size, existing, find_specials, write_atomically
+from bertzoo.errors import ConfigError, CorpusError
+
+SPECIALS = {
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("[CLS]",),
+    "sep": ("[SEP]",),
+    "mask": ("[MASK]",),
+}
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # the library's mark of a word's beginning
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentencePiece:
+    """A SentencePiece model: loaded from the .model at `path`, or trained on the source where path is empty."""
+
+    kind: Literal["sentencepiece"] = "sentencepiece"
+    path: str = ""
+    vocab_size: int = 30000  # the largest allowed for a loaded one, the number asked for of a trained one
+    lowercase: bool = True
+    strip_accents: bool = True
+    algorithm: Literal["unigram", "bpe"] = "unigram"  # of a trained one
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < len(SPECIALS) + 1:
+            raise ConfigError(
+                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens"
+            )
+
+    def load(self) -> "SentencePieceTokenizer":
+        """Reads the model at `path`; raises CorpusError naming what is wrong with it."""
+        return SentencePieceTokenizer(self, existing(self.path).read_bytes(), self.path)
+
+    def train(self, texts: Iterator[str]) -> "SentencePieceTokenizer":
+        """Learns a model from texts: <pad> <unk> [CLS] [SEP] [MASK] first, the same for the same texts."""
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line for text in texts for line in self.normalize(text).splitlines()),
+                model_writer=model,
+                vocab_size=self.vocab_size,
+                hard_vocab_limit=False,
+                model_type=self.algorithm,
+                pad_id=0,
+                pad_piece=SPECIALS["pad"][0],
+                unk_id=1,
+                bos_id=-1,
+                eos_id=-1,
+                control_symbols=[SPECIALS[name][0] for name in ("cls", "sep", "mask")],
+                character_coverage=0.9995,
+                num_threads=1,  # the result depends on it
+                max_sentence_length=1 << 16,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise CorpusError(
+                f"a SentencePiece model of {self.vocab_size:,} entries cannot be trained on the source: {error}"
+            ) from error
+        return SentencePieceTokenizer(self, model.getvalue(), "trained on the source")
+
+    def normalize(self, text: str) -> str:
+        """Lower case and no accents, where the options ask for it (as ALBERT's preprocess_text)."""
+        if self.strip_accents:
+            text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        return text.lower() if self.lowercase else text
+
+
+class SentencePieceTokenizer:
+    """A Tokenizer over a serialised SentencePiece model."""
+
+    def __init__(self, config: SentencePiece, model: bytes, origin: str):
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise CorpusError(f"the vocabulary {origin} is not a SentencePiece model: {error}") from error
+        self._model = model
+        self._pieces: list[str] = [
+            self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size())
+        ]
+        check_size(len(self._pieces), config.vocab_size, origin)
+        self.config = config
+        self.specials: Specials = find_specials({piece: i for i, piece in enumerate(self._pieces)}, SPECIALS, origin)
+        self.continuation = np.array([piece[:1].isalnum() for piece in self._pieces])
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of entries, special ones included."""
+        return len(self._pieces)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The int32 ids of every text, without special tokens (text such as "[MASK]" is spelt out)."""
+        encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
+        return [np.array(ids, np.int32) for ids in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text; special tokens stay visible."""
+        return "".join(self._pieces[int(index)] for index in ids).replace(_SPACE, " ").strip()
+
+    def token(self, index: int) -> str:
+        """The entry with this id as the vocabulary spells it."""
+        return self._pieces[index]
+
+    def save(self, directory: Path) -> None:
+        """Writes spiece.model."""
+        write_atomically(directory / "spiece.model", self._model)

@@ -1,0 +1,39 @@
+"""The [data] table of a config."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bertzoo.data.mask import Masking
+from bertzoo.data.pack import Packing
+from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What text is read, and how it becomes a tokenised corpus and rows."""
+
+    source: str = (
+        "embedded:python"  # paths, directories, globs separated by commas; a tokenised corpus; embedded:python
+    )
+    text_field: str = "text"  # of .jsonl records
+    sentences: Literal["split", "lines"] = "split"  # lines: every line is a sentence already
+    language: str = "en"  # ISO code of the rules that split sentences
+    heldout: float = 0.03  # share of the documents, by the hash of their text (SqueezeBERT, section 4.1)
+    minimum_tokens: int = 8  # shorter documents are dropped and counted
+    piece_bytes: int = 16 << 20  # text of one shard
+    tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)
+    packing: Packing = field(default_factory=Packing)
+    masking: Masking = field(default_factory=Masking)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heldout < 1:
+            raise ConfigError(f"heldout = {self.heldout} must lie between 0 and 1: both parts need documents")
+        if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
+            raise ConfigError(f"language = {self.language!r} is not an ISO code such as 'en'")
+        if self.minimum_tokens < 1 or self.piece_bytes < 1:
+            raise ConfigError(
+                f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must be positive"
+            )

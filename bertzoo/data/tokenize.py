@@ -1,0 +1,148 @@
+"""Turns a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
+
+The source is cut into pieces in a fixed order; a piece is one unit of work and becomes at most one shard of each split,
+so the result does not depend on the number of workers. A finished piece leaves a sidecar: a run that was killed goes on
+after it.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+
+from bertzoo.data import source, tokenizer
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.manifest import FORMAT, finish
+from bertzoo.data.piece import is_heldout, tokenize_piece
+from bertzoo.data.settings import Data
+from bertzoo.data.source import Piece
+from bertzoo.data.vocabulary import write_atomically
+from bertzoo.data.workers import pool
+from bertzoo.errors import CorpusError
+
+PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
+
+Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
+
+
+def tokenize(data: Data, destination: Path, *, workers: int = 0, progress: Progress | None = None) -> Corpus:
+    """Writes (or completes, or just opens) the tokenised corpus of `data.source` at `destination`.
+
+    `workers` processes share the work, 0 for one a core. Raises CorpusError when the source is unusable or the
+    destination holds another corpus.
+    """
+    settings = corpus_settings(data)
+    destination.mkdir(parents=True, exist_ok=True)
+    _claim(destination, settings)
+    if not (destination / "manifest.json").exists():
+        (destination / PIECES).mkdir(exist_ok=True)
+        for left_behind in destination.rglob("*.tmp"):
+            left_behind.unlink()
+        _prepare_tokenizer(data, destination)
+        count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
+        finish(destination, destination / PIECES, count, settings)
+    shutil.rmtree(destination / PIECES, ignore_errors=True)
+    return Corpus.open(destination)
+
+
+def corpus_settings(data: Data) -> dict[str, object]:
+    """Everything that the bytes of the corpus depend on, as plain data."""
+    settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking")}
+    if data.tokenizer.path:
+        path = Path(data.tokenizer.path)
+        if not path.is_file():
+            raise CorpusError(f"the vocabulary file {path} does not exist")
+        settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return {"format": FORMAT, **settings}
+
+
+def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
+    """One line for every setting in which two corpora differ."""
+    flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
+    return [
+        f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
+        for name in sorted(flat_ours.keys() | flat_theirs.keys())
+        if flat_ours.get(name) != flat_theirs.get(name)
+    ]
+
+
+def _flatten(settings: dict[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _claim(destination: Path, settings: dict[str, object]) -> None:
+    path = destination / "settings.json"
+    if not path.exists():
+        if any(destination.iterdir()):
+            raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
+        write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+        return
+    try:
+        theirs = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorpusError(f"{path} is damaged ({error}): delete {destination} and tokenise again") from error
+    if found := differences(settings, theirs):
+        raise CorpusError(
+            f"{destination} holds another corpus ({'; '.join(found)}): choose another destination or delete it"
+        )
+
+
+def _prepare_tokenizer(data: Data, destination: Path) -> None:
+    directory = destination / "tokenizer"
+    if not (directory / "settings.json").exists():
+        tokenizer.save(tokenizer.build(data.tokenizer, _training_texts(data)), data.tokenizer, directory)
+
+
+def _training_texts(data: Data) -> Iterator[str]:
+    for piece in _pieces(data):
+        yield from (document for document in piece.documents if not is_heldout(document, data.heldout))
+
+
+def _pieces(data: Data) -> Iterator[Piece]:
+    return source.pieces(data.source, text_field=data.text_field, piece_bytes=data.piece_bytes)
+
+
+def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
+    """Hands every unfinished piece to the workers, a bounded number at a time; returns the number of pieces."""
+    count = size = 0
+    work = functools.partial(tokenize_piece, data, destination, destination / PIECES)
+    with pool(workers) as submit:
+        pending: deque[Future[None]] = deque()
+        for piece in _pieces(data):
+            count += 1
+            size += sum(map(len, piece.documents))
+            if not _is_finished(destination / PIECES, piece):
+                pending.append(submit(work, piece))
+            while len(pending) > 2 * workers:
+                pending.popleft().result()
+            if progress:
+                progress(count - len(pending), size)
+        while pending:
+            pending.popleft().result()
+            if progress:
+                progress(count - len(pending), size)
+    return count
+
+
+def _is_finished(pieces: Path, piece: Piece) -> bool:
+    sidecar = pieces / f"{piece.index:05d}.json"
+    if not sidecar.exists():
+        return False
+    if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
+        raise CorpusError(
+            f"the text of {piece.origin} changed since {pieces.parent} was begun:"
+            f" delete {pieces.parent} and tokenise again"
+        )
+    return True
