@@ -2,8 +2,8 @@
 
 A config is a frozen keyword-only dataclass whose fields are `bool`, `int`, `float`, `str`, `Literal`, another config, a
 union of configs told apart by their field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`, for which
-the text `none` stands in files and options. Files are laid one over the other, options over the files, and a table over the
-default of its field; a table whose `kind` names another class replaces what it is laid over. No field but `kind` is
+the text `none` stands in files and options. Files are laid one over the other, options over the files, and a table over
+the default of its field; a table whose `kind` names another class replaces what it is laid over. No field but `kind` is
 known here by name.
 """
 

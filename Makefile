@@ -1,0 +1,58 @@
+# Everything sets itself up in .venv from the package registry; only Python 3.11 (or newer) and make are needed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+INSTALL = -m pip install --quiet -c constraints.txt
+# So that what exports, prepares data sets and plans for TPUs can be added without another version of anything.
+LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
+	litert-quantizer==0.11.0 apache-beam==2.77.0 libtpu==0.0.51
+
+.PHONY: help venv demo test slow check parity lock clean
+
+help:
+	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
+	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face, in .venv-parity"
+	@echo "make check    format, lint and types"
+	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
+
+venv: .venv/core.stamp
+
+.venv/core.stamp: pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
+	@echo "Installing bertzoo and what it needs into .venv ..."
+	"$(PYTHON)" -m venv .venv
+	.venv/bin/python $(INSTALL) -e .
+	@touch $@
+
+.venv/test.stamp: .venv/core.stamp
+	.venv/bin/python $(INSTALL) -e '.[test]'
+	@touch $@
+
+.venv-parity/stamp: pyproject.toml constraints.txt
+	"$(PYTHON)" -m venv .venv-parity
+	.venv-parity/bin/python $(INSTALL) -e '.[test,parity]'
+	@touch $@
+
+demo: .venv/core.stamp
+	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo.sh
+
+test: .venv/test.stamp
+	.venv/bin/python -m pytest
+
+slow: .venv/test.stamp
+	.venv/bin/python -m pytest -m slow
+
+check: .venv/test.stamp
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m pyright --pythonpath .venv/bin/python
+
+parity: .venv-parity/stamp
+	.venv-parity/bin/python -m pytest tests/parity
+
+lock:
+	"$(PYTHON)" .ci/lock.py test,parity,tfds $(LOCK_WITH) > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+
+clean:
+	rm -rf .venv .venv-parity build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
