@@ -1,0 +1,5 @@
+"""`python -m bertzoo` is the `bertzoo` command."""
+
+from bertzoo.cli import entry
+
+entry()

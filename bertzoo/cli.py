@@ -1,0 +1,151 @@
+"""The command line: `bertzoo VERB …`, its options, exit codes and error messages.
+
+Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 1 anything else.
+A verb is a module of `bertzoo.verbs` with its help text as docstring, `arguments(parser)`, which declares its flags, and
+`main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`, the class
+whose fields `--a.b=value` may set. Only the verb that was asked for is imported.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import ModuleType
+from typing import NoReturn
+
+from bertzoo import __version__
+from bertzoo.errors import UserError
+
+VERBS = {
+    "pretrain": "pretrain a model from config files; run it again to resume",
+    "evaluate": "losses and accuracies of a run on its held-out text",
+    "predict": "what a run puts into the blanks of a sentence",
+    "report": "curves and a page about a run",
+    "tokenize": "turn text into a tokenised corpus",
+    "config": "print the resolved config",
+}
+
+EPILOG = """\
+Options such as --model.layers=6 set the keys of a config; --a=v and --a v both work.
+examples:
+  bertzoo config squeezebert --optimizer.learning_rate=2e-3
+  bertzoo pretrain squeezebert --data.source='text/*.txt.xz' --run_dir=runs/first
+  bertzoo report runs/first
+`bertzoo VERB --help` says more about a verb."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UserError instead of exiting, and takes no abbreviations."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (`{self.prog} --help` says more)")
+
+    def flags(self) -> list[str]:
+        """The names of the declared options, without dashes."""
+        return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+
+
+def entry() -> NoReturn:
+    """The `bertzoo` command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line `argv` (without the program's name), print what goes wrong, and return the exit code."""
+    try:
+        code = run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("bertzoo: interrupted", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if "--debug" in argv:
+            traceback.print_exc()
+        print(f"bertzoo: {sentence(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def sentence(error: Exception) -> str:
+    """What to tell a person about `error`, on one line."""
+    if hasattr(error, "exit_code"):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        file = f"{error.filename}: " if error.filename else ""
+        return f"{file}{error.strerror}"
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first} (this should not happen; --debug shows where it did)"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line `argv`; raises whatever goes wrong."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"bertzoo {__version__}")
+        return 0
+    name = argv[0]
+    if name not in VERBS:
+        near = get_close_matches(name, VERBS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the verbs are {', '.join(VERBS)}"
+        raise UserError(f"unknown verb {name}; {hint}")
+    verb = importlib.import_module(f"bertzoo.verbs.{name}")
+    parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verb.arguments(parser)
+    try:
+        own, overrides = split(argv[1:], parser.flags(), verb)
+        args = parser.parse_args(own)
+    except SystemExit as done:  # argparse has printed the help
+        return int(done.code or 0)
+    return verb.main(args, overrides)
+
+
+def overview() -> str:
+    """The help of the program as a whole."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {text}" for name, text in VERBS.items())
+    return f"usage: bertzoo VERB … [--help] [--debug]\n\nPretrain the phone-sized BERTs.\n\n{verbs}\n\n{EPILOG}"
+
+
+def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
+    """What of `argv` is for the verb's own parser, and the options that set keys of its config, in order."""
+    own: list[str] = []
+    overrides: list[tuple[str, str]] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            return [*own, word, *words], overrides
+        if not word.startswith("--") or word[2:].split("=")[0] in flags:
+            own.append(word)
+            continue
+        key, equals, value = word[2:].partition("=")
+        check_key(key, flags, verb)
+        if not equals:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise UserError(f"--{key} needs a value, as in --{key}=VALUE")
+        overrides.append((key, value))
+    return own, overrides
+
+
+def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
+    """Raises UserError, naming the nearest option, where `key` is neither dotted nor the name of a config's own key."""
+    keys = list(verb.config().__dataclass_fields__) if hasattr(verb, "config") else []
+    if key in keys or ("." in key and keys):
+        return
+    near = get_close_matches(key, [*flags, *keys], n=1)
+    hint = f"did you mean --{near[0]}?" if near else f"the options are {', '.join(f'--{flag}' for flag in flags)}"
+    if keys and not near:
+        hint += " and the config's keys, such as --a.b=value"
+    raise UserError(f"unknown option --{key}; {hint}")

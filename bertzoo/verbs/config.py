@@ -1,0 +1,29 @@
+"""Print the config that the files and options describe, complete, as TOML.
+
+examples:
+  bertzoo config squeezebert
+  bertzoo config configs/squeezebert.toml mine.toml --model.layers=6 --stages.*.batch_size=64
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from bertzoo import config as loader
+
+
+def config() -> type:
+    """The class of the config."""
+    from bertzoo.recipe import Pretrain
+
+    return Pretrain
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Print the config."""
+    print(loader.dump(loader.load(config(), args.files, overrides)), end="")
+    return 0
