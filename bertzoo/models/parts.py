@@ -1,7 +1,8 @@
 """The wiring that BERT-like models share: what a paper's file passes its own parts into."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
@@ -50,6 +51,18 @@ def check_divides(width: str, size: int, **parts: int) -> None:
     for name, count in parts.items():
         if count < 1 or size % count:
             raise ConfigError(f"{name} = {count} does not divide {width} = {size}")
+
+
+def check_sizes(config: Any) -> None:
+    """Raise ConfigError unless every size is positive and every share of dropout is in [0, 1)."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, int) and value < 1:
+            raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
+        if field.name.endswith("dropout") and not 0 <= value < 1:
+            raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")
+        if isinstance(value, float) and value < 0:
+            raise ConfigError(f"{field.name} = {value} is negative")
 
 
 class PretrainingOutput(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Pretraining, bert_like, check_divides, leaves
+from bertzoo.models.parts import Pretraining, bert_like, check_divides, check_sizes, leaves
 from bertzoo.nn import Dropout, FeedForward, Grouped, SelfAttention
 
 
@@ -36,6 +36,7 @@ class SqueezeBert:
     norm_epsilon: float = 1e-12
 
     def __post_init__(self):
+        check_sizes(self)
         check_divides(
             "hidden_size",
             self.hidden_size,

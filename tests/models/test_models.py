@@ -1,0 +1,143 @@
+"""Properties of the models that no reference is needed for."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.errors import ConfigError
+from bertzoo.models import Bert, Compute, SqueezeBert
+from bertzoo.objectives import Masked
+
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "layers": 2,
+    "heads": 4,
+    "feed_forward_size": 48,
+    "max_positions": 16,
+    "initializer_range": 0.3,
+}
+MODELS = [Bert(**SMALL), SqueezeBert(**SMALL)]
+
+
+def batch_of(rows=4, length=12, masked=3, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(length // 2, length + 1, (rows, 1))
+    return {
+        "input_ids": rng.integers(5, 50, (rows, length)),
+        "token_type_ids": rng.integers(0, 2, (rows, length)),
+        "attention_mask": (np.arange(length) < lengths).astype(np.int32),
+        "masked_positions": rng.integers(1, length // 2, (rows, masked)),
+        "masked_ids": rng.integers(5, 50, (rows, masked)),
+        "masked_weights": rng.integers(0, 2, (rows, masked)).astype(np.float32),
+        "sentence_label": rng.integers(0, 2, rows),
+        "row_weight": np.ones(rows, np.float32),
+    }
+
+
+def build(config, sentence="sop", **compute):
+    objective = Masked(sentence=sentence).build(config, Compute(**compute))
+    return objective, nn.meta.unbox(jax.jit(objective.init)(jax.random.key(1)))
+
+
+def loss(objective, params, batch, key=None):
+    return traced_loss(objective, params, batch, key)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def traced_loss(objective, params, batch, key):
+    sums, _ = objective(params, None, batch, key)
+    return sum(sums[term] / weight for term, weight in objective.weights(batch).items())
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+def test_padding_changes_nothing(config):
+    objective, params = build(config)
+    batch = batch_of()
+    padded = {
+        name: np.pad(value, ((0, 0), (0, 4)), constant_values=7 * (name == "input_ids"))
+        if value.shape[1:] == (12,)
+        else value
+        for name, value in batch.items()
+    }
+    np.testing.assert_allclose(loss(objective, params, batch), loss(objective, params, padded), rtol=1e-6)
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+def test_remat_changes_nothing_but_memory(config):
+    batch, key = batch_of(), jax.random.key(3)
+    plain, params = build(config)
+    rematerialised, _ = build(config, remat=True)
+    expected = jax.value_and_grad(lambda p: loss(plain, p, batch, key))(params)
+    found = jax.value_and_grad(lambda p: loss(rematerialised, p, batch, key))(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), expected, found)
+    lowered = jax.make_jaxpr(jax.grad(lambda p: loss(rematerialised, p, batch, key)))(params)
+    assert "remat" in str(lowered)
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters(config):
+    batch = batch_of()
+    objective, params = build(config)
+    half, half_params = build(config, dtype="bfloat16")
+    assert {leaf.dtype for leaf in jax.tree.leaves(half_params)} == {jnp.dtype("float32")}
+    output = half.model.apply({"params": params}, *(batch[name] for name in list(batch)[:4]))
+    assert output.hidden_states[-1].dtype == jnp.bfloat16
+    assert {output.attentions[0].dtype, output.masked_logits.dtype, output.sentence_logits.dtype} == {
+        jnp.dtype("float32")
+    }
+    assert float(loss(half, params, batch)) == pytest.approx(float(loss(objective, params, batch)), rel=0.05)
+    assert float(loss(half, params, batch)) != float(loss(objective, params, batch))
+
+
+def test_grouped_lowering_is_the_configs_choice():
+    batch = batch_of()
+    einsum, params = build(SqueezeBert(**SMALL))
+    convolution, _ = build(SqueezeBert(**SMALL), grouped="convolution")
+    np.testing.assert_allclose(loss(einsum, params, batch), loss(convolution, params, batch), rtol=1e-6)
+    assert "conv_general_dilated" in str(jax.make_jaxpr(lambda p: loss(convolution, p, batch))(params))
+    assert "conv_general_dilated" not in str(jax.make_jaxpr(lambda p: loss(einsum, p, batch))(params))
+
+
+def test_sentence_head_exists_only_when_asked():
+    _, with_head = build(MODELS[0], "nsp")
+    _, without = build(MODELS[0], "none")
+    assert set(with_head) - set(without) == {"sentence_head"}
+
+
+def test_rows_of_weight_zero_count_nothing():
+    objective, params = build(MODELS[1])
+    batch = batch_of(rows=4)
+    more = {name: np.concatenate([value, value[:1]]) for name, value in batch.items()}
+    more["row_weight"][-1], more["masked_weights"][-1] = 0, 0
+    np.testing.assert_allclose(loss(objective, params, batch), loss(objective, params, more), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 5}, "heads = 5 does not divide hidden_size = 24"),
+        ({"query_groups": 7}, "query_groups = 7 does not divide hidden_size = 24"),
+        ({"intermediate_groups": 3, "feed_forward_size": 49}, "does not divide feed_forward_size = 49"),
+        ({"dropout": 1.0}, "dropout = 1.0"),
+        ({"layers": 0}, "layers = 0"),
+    ],
+)
+def test_sizes_that_disagree_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        SqueezeBert(**(SMALL | change))
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+@pytest.mark.parametrize("field", ["dropout", "attention_dropout", "initializer_range", "norm_epsilon", "activation"])
+def test_every_option_changes_something(config, field):
+    changed = {"dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.1, "norm_epsilon": 0.1}
+    other = dataclasses.replace(config, **{field: changed.get(field, "relu")})
+    batch, key = batch_of(), jax.random.key(3)
+    results = [loss(objective, params, batch, key) for objective, params in (build(config), build(other))]
+    assert float(results[0]) != float(results[1])
