@@ -1,9 +1,9 @@
 """The command line: `bertzoo VERB …`, its options, exit codes and error messages.
 
 Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 1 anything else.
-A verb is a module of `bertzoo.verbs` with its help text as docstring, `arguments(parser)`, which declares its flags, and
-`main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`, the class
-whose fields `--a.b=value` may set. Only the verb that was asked for is imported.
+A verb is a module of `bertzoo.verbs` with its help text as docstring, `arguments(parser)`, which declares its flags,
+and `main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`,
+the class whose fields `--a.b=value` may set. Only the verb that was asked for is imported.
 """
 
 import argparse

@@ -1,0 +1,221 @@
+"""What became of a run: its metrics read back, drawn as curves, and told on a short page.
+
+The run directory and `metrics.jsonl` are as docs/architecture.md describes them. Losses are in nats, accuracies shares.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bertzoo.errors import UserError
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """A run's `metrics.jsonl`: the lines that count, in the order of steps, and the events in the order of time."""
+
+    train: list[Line]
+    heldout: list[Line]
+    events: list[Line] = field(default_factory=list)
+    torn: bool = False  # the last line was cut off, as by a crash, and is left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run directory: its history, its resolved config and the facts of `run.json`."""
+
+    directory: Path
+    history: History
+    config: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+    def boundaries(self) -> list[int]:
+        """The steps at which a stage gave way to the next."""
+        ends = accumulate(stage["steps"] for stage in self.config.get("stages", [])[:-1])
+        return [end for end in ends if end <= self.history.train[-1]["step"]]
+
+
+def open_run(directory: str | Path) -> Run:
+    """Read a run directory; raises UserError when it is none or has no metrics yet."""
+    directory = Path(directory)
+    for name in ("config.toml", "metrics.jsonl"):
+        if not (directory / name).is_file():
+            raise UserError(f"{directory} is not the directory of a run: it has no {name}")
+    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
+    about = directory / "run.json"
+    facts = json.loads(about.read_text(encoding="utf-8")) if about.is_file() else {}
+    return Run(directory=directory, history=read_history(directory / "metrics.jsonl"), config=config, facts=facts)
+
+
+def read_history(path: Path) -> History:
+    """Read `metrics.jsonl`; the last line of a step counts, and a resume undoes the steps after its own.
+
+    Raises UserError naming the line that is no JSON object, or when no step has been logged."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    texts = text.splitlines()
+    splits: dict[str, dict[int, Line]] = {"train": {}, "heldout": {}}
+    events: list[Line] = []
+    torn = False
+    for number, raw in enumerate(texts, start=1):
+        try:
+            line = json.loads(raw)
+            step, kind = line["step"], line["event"] if "event" in line else splits[line["split"]]
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(texts) and not text.endswith("\n"):
+                torn = True
+                continue
+            raise UserError(f"{path}, line {number} is not a line of metrics; remove it to see the rest") from error
+        if isinstance(kind, dict):
+            kind[step] = line
+            continue
+        events.append(line)
+        if kind == "resumed":
+            splits = {name: {s: kept for s, kept in lines.items() if s <= step} for name, lines in splits.items()}
+    train, heldout = ([lines[step] for step in sorted(lines)] for lines in splits.values())
+    if not train:
+        raise UserError(f"{path} has no training step yet; run the pretraining for longer")
+    return History(train=train, heldout=heldout, events=events, torn=torn)
+
+
+def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
+    """The steps and values of `key` in the lines that have a finite one."""
+    having = [line for line in lines if line.get(key) is not None and isfinite(line[key])]
+    return [line["step"] for line in having], [line[key] for line in having]
+
+
+def keys(history: History, ending: str) -> list[str]:
+    """The metrics whose names end in `ending`; the whole before its terms, and not at all when it is but one term."""
+    found = dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line if key.endswith(ending))
+    terms = [key for key in found if key != ending]
+    return terms if len(terms) == 1 else [key for key in found if key == ending] + terms
+
+
+def title(key: str) -> str:
+    """`mlm_loss` as a person writes it: MLM loss."""
+    term, _, kind = key.rpartition("_")
+    return f"{term.upper()} {kind}".strip()
+
+
+def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
+    """The step and value of the lowest loss or the highest accuracy, or None."""
+    pairs = zip(*series(lines, key), strict=True)
+    return (min if key.endswith("loss") else max)(pairs, key=lambda pair: pair[1], default=None)
+
+
+def page(run: Run) -> str:
+    """The Markdown page: what was run, what came out, what happened, how fast."""
+    parts = [f"# {run.directory.resolve().name}", _what(run), _figures(run.history), _events(run.history), _speed(run)]
+    parts += (
+        ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _what(run: Run) -> str:
+    facts = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items())
+    model = ", ".join(f"{key} {_plain(v)}" for key, v in run.config.get("model", {}).items() if not isinstance(v, dict))
+    stages = run.config.get("stages", [])
+    columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
+    rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
+    table = _table(["stage", *columns], rows) if stages else ""
+    lines = [f"Model: {model}." if model else "", f"Run: {facts}." if facts else "", table]
+    return "\n\n".join(line for line in lines if line)
+
+
+def _figures(history: History) -> str:
+    rows = []
+    for key in [*keys(history, "loss"), *keys(history, "accuracy")]:
+        top = best(history.heldout, key)
+        last = [series(lines, key)[1][-1:] for lines in (history.train, history.heldout)]
+        cells = [show(key, values[0]) if values else "" for values in last]
+        rows.append([title(key), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
+    head = f"After step {history.train[-1]['step']} (losses in nats):"
+    return head + "\n\n" + _table(["", "train, last", "held-out, last", "held-out, best"], rows)
+
+
+def _events(history: History) -> str:
+    lines = [f"- {event['event'].replace('_', ' ')} at step {event['step']}" for event in history.events]
+    if history.torn:
+        lines.append("- the last line of metrics.jsonl was cut off and is left out")
+    return "\n".join(lines)
+
+
+def _speed(run: Run) -> str:
+    """Medians over the logged intervals, which a compilation or another process disturbs less than means."""
+    columns = {
+        "examples_per_second": "examples/s",
+        "tokens_per_second": "tokens/s",
+        "flops_per_second": "model FLOP/s",
+        "mfu": "MFU",
+        "memory_bytes": "memory",
+    }
+    columns = {key: name for key, name in columns.items() if series(run.history.train, key)[0]}
+    if not columns:
+        return ""
+    rows = []
+    for stage in sorted({line.get("stage", 0) for line in run.history.train}):
+        lines = [line for line in run.history.train if line.get("stage", 0) == stage]
+        values = {key: series(lines, key)[1] for key in columns}
+        rows.append([str(stage), *(show(key, median(v)) if v else "" for key, v in values.items())])
+    return "Speed, the median of the logged intervals:\n\n" + _table(["stage", *columns.values()], rows)
+
+
+def show(key: str, value: float) -> str:
+    """`value` of the metric `key` with its unit and the digits that matter."""
+    if key.endswith("accuracy") or key == "mfu":
+        return f"{100 * value:.1f} %"
+    if key == "memory_bytes":
+        return f"{value / 2**30:.2f} GiB"
+    if key == "flops_per_second":
+        return f"{value / 1e9:,.1f} G"
+    return f"{value:,.1f}" if key.endswith("per_second") else f"{value:.4f}"
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def sketch(history: History, width: int = 78, height: int = 16) -> str:
+    """The loss as a plot of characters, and its held-out values below it."""
+    import plotext
+
+    key = keys(history, "loss")[0]
+    figure = plotext.figure
+    figure.clear()
+    figure.theme("colorless")
+    figure.draw(figure.signal(*series(history.train, key), marker="braille").lines().label("train"))
+    if heldout := series(history.heldout, key)[0]:
+        figure.draw(figure.signal(*series(history.heldout, key), marker="o").label("held-out"))
+    figure.legend(x=1, y=1, ha="right", va="upper", relative=True)
+    figure.plot_size(width, height)
+    figure.title(f"{title(key)} (nats)")
+    figure.label("step")
+    plot = plotext.uncolorize(str(figure.build()))
+    return plot.rstrip() + ("\n" + _heldout_lines(history) if heldout else "")
+
+
+def _heldout_lines(history: History, rows: int = 8) -> str:
+    """At most `rows` held-out lines, evenly spread, the last among them."""
+    chosen = [key for ending in ("loss", "accuracy") for key in keys(history, ending)]
+    lines = history.heldout
+    picked = [
+        lines[round(i * (len(lines) - 1) / max(1, min(rows, len(lines)) - 1))] for i in range(min(rows, len(lines)))
+    ]
+    parts = [
+        ", ".join(f"{title(key)} {show(key, line[key])}" for key in chosen if line.get(key) is not None)
+        for line in picked
+    ]
+    return "\n".join(f"held-out, step {line['step']}: {part}" for line, part in zip(picked, parts, strict=True))

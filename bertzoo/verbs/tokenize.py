@@ -1,0 +1,103 @@
+"""Turn text into a tokenised corpus, which pretraining then reads as its --data.source.
+
+SRC is files, directories or globs of text (blank lines between documents) or .jsonl, plain, .gz, .xz or .zst, separated
+by commas, or embedded:python, the prose in this Python installation. DST is a new directory; one that holds a part of
+the same corpus is completed. The options --data.* are those of a pretraining config, and --config takes them from one.
+
+examples:
+  bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
+  bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertzoo import config as loader
+from bertzoo.data.settings import Data
+from bertzoo.errors import UserError
+
+if TYPE_CHECKING:
+    from bertzoo.data.corpus import Corpus
+
+_OF_ROWS = ("data.packing", "data.masking")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenize:
+    """The part of a pretraining config that a corpus depends on."""
+
+    data: Data = field(default_factory=Data)
+
+
+def config() -> type:
+    """The class of the config."""
+    return Tokenize
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("source", metavar="SRC", help="the text")
+    parser.add_argument("destination", metavar="DST", type=Path, help="the directory of the corpus")
+    parser.add_argument(
+        "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
+    )
+    parser.add_argument("--workers", type=int, default=0, help="processes that share the work (default: one a core)")
+    parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
+
+
+def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
+    """What to tokenise and how; raises UserError for an option that cannot change a corpus."""
+    for key, _ in overrides:
+        if key == "data.source":
+            raise UserError("--data.source and SRC say the same thing; give SRC alone")
+        if key.startswith(_OF_ROWS):
+            raise UserError(f"--{key} changes the rows and not the corpus; give it to `bertzoo pretrain`")
+    cls: type = Tokenize
+    if args.config:
+        from bertzoo.recipe import Pretrain
+
+        cls = Pretrain
+    return replace(loader.load(cls, args.config, overrides).data, source=args.source)
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Tokenise, and print the counts."""
+    from bertzoo.data.tokenize import tokenize
+
+    if args.workers < 0:
+        raise UserError(f"--workers={args.workers} is negative; 0 stands for one process a core")
+    live = sys.stderr.isatty()
+
+    def progress(pieces: int, size: int) -> None:
+        if live:
+            print(f"\r{pieces} pieces done, {size / 1e6:.1f} MB of text read", end="", file=sys.stderr, flush=True)
+
+    start = time.monotonic()
+    corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
+    if live:
+        print(file=sys.stderr)
+    counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
+    if args.json:
+        dropped = corpus.manifest.raw["dropped"]
+        print(
+            json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, "dropped": dropped})
+        )
+        return 0
+    for name, numbers in counts.items():
+        print(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in numbers.items()))
+    for reason, number in corpus.manifest.raw["dropped"].items():
+        print(f"dropped: {number:,} documents ({reason})")
+    print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
+    print(f"Pretrain on it with --data.source={args.destination}")
+    return 0
+
+
+def _counts(corpus: "Corpus", split: str) -> dict[str, int]:
+    record = corpus.manifest.splits[split]
+    return {"documents": record.documents, "sentences": record.sentences, "tokens": record.tokens}

@@ -1,0 +1,227 @@
+"""The command line's contract: exit codes, one-sentence errors, where options go, and what is not imported."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertzoo import __version__, cli
+from bertzoo.errors import CheckpointError, ConfigError, CorpusError, NonFinite, Stopped, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    layers: int = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    model: Model = Model()
+    seed: int = 0
+
+
+Main = Callable[[argparse.Namespace, Sequence[tuple[str, str]]], int]
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Makes `bertzoo pretrain` a verb that records what it was given, and then does what it is told."""
+
+    def make(then: Exception | None = None, configurable: bool = True) -> list[Any]:
+        calls: list[Any] = []
+        module: Any = types.ModuleType("bertzoo.verbs.pretrain", "A verb.\n\nexample:\n  bertzoo pretrain x")
+
+        def arguments(parser: argparse.ArgumentParser) -> None:
+            parser.add_argument("files", nargs="*")
+            parser.add_argument("--run_dir")
+            parser.add_argument("--seeds", type=int)
+
+        def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+            calls.append((args, overrides))
+            if then:
+                raise then
+            return 0
+
+        module.arguments, module.main = arguments, main
+        if configurable:
+            module.config = lambda: Recipe
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return calls
+
+    return make
+
+
+def test_both_ways_to_give_an_option(verb: Callable[..., list[Any]]) -> None:
+    calls = verb()
+    argv = ["pretrain", "a.toml", "--model.layers", "6", "b.toml", "--model.width=-1", "--run_dir", "r", "--seed=3"]
+    assert cli.main(argv) == 0
+    args, overrides = calls[0]
+    assert (args.files, args.run_dir, args.debug) == (["a.toml", "b.toml"], "r", False)
+    assert overrides == [("model.layers", "6"), ("model.width", "-1"), ("seed", "3")]
+
+
+def test_values_may_hold_anything_but_a_forgotten_value_is_noticed(verb: Callable[..., list[Any]]) -> None:
+    calls = verb()
+    assert cli.main(["pretrain", "--a.b=--x=1", "--a.c=", "--run_dir=a=b", "--", "--file"]) == 0
+    args, overrides = calls[0]
+    assert overrides == [("a.b", "--x=1"), ("a.c", "")] and args.run_dir == "a=b" and args.files == ["--file"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["pretrain", "--run_dri=x"], "unknown option --run_dri; did you mean --run_dir?"),
+        (["pretrain", "--sed=3"], "unknown option --sed; did you mean --seed?"),
+        (["pretrain", "--qqq=3"], "unknown option --qqq; the options are --help, --debug, --run_dir, --seeds and the"),
+        (["pretrain", "--run"], "unknown option --run"),
+        (["pretrain", "--model.layers"], "--model.layers needs a value, as in --model.layers=VALUE"),
+        (["pretrain", "--model.layers", "--seed=1"], "--model.layers needs a value"),
+        (["pretrain", "--run_dir"], "argument --run_dir: expected one argument"),
+        (["pretrain", "--seeds=many"], "argument --seeds: invalid int value: 'many'"),
+        (["pretrain", "-x"], "unrecognized arguments: -x"),
+        (["pretrian"], "unknown verb pretrian; did you mean pretrain?"),
+        (["qqq"], "unknown verb qqq; the verbs are pretrain,"),
+        (["--run_dir=x"], "unknown verb --run_dir=x"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(
+    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, argv: list[str], message: str
+) -> None:
+    calls = verb()
+    assert cli.main(argv) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("bertzoo: ") and message in err and err.count("\n") == 1 and not out
+    assert not calls
+
+
+def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:
+    calls = verb(configurable=False)
+    assert cli.main(["pretrain", "--model.layers=6"]) == 2
+    assert "unknown option --model.layers; the options are --help" in capsys.readouterr().err
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("the text is empty"), 2, "the text is empty"),
+        (ConfigError("heads"), 2, "heads"),
+        (CorpusError("a.txt"), 2, "a.txt"),
+        (CheckpointError("step 3"), 2, "step 3"),
+        (Stopped("stopped at step 3"), 3, "stopped at step 3"),
+        (NonFinite("step 3"), 1, "step 3"),
+        (OSError(28, "No space left on device", "runs/a"), 1, "runs/a: No space left on device"),
+        (PermissionError(13, "Permission denied"), 1, "Permission denied"),
+        (ZeroDivisionError("x\ny"), 1, "ZeroDivisionError: x (this should not happen; --debug shows where it did)"),
+        (KeyboardInterrupt(), 1, "interrupted"),
+    ],
+)
+def test_errors_have_their_exit_code_and_no_traceback(
+    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, error: Exception, code: int, message: str
+) -> None:
+    verb(error)
+    assert cli.main(["pretrain"]) == code
+    assert capsys.readouterr().err == f"bertzoo: {message}\n"
+
+
+def test_debug_shows_the_traceback(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:
+    verb(UserError("the text is empty"))
+    assert cli.main(["pretrain", "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err and err.endswith("bertzoo: the text is empty\n")
+
+
+def test_help(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:
+    verb()
+    assert cli.main(["--help"]) == 0
+    overview = capsys.readouterr().out
+    assert all(name in overview for name in cli.VERBS)
+    assert cli.main([]) == 2
+    assert cli.main(["pretrain", "--help"]) == 0
+    assert "  bertzoo pretrain x" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bertzoo {__version__}\n"
+
+
+def test_every_verb_exists_and_has_help_with_an_example(capsys: pytest.CaptureFixture) -> None:
+    for name in cli.VERBS:
+        assert cli.main([name, "--help"]) == 0
+        assert f"bertzoo {name} " in capsys.readouterr().out.split("positional")[0].split("\n\n", 1)[1]
+
+
+def bertzoo(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "bertzoo", *argv], capture_output=True, text=True)
+
+
+def test_the_program_as_a_process(tmp_path: Path) -> None:
+    done = bertzoo("report", str(tmp_path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == f"bertzoo: {tmp_path} is not the directory of a run: it has no config.toml\n"
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "bertzoo", "--help"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_help_and_report_and_tokenize_import_no_jax() -> None:
+    program = (
+        "import sys, bertzoo.cli as cli\n"
+        "for verb in ([], ['report'], ['tokenize']): cli.main([*verb, '--help'])\n"
+        "sys.exit(bool({'jax', 'flax', 'matplotlib', 'torch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
+
+
+TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows it.\n\n" for i in range(400))
+
+
+def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from bertzoo.data.corpus import Corpus
+
+    (tmp_path / "a.txt").write_text(TEXT)
+    argv = [
+        "tokenize",
+        str(tmp_path / "a.txt"),
+        str(tmp_path / "corpus"),
+        "--data.tokenizer.vocab_size=120",
+        "--workers=1",
+    ]
+    assert cli.main([*argv, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert printed["hash"] == corpus.hash
+    for split, counts in printed["splits"].items():
+        assert counts["documents"] == len(corpus.split(split).documents) - 1
+    assert sum(counts["documents"] for counts in printed["splits"].values()) == 400
+    assert cli.main(argv) == 0
+    assert f"--data.source={tmp_path / 'corpus'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--data.source=x", "SRC say the same thing"),
+        ("--data.masking.share=0.2", "--data.masking.share changes the rows and not the corpus"),
+        ("--data.heldot=0.2", "unknown key data.heldot; did you mean data.heldout?"),
+        ("--workers=-1", "--workers=-1 is negative"),
+    ],
+)
+def test_tokenize_refuses_what_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture, option: str, message: str
+) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    assert cli.main(["tokenize", str(tmp_path / "a.txt"), str(tmp_path / "corpus"), option]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "corpus").exists()

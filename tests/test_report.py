@@ -1,0 +1,175 @@
+"""`bertzoo report`: which lines of metrics.jsonl count, and that the page, the curves and the sketch show them."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bertzoo import cli, curves, report
+from bertzoo.errors import UserError
+
+CONFIG = """\
+[model]
+kind = "squeezebert"
+layers = 4
+[[stages]]
+steps = 600
+batch_size = 32
+max_length = 64
+[[stages]]
+steps = 400
+batch_size = 8
+max_length = 128
+"""
+
+
+def train(step: int, loss: float, stage: int = 0, **more: object) -> dict:
+    terms = {"loss": loss + 0.7, "mlm_loss": loss, "mlm_accuracy": 1 / (1 + loss), "sop_loss": 0.7, "sop_accuracy": 0.5}
+    speed = {"examples_per_second": 100.0 + stage, "tokens_per_second": 6400.0, "flops_per_second": 2.5e10, "mfu": None}
+    return {"step": step, "stage": stage, "split": "train", **terms, **speed, "memory_bytes": 2**30, **more}
+
+
+def heldout(step: int, loss: float) -> dict:
+    return {"step": step, "split": "heldout", "loss": loss + 0.7, "mlm_loss": loss, "mlm_accuracy": 1 / (1 + loss)}
+
+
+def write_run(folder: Path, lines: list[dict], tail: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(CONFIG)
+    (folder / "run.json").write_text(json.dumps({"version": "0.1.0", "devices": 2}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + tail)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    loss = {step: 3 + 6 * math.exp(-step / 200) for step in range(10, 1001, 10)}
+    lines = [train(s, v + rng.normal(0, 0.1), int(s > 600)) for s, v in loss.items() if s <= 350]
+    lines += [{"event": "stopped", "step": 350}, {"event": "resumed", "step": 300}]
+    lines += [train(s, v + rng.normal(0, 0.1), int(s > 600)) for s, v in loss.items() if s > 300]
+    lines += [heldout(s, loss[s] + 0.1) for s in range(100, 1001, 100)] + [{"event": "finished", "step": 1000}]
+    return write_run(tmp_path / "first", lines)
+
+
+def test_the_last_line_of_a_step_counts(tmp_path: Path) -> None:
+    lines = [train(1, 9.0), heldout(1, 8.0), train(2, 8.0), train(2, 7.0), heldout(1, 7.5)]
+    got = report.open_run(write_run(tmp_path, lines)).history
+    assert [(line["step"], line["mlm_loss"]) for line in got.train] == [(1, 9.0), (2, 7.0)]
+    assert [line["mlm_loss"] for line in got.heldout] == [7.5]
+
+
+def test_a_resume_undoes_the_steps_after_it(tmp_path: Path) -> None:
+    lines = [train(s, 9.0 - s) for s in (1, 2, 3)] + [heldout(3, 6.0), {"event": "resumed", "step": 1}, train(2, 5.0)]
+    got = report.open_run(write_run(tmp_path, lines)).history
+    assert [line["step"] for line in got.train] == [1, 2]
+    assert got.heldout == []
+    assert [event["event"] for event in got.events] == ["resumed"]
+
+
+def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = write_run(tmp_path, [train(1, 9.0), train(2, 8.0)], tail='{"step": 3, "spl')
+    got = report.open_run(run).history
+    assert got.torn and [line["step"] for line in got.train] == [1, 2]
+    assert cli.main(["report", str(run)]) == 0
+    assert "cut off" in capsys.readouterr().out
+    assert "cut off" in (run / "report.md").read_text()
+
+
+def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [train(1, 9.0)], tail="garbage\n" + json.dumps(train(2, 8.0)) + "\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not a line of metrics"):
+        report.open_run(run)
+
+
+def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
+    lines = [
+        train(1, 9.0),
+        heldout(1, 8.0),
+        train(2, math.nan),
+        heldout(2, math.nan),
+        {"event": "non_finite", "step": 2},
+    ]
+    got = report.open_run(write_run(tmp_path, lines))
+    assert report.series(got.history.train, "mlm_loss") == ([1], [9.0])
+    assert report.best(got.history.heldout, "mlm_loss") == (1, 8.0)
+    assert "- non finite at step 2" in report.page(got)
+    report.sketch(got.history)
+    curves.draw(got)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("metrics.jsonl", "no metrics.jsonl"), ("config.toml", "no config.toml")]
+)
+def test_a_directory_that_is_no_run(run: Path, name: str, message: str, capsys: pytest.CaptureFixture) -> None:
+    (run / name).unlink()
+    assert cli.main(["report", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert cli.main(["report", str(run / "nowhere")]) == 2
+
+
+def test_a_run_without_a_step_yet(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no training step yet"):
+        report.open_run(write_run(tmp_path, []))
+
+
+def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
+    lines = [
+        train(10, 5.0),
+        heldout(10, 4.0),
+        train(700, 3.0, 1),
+        heldout(700, 4.5),
+        {"event": "finished", "step": 700},
+    ]
+    page = report.page(report.open_run(write_run(tmp_path / "named", lines)))
+    assert page.startswith("# named\n")
+    assert "| MLM loss | 3.0000 | 4.5000 | 4.0000 at step 10 |" in page
+    assert "| MLM accuracy | 25.0 % | 18.2 % | 20.0 % at step 10 |" in page
+    assert "| 0 | 600 | 32 | 64 |" in page and "| 1 | 400 | 8 | 128 |" in page
+    assert "kind squeezebert, layers 4" in page and "version 0.1.0" in page
+    assert "| 1 | 101.0 | 6,400.0 | 25.0 G | 1.00 GiB |" in page
+    assert "- finished at step 700" in page
+
+
+def test_a_single_term_is_the_loss_itself(tmp_path: Path) -> None:
+    lines = [{k: v for k, v in train(s, 5.0).items() if not k.startswith("sop")} for s in (1, 2)]
+    assert report.keys(report.open_run(write_run(tmp_path, lines)).history, "loss") == ["mlm_loss"]
+
+
+def test_the_sketch_shows_the_curve_and_the_heldout_values(run: Path) -> None:
+    sketch = report.sketch(report.open_run(run).history)
+    lines = sketch.splitlines()
+    assert "loss (nats)" in lines[0] and max(map(len, lines[:16])) <= 78
+    assert "held-out, step 1000:" in lines[-1] and "MLM accuracy 24.2 %" in lines[-1]
+    assert any(0x2800 < ord(c) < 0x2900 for c in sketch)
+    assert "\x1b" not in sketch
+
+
+def ink(path: Path, colour: str) -> int:
+    """How many pixels of the picture have exactly this colour."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+    return int((np.asarray(Image.open(path).convert("RGB")) == rgb).all(-1).sum())
+
+
+def test_the_verb_writes_curves_with_both_splits(run: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["report", str(run)]) == 0
+    assert str(run / "loss.png") in capsys.readouterr().out
+    for name in ("loss.png", "accuracy.png"):
+        assert ink(run / name, curves.TRAIN) > 200
+        assert ink(run / name, curves.HELDOUT) > 200
+    assert "![loss](loss.png)" in (run / "report.md").read_text()
+
+
+def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots()
+    curves._panel(axes, report.open_run(run), "mlm_loss")
+    marks = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
+    assert marks["next stage"] == 600 and marks["resumed"] == 300
+    assert report.open_run(write_run(run, [train(500, 3.0)])).boundaries() == []
+    assert axes.get_ylabel() == "MLM loss (nats a masked token)"
