@@ -1,0 +1,216 @@
+"""Checkpoints: written in the background, whole or not at all, verified before they are trusted."""
+
+import dataclasses
+import logging
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
+
+from bertzoo.errors import CheckpointError
+from bertzoo.train import manifest
+from bertzoo.train.state import State
+
+_LOG = logging.getLogger(__name__)
+_METRIC = "loss"  # the held-out figure by which the best checkpoints are kept
+_DAMAGED = "damaged-"
+
+# Every failure reaches the caller as an exception; orbax logs its traceback and warnings of its options besides.
+logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+
+
+def _loss(metrics: Mapping[str, float]) -> float:
+    return metrics[_METRIC]
+
+
+def _items(state: State) -> tuple[Any, dict[str, Any]]:
+    """A state as two items on disk: the parameters, which evaluation reads alone, and the rest."""
+    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
+    return fields.pop("params"), fields
+
+
+def _manager(directory: Path, **options: Any) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(
+        directory,
+        options=ocp.CheckpointManagerOptions(best_fn=_loss, best_mode="min", **options),
+        item_names=("params", "training", "metrics"),
+    )
+
+
+class Checkpoints:
+    """The checkpoints of a run that writes them: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
+
+    The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold a directory.
+    """
+
+    def __init__(self, directory: Path | str, *, keep_last: int = 3, keep_best: int = 1):
+        self.directory = Path(directory).absolute()
+        policies: list[preservation.PreservationPolicy] = [preservation.LatestN(keep_last)]
+        if keep_best:
+            policies.append(
+                preservation.BestN(
+                    get_metric_fn=_loss, reverse=True, n=keep_best, keep_checkpoints_without_metrics=False
+                )
+            )
+        self._manager = _manager(
+            self.directory,
+            create=True,
+            cleanup_tmp_directories=True,
+            preservation_policy=preservation.AnyPreservationPolicy(policies),
+        )
+        self._sealer: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        manifest.prune(self.directory)
+
+    def steps(self) -> list[int]:
+        """The steps of the committed checkpoints, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def latest(self) -> Path | None:
+        """The newest committed checkpoint."""
+        steps = self.steps()
+        return self.directory / str(steps[-1]) if steps else None
+
+    def save(self, state: State, *, loss: float | None = None) -> None:
+        """Begin to save; returns once the state is copied, so that it may be donated. `loss`: the held-out loss, if known.
+
+        Raises CheckpointError when this or the previous save failed.
+        """
+        self.wait()
+        step = int(state.step)
+        params, training = _items(state)
+        args = ocp.args.Composite(params=ocp.args.StandardSave(params), training=ocp.args.StandardSave(training))
+        try:
+            self._manager.save(step, args=args, metrics=None if loss is None else {_METRIC: loss}, force=True)
+        except Exception as error:
+            raise self._cannot_save(step, error) from error
+        self._sealer = threading.Thread(target=self._seal, args=(step,), name=f"seal-{step}")
+        self._sealer.start()
+
+    def wait(self) -> None:
+        """Wait until the save under way is committed and has its manifest; raises CheckpointError when it failed."""
+        if self._sealer is None:
+            return
+        self._sealer.join()
+        step, self._sealer = int(self._sealer.name.removeprefix("seal-")), None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise self._cannot_save(step, failure) from failure
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for the save under way and let go of the directory; raises CheckpointError when the save failed."""
+        try:
+            self.wait()
+        finally:
+            self._manager.close()
+
+    def restore_latest(self, abstract: State) -> State | None:
+        """The newest checkpoint that is whole, placed as `abstract` (`state.abstract`) says; None when there are none.
+
+        Damaged ones are skipped: each is reported in one sentence naming the file and set aside as damaged-<step>.
+        Raises CheckpointError when none is whole, or when a whole one does not fit `abstract`.
+        """
+        damage: dict[int, str] = {}
+        for step in reversed(self.steps()):
+            try:
+                state = _restore_state(self.directory / str(step), abstract)
+            except _Damaged as error:
+                damage[step] = str(error)
+                continue
+            self._set_aside(damage, step)
+            return state
+        if damage:
+            raise CheckpointError(f"no checkpoint in {self.directory} is whole: " + "; ".join(damage.values()))
+        return None
+
+    def _set_aside(self, damage: dict[int, str], good: int) -> None:
+        for step, message in damage.items():
+            _LOG.warning("%s; going back to checkpoint %d", message, good)
+            checkpoint = self.directory / str(step)
+            aside = checkpoint.with_name(_DAMAGED + checkpoint.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            checkpoint.rename(aside)
+        if damage:
+            self._manager.reload()
+            manifest.prune(self.directory)
+
+    def _seal(self, step: int) -> None:
+        try:
+            self._manager.wait_until_finished()
+            manifest.write(self.directory / str(step))
+            manifest.prune(self.directory)
+        except BaseException as error:  # raised in the caller's thread by wait()
+            self._failure = error
+
+    def _cannot_save(self, step: int, error: BaseException) -> CheckpointError:
+        latest = self.latest()
+        resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
+        return CheckpointError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
+
+
+class _Damaged(CheckpointError):
+    """A checkpoint that fails its checksums or, having none, cannot be read."""
+
+
+def _restore(checkpoint: Path, items: Mapping[str, Any]) -> Any:
+    """Restore items {name: abstract tree} of a checkpoint after verifying it."""
+    try:
+        sealed = manifest.verify(checkpoint)
+    except CheckpointError as error:
+        raise _Damaged(str(error)) from error
+    args = {name: ocp.args.StandardRestore(tree) for name, tree in items.items()}
+    try:
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+            return reader.restore(checkpoint, args=ocp.args.Composite(**args))
+    except Exception as error:  # orbax raises half a dozen types for a file that is cut short
+        if not sealed:
+            raise _Damaged(f"the checkpoint {checkpoint} has no manifest and cannot be read ({error})") from error
+        raise CheckpointError(f"the checkpoint {checkpoint} is whole but is not of this model ({error})") from error
+
+
+def _restore_state(checkpoint: Path, abstract: State) -> State:
+    params, training = _items(abstract)
+    restored = _restore(checkpoint, {"params": params, "training": training})
+    return State(params=restored["params"], **restored["training"])
+
+
+def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
+    """The path of a checkpoint in a directory; raises CheckpointError when there is none such.
+
+    "best" is the one of the lowest held-out loss.
+    """
+    directory = Path(directory).absolute()
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory} holds no checkpoints; give a run that has saved one")
+    with _manager(directory, read_only=True) as manager:
+        steps = sorted(manager.all_steps())
+        if which == "latest":
+            step = steps[-1] if steps else None
+        elif which == "best":
+            step = manager.best_step()
+        else:
+            step = which if which in steps else None
+    if step is None:
+        raise CheckpointError(f"{directory} has no checkpoint {which!r}; it has {steps or 'none at all'}")
+    return directory / str(step)
+
+
+def restore_params(
+    directory: Path | str, abstract_params: Any, which: Literal["latest", "best"] | int = "latest"
+) -> tuple[Any, int]:
+    """The parameters of one checkpoint and its step, without the optimiser; only reads, so a run may be writing.
+
+    Raises CheckpointError naming the file when the checkpoint is missing, damaged or of another model.
+    """
+    checkpoint = find(directory, which)
+    return _restore(checkpoint, {"params": abstract_params})["params"], int(checkpoint.name)

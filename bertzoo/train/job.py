@@ -1,0 +1,167 @@
+"""A training job: everything the loop needs, given by the caller, and what is built from it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bertzoo.errors import CheckpointError, ConfigError, NonFinite, Stopped
+from bertzoo.train import optim, sharding
+from bertzoo.train import stages as staging
+from bertzoo.train import state as states
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.progress import Reporter
+from bertzoo.train.stages import Stage
+from bertzoo.train.state import State
+from bertzoo.train.step import Batch, Objective, make_train_step
+
+HostBatch = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
+
+    It also evaluates and saves at the end of every stage. 0 switches evaluation off, and saving but for those ends.
+    """
+
+    log_every: int = 10
+    evaluate_every: int = 500
+    evaluate_rows: int = 1024  # of the held-out part
+    save_every: int = 500
+    keep_last: int = 3
+    keep_best: int = 1  # of the lowest held-out loss
+
+    def __post_init__(self):
+        for name in ("log_every", "evaluate_rows", "keep_last"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is less than 1")
+        for name in ("evaluate_every", "save_every", "keep_best"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}={getattr(self, name)} is negative; 0 switches it off")
+        small, large = sorted((self.evaluate_every, self.save_every))
+        if self.keep_best and small and large % small:
+            raise ConfigError(
+                f"keep_best={self.keep_best} compares the held-out losses of checkpoints, but evaluate_every="
+                f"{self.evaluate_every} and save_every={self.save_every} seldom meet; make one a multiple of the other"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to train, on what, and where to tell it.
+
+    batches(stage, row): this process's part of the stage's batches, without end, from the one that begins with `row`;
+    heldout(stage): the batches to evaluate on, this process's part too;
+    flops_per_example: of each stage, forward and backward;
+    describe(stage, row, rows): in words, the records of the batch that begins with `row`.
+    Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
+    """
+
+    objective: Objective
+    stages: Sequence[Stage]
+    optimizer: optim.Optimizer
+    config: Run
+    mesh: jax.sharding.Mesh
+    seed: int
+    batches: Callable[[int, int], Iterator[HostBatch]]
+    heldout: Callable[[int], Iterable[HostBatch]] | None = None
+    checkpoints: Checkpoints | None = None
+    reporters: Sequence[Reporter] = ()
+    flops_per_example: Sequence[float] | None = None
+    frozen: Any = None
+    describe: Callable[[int, int, int], str] | None = None
+
+    def __post_init__(self):
+        staging.validate(self.stages)
+        for stage in self.stages:
+            sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
+        if self.flops_per_example is not None and len(self.flops_per_example) != len(self.stages):
+            raise ValueError(
+                f"flops_per_example has {len(self.flops_per_example)} entries for {len(self.stages)} stages"
+            )
+
+    def transformation(self, index: int) -> optax.GradientTransformation:
+        """The optimiser of a stage, its schedule spanning the stages that share it."""
+        group = staging.schedule_group(self.stages, index)
+        return optim.build(self.optimizer, group.steps, group.learning_rate)
+
+    def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
+        """The function steps done in the run -> learning rate of the update that came last, in a stage."""
+        group = staging.schedule_group(self.stages, index)
+        rate = optim.schedule_of(self.optimizer, group.steps, group.learning_rate)
+        return lambda done: rate(done - 1 - group.start)
+
+    def abstract(self) -> State:
+        """Shapes and shardings of the state, the same in every stage."""
+        return states.abstract(self.objective, self.transformation(0), self.mesh)
+
+    def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
+        """The compiled step of a stage."""
+        places = states.shardings_of(self.abstract())
+        accumulate = self.stages[index].accumulate
+        return make_train_step(self.objective, self.transformation(index), accumulate=accumulate, shardings=places)
+
+    def begin(self) -> tuple[State, bool]:
+        """The newest checkpoint's state, or a fresh one, and whether it comes from a checkpoint.
+
+        Raises CheckpointError as `Checkpoints.restore_latest` does, ConfigError when the stages have changed meanwhile.
+        """
+        restored = self.checkpoints.restore_latest(self.abstract()) if self.checkpoints else None
+        if restored is None:
+            return states.fresh(self.objective, self.transformation(0), self.mesh, self.seed), False
+        step, stage = int(restored.step), int(restored.position["stage"])
+        index, inside = staging.locate(self.stages, step)
+        if stage != (index if inside else index - 1):
+            raise ConfigError(
+                f"the checkpoint of step {step} was made in stage {stage}, but [[stages]] now puts that step in stage "
+                f"{index}; give back the stages the run was begun with, or begin another run"
+            )
+        return restored, True
+
+    def enter(self, state: State, index: int) -> State:
+        """The state with which a stage after the first begins: the optimiser as its `carry` says, and its first row."""
+        places = states.shardings_of(self.abstract())
+        init = jax.jit(self.transformation(index).init, out_shardings=places.opt_state)
+        opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
+        position = jax.device_put({"stage": jnp.int32(index), "row": jnp.int32(0)}, places.position)
+        return dataclasses.replace(state, opt_state=opt_state, position=position)
+
+    def last_checkpoint(self) -> str:
+        """In words, the last good checkpoint."""
+        if self.checkpoints is None:
+            return "no checkpoints are kept"
+        try:
+            self.checkpoints.wait()
+        except CheckpointError as error:
+            return str(error)
+        latest = self.checkpoints.latest()
+        return f"the last good checkpoint is {latest}" if latest else "there is no checkpoint yet"
+
+    def non_finite(self, step: int, row: int) -> NonFinite:
+        """The end of a run whose step, on the batch that begins with `row`, gave numbers that are not finite."""
+        index, _ = staging.locate(self.stages, step - 1)
+        rows = self.stages[index].batch_size
+        records = self.describe(index, row, rows) if self.describe else f"rows {row} to {row + rows - 1}"
+        return NonFinite(
+            f"the loss, gradient or update of step {step} is not finite (stage {index}, {records}); "
+            f"{self.last_checkpoint()}"
+        )
+
+    def non_finite_heldout(self, step: int) -> NonFinite:
+        """The end of a run whose held-out loss after `step` is not finite."""
+        return NonFinite(f"the held-out loss after step {step} is not finite; {self.last_checkpoint()}")
+
+    def stopped(self, step: int, signal: str) -> Stopped:
+        """The end of a run that a signal stopped after `step`; raises CheckpointError when the save failed."""
+        if self.checkpoints is None:
+            return Stopped(f"stopped by {signal} after step {step}; nothing was saved, as no checkpoints are kept")
+        self.checkpoints.wait()
+        return Stopped(
+            f"stopped by {signal} after step {step}, saved as {self.checkpoints.latest()}; "
+            "run the same command again to resume"
+        )

@@ -1,0 +1,82 @@
+"""The one loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bertzoo.train.job import Job, Run
+from bertzoo.train.recorder import Recorder
+from bertzoo.train.signals import StopRequest
+from bertzoo.train.stages import locate, start_of, total_steps
+from bertzoo.train.state import State
+from bertzoo.train.step import Batch, evaluate, make_eval_step, put_batch
+
+__all__ = ["Job", "Run", "run"]
+
+
+def run(job: Job) -> State:
+    """Train from the newest checkpoint, or from the beginning, to the end of the last stage.
+
+    Raises NonFinite; Stopped after a SIGTERM or SIGINT, once the state is saved; CheckpointError; ConfigError.
+    """
+    record, measure = Recorder(job), _evaluation(job)
+    state, resumed = job.begin()
+    step = int(state.step)
+    if resumed:
+        record.event("resumed", step)
+    with StopRequest() as stop:
+        while step < total_steps(job.stages):
+            # A stage begins, with its optimiser, its rows and its program; a resumed one begins in its middle.
+            index, inside = locate(job.stages, step)
+            state = job.enter(state, index) if index and not inside else state
+            train_step = job.train_step(index)
+            record.begin(index)
+            for step, row, batch in _steps(job, state):
+                # 1. Dispatch the step: the device works on it while the host goes on.
+                state, report = train_step(state, job.frozen, batch)
+                # 2. Read the metrics of the step before, which is done by now; a number that is not finite ends the run.
+                record.put(step, row, report)
+                evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
+                if evaluates or saves or stop.name:
+                    # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
+                    record.drain()
+                    # 4. Evaluate, then save, so that the checkpoint knows its held-out loss.
+                    loss = record.heldout(step, measure(index, state.params)) if evaluates else None
+                    if job.checkpoints and (saves or stop.name):
+                        job.checkpoints.save(state, loss=loss)
+                    record.resume()
+                # 5. After a signal, say where the run stopped; at the last step it has finished instead.
+                if stop.name and step < total_steps(job.stages):
+                    record.event("stopped", step, signal=stop.name)
+                    raise job.stopped(step, stop.name)
+    if job.checkpoints:
+        job.checkpoints.wait()
+    record.event("finished", step)
+    return state
+
+
+def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
+    """(step, its first row, its batch on the devices) for the steps that remain in the state's stage."""
+    index, row, done = int(state.position["stage"]), int(state.position["row"]), int(state.step)
+    source = job.batches(index, row)
+    for step in range(done + 1, start_of(job.stages, index + 1) + 1):
+        batch = next(source, None)
+        if batch is None:
+            raise RuntimeError(f"the batches of stage {index} came to an end before step {step}")
+        yield step, row, put_batch(batch, job.mesh)
+        row += job.stages[index].batch_size
+
+
+def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
+    """Whether to evaluate and whether to save after `step`: at their intervals and at the end of the stage."""
+    config = job.config
+    evaluates = config.evaluate_every and (step == stage_end or step % config.evaluate_every == 0)
+    saves = step == stage_end or (config.save_every and step % config.save_every == 0)
+    return bool(evaluates and job.heldout), bool(saves)
+
+
+def _evaluation(job: Job) -> Callable[[int, Any], dict[str, float]]:
+    """The function (stage, params) -> means over the held-out batches."""
+    eval_step = make_eval_step(job.objective)
+    return lambda index, params: evaluate(
+        eval_step, params, job.frozen, job.heldout(index) if job.heldout else (), job.mesh
+    )

@@ -1,0 +1,60 @@
+"""A sha256 manifest beside every checkpoint: what orbax restores without a word, a flipped bit, is found here."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from bertzoo.errors import CheckpointError
+
+SUFFIX = ".sha256.json"
+
+
+def path_of(checkpoint: Path) -> Path:
+    """checkpoints/400 -> checkpoints/400.sha256.json."""
+    return checkpoint.with_name(checkpoint.name + SUFFIX)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(checkpoint: Path) -> None:
+    """Write the manifest of a committed checkpoint, atomically."""
+    files = {str(f.relative_to(checkpoint)): _digest(f) for f in sorted(checkpoint.rglob("*")) if f.is_file()}
+    path = path_of(checkpoint)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w") as file:
+        json.dump({"files": files}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def verify(checkpoint: Path) -> bool:
+    """Compare a checkpoint with its manifest; False when there is none, because the run was killed before writing it.
+
+    Raises CheckpointError naming the first file that is missing or changed, or the manifest that cannot be read.
+    """
+    path = path_of(checkpoint)
+    if not path.exists():
+        return False
+    try:
+        files = json.loads(path.read_text())["files"].items()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"the manifest {path} cannot be read ({error})") from error
+    for name, digest in files:
+        file = checkpoint / name
+        if not file.is_file():
+            raise CheckpointError(f"the checkpoint's file {file} is missing")
+        if _digest(file) != digest:
+            raise CheckpointError(f"the checkpoint's file {file} is damaged: its sha256 is not the one in {path}")
+    return True
+
+
+def prune(directory: Path) -> None:
+    """Remove the manifests whose checkpoints are gone."""
+    for path in directory.glob(f"*{SUFFIX}*"):
+        if not path.with_name(path.name.split(SUFFIX)[0]).exists():
+            path.unlink(missing_ok=True)

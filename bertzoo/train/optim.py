@@ -1,0 +1,161 @@
+"""Optimisers composed from optax: LAMB as Google released it and as optax has it, AdamW, BERT's Adam."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bertzoo.errors import ConfigError
+from bertzoo.train import schedule as schedules
+from bertzoo.train.schedule import Schedule
+from bertzoo.train.stacking import stacked
+
+EXCLUDED_NAMES = frozenset({"bias", "scale"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Adaptive:
+    """What every optimiser here has."""
+
+    learning_rate: float  # the peak of the schedule
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0  # the gradient's global norm; 0 switches clipping off
+    schedule: Schedule = Schedule()
+
+    def __post_init__(self):
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is not in [0, 1)")
+        for name in ("learning_rate", "epsilon", "weight_decay", "clip_norm"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name}={getattr(self, name)} is not a finite number of at least 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lamb(_Adaptive):
+    """LAMB (You et al. 2020, Algorithm 2).
+
+    "google" (albert/lamb_optimizer.py): no bias correction; biases and norms have no decay and no trust ratio.
+    "optax" (`optax.lamb` with the decay masked): bias correction; every tensor has a trust ratio.
+    """
+
+    kind: Literal["lamb"] = "lamb"
+    variant: Literal["google", "optax"] = "google"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamW(_Adaptive):
+    """AdamW (Loshchilov & Hutter 2019), bias-corrected; biases and norms are not decayed."""
+
+    kind: Literal["adamw"] = "adamw"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertAdam(_Adaptive):
+    """BERT's Adam (bert/optimization.py): update m/(√v + epsilon) + decay·w without bias correction."""
+
+    kind: Literal["bert_adam"] = "bert_adam"
+
+
+Optimizer = Lamb | AdamW | BertAdam
+
+
+class MomentsState(NamedTuple):
+    """First and second moment of every parameter."""
+
+    mu: Any
+    nu: Any
+
+
+def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
+    """Adam without bias correction, m/(√v + epsilon), for which `optax.scale_by_adam` has no switch."""
+
+    def init(params):
+        return MomentsState(optax.tree.zeros_like(params), optax.tree.zeros_like(params))
+
+    def update(updates, state, params=None):
+        mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
+        nu = optax.tree.update_moment_per_elem_norm(updates, state.nu, beta2, 2)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu), MomentsState(mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def leaf_name(path: tuple) -> str:
+    """The last name in a pytree path, e.g. "kernel"."""
+    return jax.tree_util.keystr(path[-1:], simple=True)
+
+
+def excluded(params: Any) -> Any:
+    """Which leaves have neither decay nor (in Google's LAMB) a trust ratio: by leaf name alone, biases and norms."""
+    return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
+
+
+def _included(params: Any) -> Any:
+    return jax.tree.map(lambda out: not out, excluded(params))
+
+
+def per_tensor(config: Optimizer) -> optax.GradientTransformation:
+    """The part of the update that looks at one tensor at a time: moments, decay, trust ratio; its sign is +."""
+    moments = (config.beta1, config.beta2, config.epsilon)
+    decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
+    match config:
+        case Lamb(variant="google"):
+            ratio = optax.masked(optax.scale_by_trust_ratio(), _included)
+            return optax.chain(scale_by_moments(*moments), decay, ratio)
+        case Lamb():
+            return optax.chain(optax.scale_by_adam(*moments), decay, optax.scale_by_trust_ratio())
+        case AdamW():
+            return optax.chain(optax.scale_by_adam(*moments), decay)
+        case BertAdam():
+            return optax.chain(scale_by_moments(*moments), decay)
+
+
+def schedule_of(config: Optimizer, steps: int, learning_rate: float | None = None) -> Callable[[Any], jax.Array]:
+    """The function step -> learning rate of an optimiser's schedule over `steps` steps.
+
+    `learning_rate` takes the place of the config's peak when it is given.
+    """
+    peak = config.learning_rate if learning_rate is None else learning_rate
+    return schedules.build(config.schedule, peak, steps)
+
+
+def build(
+    config: Optimizer, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
+) -> optax.GradientTransformation:
+    """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
+
+    Its state keeps one leaf per parameter in the parameter's shape. `stack` changes compile time, not results (see
+    `stacking`); None stacks where the default backend is a TPU. Raises ConfigError as the schedule does.
+    """
+    stack = jax.default_backend() == "tpu" if stack is None else stack
+    clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
+    update = stacked(per_tensor(config)) if stack else per_tensor(config)
+    rate = schedule_of(config, steps, learning_rate)
+    return optax.chain(clip, update, optax.scale_by_learning_rate(rate))
+
+
+def _bias_count(path: tuple, _: Any) -> bool:
+    return getattr(path[-1], "tuple_name", "") == "ScaleByAdamState"
+
+
+def carry(old: Any, new: Any, what: Literal["moments", "all", "params"]) -> Any:
+    """The optimiser state with which a stage begins, from the old stage's state and a freshly initialised one.
+
+    "moments": mu and nu, and the count of their bias correction where there is one; the schedule's count restarts.
+    "all": the old state, so that the schedule runs on. "params": the new state.
+    """
+    if what == "all":
+        return old
+    if what == "params":
+        return new
+    tree = optax.tree_utils
+    new = tree.tree_set(new, mu=tree.tree_get(old, "mu"), nu=tree.tree_get(old, "nu"))
+    count = tree.tree_get(old, "count", filtering=_bias_count)
+    return new if count is None else tree.tree_set(new, filtering=_bias_count, count=count)

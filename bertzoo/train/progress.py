@@ -1,0 +1,151 @@
+"""Where the figures of a run go: metrics.jsonl, TensorBoard, and a line a person can read."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console as RichConsole
+from rich.live import Live
+from tensorboardX import SummaryWriter
+
+from bertzoo.train.stages import Stage, locate, total_steps
+
+Record = dict[str, Any]
+
+
+class Reporter(Protocol):
+    """Takes the records of metrics.jsonl (docs/architecture.md) one by one."""
+
+    def __call__(self, record: Record) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonLines:
+    """Appends every record to a file as one line, at once, so that a killed run loses none."""
+
+    def __init__(self, path: Path | str):
+        self._file = Path(path).open("a", encoding="utf-8")
+        if self._file.tell() and not _ends_line(Path(path)):
+            self._file.write("\n")  # a killed run may have left half a line
+
+    def __call__(self, record: Record) -> None:
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+class TensorBoard:
+    """Writes every figure as a scalar named split/figure, e.g. train/loss."""
+
+    def __init__(self, directory: Path | str):
+        self._writer = SummaryWriter(str(directory))
+
+    def __call__(self, record: Record) -> None:
+        if "split" not in record:
+            return
+        for name, value in record.items():
+            if isinstance(value, float | int) and name not in ("step", "stage"):
+                self._writer.add_scalar(f"{record['split']}/{name}", value, record["step"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def quantity(value: float) -> str:
+    """A number in at most four characters and a prefix: 1234567 -> 1.23M."""
+    for scale, letter in _UNITS:
+        if value >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 4s, 3m05s, 2h03m or 5d02h."""
+    seconds = round(seconds)
+    for large, small, unit in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
+        if seconds >= large:
+            return f"{seconds // large}{unit[0]}{seconds % large // small:02d}{unit[1]}"
+    return f"{seconds}s"
+
+
+def line(record: Record, stages: Sequence[Stage]) -> str:
+    """A train or held-out record in one line."""
+    parts = [f"step {record['step']}/{total_steps(stages)}"]
+    if record["split"] != "train":
+        parts[0] += f"  {record['split']}"
+    parts.append(f"loss {record['loss']:.4f}")
+    parts += [
+        f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
+    ]
+    if "learning_rate" in record:
+        parts.append(f"lr {record['learning_rate']:.2e}")
+    rates = ("examples_per_second", "ex/s"), ("tokens_per_second", "tok/s"), ("flops_per_second", "FLOP/s")
+    parts += [f"{quantity(record[name])} {unit}" for name, unit in rates if name in record]
+    if "mfu" in record:
+        parts.append(f"MFU {record['mfu']:.1%}")
+    if "memory_bytes" in record:
+        parts.append(f"mem {quantity(record['memory_bytes'])}B")
+    if record.get("tokens_per_second"):
+        parts.append(f"ETA {duration(tokens_left(stages, record['step']) / record['tokens_per_second'])}")
+    return "  ".join(parts)
+
+
+def tokens_left(stages: Sequence[Stage], step: int) -> int:
+    """Tokens of the batches that a run still has to train on after `step` steps."""
+    index, inside = locate(stages, step)
+    rest = [stage.steps * stage.batch_size * stage.max_length for stage in stages[index:]]
+    done = inside * stages[index].batch_size * stages[index].max_length if rest else 0
+    return sum(rest) - done
+
+
+def event_line(record: Record) -> str:
+    """An event in one line: what happened at which step, and the rest of what is known of it."""
+    rest = [f"{name} {value}" for name, value in record.items() if name not in ("event", "step")]
+    return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
+
+
+class Console:
+    """One live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each.
+
+    `quiet_seconds`: off a terminal, train records follow one another no faster than this.
+    """
+
+    def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None, quiet_seconds: float = 0.0):
+        self._stages = stages
+        self._console = RichConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+        self._live = Live("", console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._quiet = quiet_seconds
+        self._shown = float("-inf")
+        if self._live:
+            self._live.start()
+
+    def __call__(self, record: Record) -> None:
+        if "event" in record:
+            self._console.print(event_line(record), markup=False)
+        elif record["split"] != "train":
+            self._console.print(line(record, self._stages), markup=False)
+        elif self._live:
+            self._live.update(line(record, self._stages), refresh=True)
+        elif time.monotonic() - self._shown >= self._quiet:
+            self._shown = time.monotonic()
+            self._console.print(line(record, self._stages), markup=False)
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()

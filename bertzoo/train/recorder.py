@@ -1,0 +1,88 @@
+"""Reads the metrics of a step one step late, so that the device never waits, and makes records of them."""
+
+import math
+import time
+from typing import Any
+
+import jax
+
+from bertzoo.train import metrics
+from bertzoo.train.job import Job
+from bertzoo.train.stages import locate, total_steps
+
+
+class Recorder:
+    """Collects the reports of train steps and hands a record to every reporter each `log_every` steps."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
+        self._pending: tuple[int, int, dict[str, Any]] | None = None
+        self._totals = metrics.Totals()
+        self._meter = metrics.Meter()
+        self._began = time.perf_counter()
+
+    def begin(self, index: int) -> None:
+        """A stage begins: its first step compiles and is not timed."""
+        self._rate = self._job.learning_rate(index)
+        self._meter.restart()
+
+    def event(self, name: str, step: int, **details: Any) -> None:
+        """Record that something happened after `step`."""
+        stage, _ = locate(self._job.stages, max(step - 1, 0))
+        self._emit({"event": name, "step": step, "stage": stage, **details})
+
+    def put(self, step: int, row: int, report: dict[str, Any]) -> None:
+        """Take the report of the step just dispatched, whose batch begins with `row`, and read that of the one before."""
+        self.drain()
+        self._pending = step, row, report
+
+    def drain(self) -> None:
+        """Read the report that is still unread; raises NonFinite when its numbers are not finite."""
+        if self._pending is None:
+            return
+        (step, row, report), self._pending = self._pending, None
+        if not bool(report["finite"]):
+            error = self._job.non_finite(step, row)
+            self.event("non_finite", step, message=str(error))
+            raise error
+        self._totals.add(report)
+        self._meter.step()
+        if step % self._job.config.log_every == 0 or self._ends_stage(step):
+            self._emit(self._train_record(step, float(report["gradient_norm"])))
+
+    def heldout(self, step: int, means: dict[str, float]) -> float:
+        """Record the held-out figures after `step` and return the loss; raises NonFinite when it is not finite."""
+        stage, _ = locate(self._job.stages, step - 1)
+        if not math.isfinite(means["loss"]):
+            error = self._job.non_finite_heldout(step)
+            self.event("non_finite", step, message=str(error))
+            raise error
+        self._emit({"step": step, "stage": stage, "split": "heldout", **means})
+        return means["loss"]
+
+    def resume(self) -> None:
+        """An evaluation or a save has ended: its time does not count as a step's."""
+        self._meter.resume()
+
+    def _ends_stage(self, step: int) -> bool:
+        return locate(self._job.stages, step)[1] == 0
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        for reporter in self._job.reporters:
+            reporter(record)
+
+    def _train_record(self, step: int, gradient_norm: float) -> dict[str, Any]:
+        index, _ = locate(self._job.stages, step - 1)
+        stage, flops = self._job.stages[index], self._job.flops_per_example
+        record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
+        record |= {"learning_rate": float(self._rate(step)), "gradient_norm": gradient_norm}
+        self._totals = metrics.Totals()
+        if steps_per_second := self._meter.rate():
+            examples = steps_per_second * stage.batch_size
+            record |= {"examples_per_second": examples, "tokens_per_second": examples * stage.max_length}
+            if flops:
+                record["flops_per_second"] = examples * flops[index]
+                if self._peak:
+                    record["mfu"] = record["flops_per_second"] / (self._peak * jax.device_count())
+        return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._began}

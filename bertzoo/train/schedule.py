@@ -1,0 +1,79 @@
+"""Learning-rate schedules: warm-up, then polynomial decay, as BERT, ELECTRA and NVIDIA coded them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from bertzoo.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The learning rate as a function of the step, as a factor of the peak.
+
+    With p = step/steps and w the warm-up's length in steps, the recipes are
+    BERT      step/w, then 1-p (it jumps down at w)              the defaults and `warmup_steps`
+    ELECTRA   (1-p)·min(1, step/w) (no jump)                     `warmup="multiply"`
+    NVIDIA    step/w, then (1-p)^0.5 (it jumps down at w)        `kind="polynomial"`, `power=0.5`, `warmup_share`
+    Hugging Face  step/w, then (steps-step)/(steps-w) (no jump)  `decay_from="warmup"`
+    MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`.
+    """
+
+    kind: Literal["linear", "polynomial", "constant"] = "linear"
+    warmup_steps: int = 0
+    warmup_share: float = 0.0  # of the schedule's steps, not rounded to whole steps
+    warmup: Literal["replace", "multiply"] = "replace"  # during warm-up: step/w alone, or step/w times the decay
+    decay_from: Literal["start", "warmup"] = "start"  # where p is 0: at step 0, or at the end of the warm-up
+    power: float = 1.0
+    end_factor: float = 0.0
+
+    def __post_init__(self):
+        if self.warmup_steps < 0:
+            raise ConfigError(f"warmup_steps={self.warmup_steps} is negative; give 0 for no warm-up")
+        if not 0 <= self.warmup_share <= 1:
+            raise ConfigError(f"warmup_share={self.warmup_share} is not a share between 0 and 1")
+        if self.warmup_steps and self.warmup_share:
+            raise ConfigError(
+                f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up; keep one"
+            )
+        if not 0 <= self.end_factor <= 1:
+            raise ConfigError(f"end_factor={self.end_factor} is not a factor between 0 and 1")
+        if self.power <= 0:
+            raise ConfigError(f"power={self.power} is not positive")
+        if self.kind == "linear" and self.power != 1:
+            raise ConfigError(f'kind="linear" and power={self.power} disagree; set kind="polynomial"')
+        if self.kind == "constant":
+            self._refuse_decay()
+
+    def _refuse_decay(self) -> None:
+        if self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace":
+            raise ConfigError(
+                'kind="constant" does not decay, so power, end_factor, decay_from and warmup say nothing; remove them'
+            )
+
+
+def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.ArrayLike], jax.Array]:
+    """Return the function step -> learning rate (float32) of a schedule over `steps` steps; step 0 is the first update.
+
+    Raises ConfigError when the warm-up is longer than the run.
+    """
+    if config.warmup_steps > steps:
+        raise ConfigError(f"warmup_steps={config.warmup_steps} is longer than the schedule's steps={steps}")
+    warm = config.warmup_steps or config.warmup_share * steps
+    start = warm if config.decay_from == "warmup" else 0
+
+    def rate(step: jax.typing.ArrayLike) -> jax.Array:
+        step = jnp.asarray(step, jnp.float32)
+        decay = jnp.ones_like(step)
+        if config.kind != "constant":
+            left = 1 - jnp.clip((step - start) / max(steps - start, 1), 0, 1)
+            decay = (1 - config.end_factor) * left**config.power + config.end_factor
+        if not warm:
+            return peak * decay
+        inside = decay * step / warm if config.warmup == "multiply" else step / warm
+        return peak * jnp.where(step < warm, inside, decay)
+
+    return rate

@@ -1,0 +1,72 @@
+"""Run a per-tensor optimiser on equal-shaped leaves at once, for compilers that pay by the operation.
+
+Measured on LAMB alone over a MobileBERT-like tree of 1108 leaves. Expected: a third of the compile time everywhere.
+Found on a CPU (jax 0.10.2): 142 s stacked, 24 s leaf by leaf, and a step twice as slow, because every slice that leaves
+a stack becomes a kernel of its own, into which the whole update is fused again. For a v5e it was 108 s against 198 s
+for the whole training step. So `optim.build` stacks for TPUs alone.
+"""
+
+import functools
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+# Stacking copies a leaf twice a step and saves the compilation of one more copy of the update. A leaf of 2^18 floats is
+# 1 MiB, which still copies within the caches; larger leaves are few in any BERT and go alone.
+STACK_LIMIT = 2**18
+
+
+def _groups(params: Any) -> list[tuple[str, list[int]]]:
+    """Indices of the leaves that go together (equal name, shape and dtype, and small), with the leaf name."""
+
+    def kind(item):
+        index, (path, leaf) = item
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        return name, str(leaf.dtype), leaf.shape, index if leaf.size > STACK_LIMIT else -1
+
+    leaves = sorted(enumerate(jax.tree.leaves_with_path(params)), key=kind)
+    return [(key[0], [index for index, _ in group]) for key, group in itertools.groupby(leaves, kind)]
+
+
+def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Wrap a transformation that treats every tensor by itself: equal-shaped small leaves are stacked and vmapped.
+
+    Results and state are those of `inner`, leaf by leaf; `inner` sees every tensor as {leaf name: tensor}.
+    """
+
+    def update(updates, state, params=None):
+        if params is None:
+            raise ValueError(optax.NO_PARAMS_MSG)
+        treedef = jax.tree.structure(params)
+        nodes, state_def = jax.tree.flatten(state, is_leaf=lambda node: jax.tree.structure(node) == treedef)
+        moments = [i for i, node in enumerate(nodes) if jax.tree.structure(node) == treedef]
+        table = [treedef.flatten_up_to(tree) for tree in (updates, params, *(nodes[i] for i in moments))]
+        result: list[list[Any]] = [[None] * treedef.num_leaves for _ in range(1 + len(moments))]
+
+        def one(name, tensors):  # tensors: update, parameter, moments
+            part = dict(enumerate(nodes)) | {i: {name: t} for i, t in zip(moments, tensors[2:], strict=True)}
+            out, new = inner.update({name: tensors[0]}, state_def.unflatten(part.values()), {name: tensors[1]})
+            new = state_def.flatten_up_to(new)
+            counts = {i: node for i, node in enumerate(new) if i not in moments}
+            return [out[name], *(new[i][name] for i in moments)], counts
+
+        for name, indices in _groups(params):
+            if len(indices) == 1:
+                values, counts = one(name, [row[indices[0]] for row in table])
+                values = [value[None] for value in values]
+            else:
+                several = jax.vmap(functools.partial(one, name), out_axes=(0, None))
+                tensors = [jnp.stack([row[i] for i in indices]) for row in table]
+                values, counts = several(tensors)
+            for row, value in zip(result, values, strict=True):
+                for k, index in enumerate(indices):
+                    row[index] = value[k]
+
+        out, *new_moments = map(treedef.unflatten, result)
+        new = counts | dict(zip(moments, new_moments, strict=True))
+        return out, state_def.unflatten(new[i] for i in range(len(nodes)))
+
+    return optax.GradientTransformation(inner.init, update)

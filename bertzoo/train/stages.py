@@ -1,0 +1,105 @@
+"""A run as a list of stages: how long, how large a batch, how long the rows, and what carries over."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from bertzoo.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stretch of training with a fixed batch shape.
+
+    `carry` says what the stage takes from the one before it, beside the parameters: "moments" keeps the optimiser's
+    moments and restarts the schedule; "all" runs on in the same schedule, which then spans both stages (BERT's 90 % at
+    128 and 10 % at 512); "params" starts with a fresh optimiser.
+    """
+
+    steps: int
+    batch_size: int  # rows of one step, over all devices and microbatches
+    max_length: int  # tokens in a row
+    max_predictions: int = 20  # masked positions in a row
+    learning_rate: float | None = None  # None is the optimiser's
+    accumulate: int = 1  # microbatches a step is cut into
+    carry: Literal["moments", "all", "params"] = "moments"
+
+    def __post_init__(self):
+        for name in ("steps", "batch_size", "max_length", "max_predictions", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} is less than 1")
+        if self.batch_size % self.accumulate:
+            raise ConfigError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
+        if self.max_predictions >= self.max_length:
+            raise ConfigError(
+                f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
+                "so that a row would be nothing but masks"
+            )
+        if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
+            raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of at least 0")
+        if self.steps * self.batch_size >= 2**31:
+            raise ConfigError(
+                f"steps={self.steps} of batch_size={self.batch_size} pass 2^31 rows, more than a data position holds; "
+                'split the stage in two, the second with carry="all"'
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """Consecutive stages under one schedule: its first step in the run, its length and its peak (None: the optimiser's)."""
+
+    start: int
+    steps: int
+    learning_rate: float | None
+
+
+def validate(stages: Sequence[Stage]) -> None:
+    """Check what no stage can check alone; raises ConfigError naming the stage and the fields."""
+    if not stages:
+        raise ConfigError("stages is empty; give at least one [[stages]] with steps, batch_size and max_length")
+    if stages[0].carry == "all":
+        raise ConfigError('stages.0.carry="all" has no stage before it to carry from; remove it')
+    for i, stage in enumerate(stages):
+        peak = schedule_group(stages, i).learning_rate
+        if stage.carry == "all" and stage.learning_rate not in (None, peak):
+            raise ConfigError(
+                f'stages.{i}.carry="all" runs on in the schedule of the stage before it, so stages.{i}.learning_rate='
+                f"{stage.learning_rate} cannot differ from that schedule's {peak or 'optimizer.learning_rate'}; remove one"
+            )
+
+
+def total_steps(stages: Sequence[Stage]) -> int:
+    """The steps of the whole run."""
+    return sum(stage.steps for stage in stages)
+
+
+def start_of(stages: Sequence[Stage], index: int) -> int:
+    """The number of steps done when stage `index` begins."""
+    return total_steps(stages[:index])
+
+
+def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
+    """Where a run stands after `step` steps: (index of the stage that does the next step, steps done inside it).
+
+    A finished run stands at (len(stages), 0). Raises ConfigError when the run has fewer steps than that.
+    """
+    left = step
+    for index, stage in enumerate(stages):
+        if left < stage.steps:
+            return index, left
+        left -= stage.steps
+    if left:
+        raise ConfigError(f"step {step} lies beyond the stages, which have {total_steps(stages)} steps in all")
+    return len(stages), 0
+
+
+def schedule_group(stages: Sequence[Stage], index: int) -> Group:
+    """The schedule that stage `index` belongs to: stages joined by carry="all" share one."""
+    first = index
+    while stages[first].carry == "all":
+        first -= 1
+    last = index + 1
+    while last < len(stages) and stages[last].carry == "all":
+        last += 1
+    start = start_of(stages, first)
+    return Group(start=start, steps=start_of(stages, last) - start, learning_rate=stages[first].learning_rate)

@@ -1,0 +1,143 @@
+"""One training step and one evaluation step, compiled."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bertzoo.train import sharding
+from bertzoo.train.metrics import Totals
+from bertzoo.train.state import State
+
+Batch = dict[str, jax.Array]
+Sums = dict[str, jax.Array]
+
+
+class Objective(Protocol):
+    """What the loop needs to know of a loss (docs/architecture.md); a key of None switches dropout off."""
+
+    def init(self, key: jax.Array) -> Any: ...
+
+    def weights(self, batch: Batch) -> Sums: ...
+
+    def __call__(
+        self, params: Any, frozen: Any, batch: Batch, key: jax.Array | None
+    ) -> tuple[Sums, dict[str, tuple[jax.Array, jax.Array]]]: ...
+
+
+def _same_terms(sums: Sums, weights: Sums) -> None:
+    if sums.keys() != weights.keys():
+        raise ValueError(f"the objective has the terms {sorted(sums)} but weights for {sorted(weights)}")
+
+
+def _microbatches(batch: Batch, count: int) -> Batch:
+    """Cut (B, …) into (count, B/count, …), microbatch i holding rows i, i+count, …: each device keeps its own rows."""
+
+    def cut(rows):
+        return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)
+
+    return jax.tree.map(cut, batch)
+
+
+def gradients(
+    objective: Objective, params: Any, frozen: Any, batch: Batch, weights: Sums, key: jax.Array, accumulate: int = 1
+) -> tuple[Any, Sums, dict[str, tuple[jax.Array, jax.Array]]]:
+    """The gradient of the batch's loss Σ sums/weights, with the sums and the metrics, over `accumulate` microbatches.
+
+    The weights are those of the whole batch, so that the cut changes nothing but rounding. Microbatch i draws from
+    fold_in(key, i).
+    """
+
+    def loss(params, part, part_key):
+        sums, metrics = objective(params, frozen, part, part_key)
+        _same_terms(sums, weights)
+        return sum(sums[term] / weights[term] for term in sums), (sums, metrics)
+
+    def part_gradient(part, index):
+        grads, (sums, metrics) = jax.grad(loss, has_aux=True)(params, part, jax.random.fold_in(key, index))
+        return grads, sums, metrics
+
+    if accumulate == 1:
+        return part_gradient(batch, 0)
+
+    parts = _microbatches(batch, accumulate), jnp.arange(accumulate)
+    zeros = jax.eval_shape(part_gradient, *jax.tree.map(lambda x: x[0], parts))
+    total, _ = jax.lax.scan(
+        lambda total, part: (jax.tree.map(jnp.add, total, part_gradient(*part)), None),
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), zeros),
+        parts,
+    )
+    return total
+
+
+def make_train_step(
+    objective: Objective, optimizer: optax.GradientTransformation, *, accumulate: int = 1, shardings: Any = None
+) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
+    """Compile (state, frozen, batch) -> (state, report); the old state is donated.
+
+    report: `terms` {name: (sum, weight)} whose quotients add up to the loss, `metrics` {name: (sum, weight)},
+    `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
+    `shardings`: the state's, by default those it comes with.
+    """
+
+    def train_step(state: State, frozen: Any, batch: Batch):
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
+        weights = objective.weights(batch)
+        grads, sums, metrics = gradients(objective, state.params, frozen, batch, weights, key, accumulate)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        norm = optax.tree.norm(grads)
+        loss = sum(sums[term] / weights[term] for term in sums)
+        rows = jax.tree.leaves(batch)[0].shape[0]
+        state = dataclasses.replace(
+            state,
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            opt_state=opt_state,
+            position={"stage": state.position["stage"], "row": state.position["row"] + rows},
+        )
+        report = {
+            "terms": {term: (sums[term], weights[term]) for term in sums},
+            "metrics": metrics,
+            "gradient_norm": norm,
+            "finite": jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.tree.norm(updates)),
+        }
+        return state, report
+
+    placed = {} if shardings is None else {"out_shardings": (shardings, None)}
+    return jax.jit(train_step, donate_argnums=0, **placed)
+
+
+def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
+    """Compile (params, frozen, batch) -> {"terms", "metrics"} of (sum, weight), dropout off."""
+
+    def eval_step(params: Any, frozen: Any, batch: Batch):
+        sums, metrics = objective(params, frozen, batch, None)
+        weights = objective.weights(batch)
+        _same_terms(sums, weights)
+        return {"terms": {term: (sums[term], weights[term]) for term in sums}, "metrics": metrics}
+
+    return jax.jit(eval_step)
+
+
+def put_batch(batch: dict[str, np.ndarray], mesh: jax.sharding.Mesh) -> Batch:
+    """Make global arrays of the rows that this process holds, split over the mesh."""
+    rows = sharding.batch_sharding(mesh)
+    return {name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()}
+
+
+def evaluate(
+    eval_step: Callable[[Any, Any, Batch], dict[str, Any]],
+    params: Any,
+    frozen: Any,
+    batches: Iterable[dict[str, np.ndarray]],
+    mesh: jax.sharding.Mesh,
+) -> dict[str, float]:
+    """The means over all batches together (`metrics.Totals.means`), so that no batch weighs more than its weights."""
+    totals = Totals()
+    for batch in batches:
+        totals.add(eval_step(params, frozen, put_batch(batch, mesh)))
+    return totals.means()
