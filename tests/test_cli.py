@@ -225,3 +225,17 @@ def test_tokenize_refuses_what_changes_nothing(
     assert cli.main(["tokenize", str(tmp_path / "a.txt"), str(tmp_path / "corpus"), option]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
+
+
+def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from bertzoo import config
+    from bertzoo.recipe import Pretrain
+
+    names = config.shipped()
+    assert {"demo", "squeezebert", "bert_base"} <= set(names)
+    for name, path in names.items():
+        assert cli.main(["config", name, "--seed=7"]) == 0
+        resolved = tmp_path / f"{name}.toml"
+        resolved.write_text(capsys.readouterr().out)
+        assert config.load(Pretrain, [resolved]) == config.load(Pretrain, [path], [("seed", "7")])
+        assert len(path.read_text().splitlines()) <= 60

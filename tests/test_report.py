@@ -169,7 +169,7 @@ def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
 
     axes = Figure().subplots()
     curves._panel(axes, report.open_run(run), "mlm_loss")
-    marks = {line.get_label(): line.get_xdata()[0] for line in axes.lines}
+    marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
     assert marks["next stage"] == 600 and marks["resumed"] == 300
     assert report.open_run(write_run(run, [train(500, 3.0)])).boundaries() == []
     assert axes.get_ylabel() == "MLM loss (nats a masked token)"

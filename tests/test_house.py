@@ -1,0 +1,116 @@
+"""The house holds: imports point one way, files stay short, and nothing names a machine or a stranger's path."""
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "bertzoo"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# What each room may import of the house, besides itself; the longest prefix of a module's name decides.
+BELOW = {
+    "bertzoo.errors": set(),
+    "bertzoo.schema": {"errors"},
+    "bertzoo.config": {"errors", "schema"},
+    "bertzoo.nn": {"errors"},
+    "bertzoo.flops": {"errors"},
+    "bertzoo.models": {"errors", "nn"},
+    "bertzoo.objectives": {"errors", "nn", "models"},
+    "bertzoo.data": {"errors"},
+    "bertzoo.train": {"errors", "flops"},
+    "bertzoo.recipe": {"errors", "config", "nn", "flops", "models", "objectives", "data", "train"},
+    "bertzoo.report": {"errors"},
+    "bertzoo.curves": {"errors", "report"},
+    "bertzoo.cli": {"errors"},
+    "bertzoo.__main__": {"cli"},
+    "bertzoo": set(),
+}
+JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
+# The foreign packages that a room must not import, not even inside a function.
+FOREIGN = {"bertzoo.data": JAX, "bertzoo.config": JAX, "bertzoo.schema": JAX, "bertzoo.report": JAX, "bertzoo.cli": JAX}
+NEVER = {"torch", "transformers", "tensorflow"}
+
+
+def module(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room(name: str) -> str:
+    return next(r for r in sorted(BELOW, key=len, reverse=True) if name == r or name.startswith(f"{r}."))
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The full names of all that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module)
+def test_imports_point_one_way(file: Path) -> None:
+    name = module(file)
+    for imported in imports(file):
+        outer = imported.split(".")[0]
+        assert outer not in NEVER | FOREIGN.get(room(name), set()), f"{name} imports {imported}"
+        if outer != "bertzoo" or name.startswith("bertzoo.verbs."):
+            continue
+        assert not imported.startswith("bertzoo.verbs"), f"{name} imports a verb"
+        inner = room(imported)
+        allowed = {room(name), "bertzoo"} | {f"bertzoo.{below}" for below in BELOW[room(name)]}
+        assert inner in allowed, f"{name} imports {imported}"
+
+
+def test_every_room_is_listed() -> None:
+    rooms = {module(file).split(".")[1] for file in FILES if file.parent != PACKAGE or file.stem != "__init__"}
+    assert rooms - {"verbs"} <= {name.removeprefix("bertzoo.") for name in BELOW}
+
+
+def test_the_checks_see_imports(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("import jax.numpy as jnp\ndef f():\n    from bertzoo.train import loop\n")
+    assert list(imports(file)) == ["jax.numpy", "bertzoo.train.loop"]
+    assert room("bertzoo.train.loop") == "bertzoo.train" and room("bertzoo.__version__") == "bertzoo"
+
+
+def tracked() -> list[Path]:
+    """The text files of the tree that git knows, or that are there where this is no git checkout."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in FILES]
+    return [ROOT / n for n in names if Path(n).suffix not in {".npz", ".png"} and (ROOT / n).is_file()]
+
+
+def test_files_stay_short() -> None:
+    long = [str(f) for f in tracked() if f.suffix == ".py" and len(f.read_text(encoding="utf-8").splitlines()) > 400]
+    assert not long
+
+
+def test_nothing_names_a_machine() -> None:
+    path = re.compile(r"(?<![\w.}~-])/(tmp|work|root|home|opt|mnt)/\w")
+    found = {str(f): m[0] for f in tracked() if (m := path.search(f.read_text(encoding="utf-8")))}
+    assert not found
+
+
+@pytest.mark.slow  # fetches the build backend
+def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("bertzoo-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+    program = "import bertzoo.config as c; print(c.__file__, *c.shipped())"
+    shown = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path / "installed", capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert Path(shown[0]).is_relative_to(tmp_path)
+    assert shown[1:] == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
