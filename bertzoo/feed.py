@@ -1,0 +1,87 @@
+"""What a run reads: the batches of its stages and of its held-out text, from one tokenised corpus."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+
+from bertzoo.data.corpus import Corpus, Split
+from bertzoo.data.pack import Plan, plan
+from bertzoo.data.pipeline import Batch, Batches, prefetch
+from bertzoo.data.rng import fold
+from bertzoo.errors import ConfigError
+from bertzoo.recipe import Pretrain
+
+PREFETCH = 4
+
+
+class Feed:
+    """Batches of a recipe; the pack plans are computed once and kept in `plans`. Raises as the data room does."""
+
+    def __init__(self, recipe: Pretrain, corpus: Corpus, plans: Path, warn: Callable[[str], None]):
+        if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {corpus.tokenizer.vocab_size} entries, "
+                f"more than model.vocab_size = {recipe.model.vocab_size}"
+            )
+        self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
+        self._made: dict[tuple[Split, int], Plan] = {}
+
+    def plan(self, split: Split, max_length: int) -> Plan:
+        """The rows of a split at a length; what there is to warn of is said once."""
+        if (split, max_length) not in self._made:
+            made = plan(
+                self.corpus,
+                split,
+                self.recipe.data.packing,
+                sentence=self.recipe.objective.sentence,
+                max_length=max_length,
+                seed=self.recipe.seed,
+                directory=self._plans,
+            )
+            self._made[split, max_length] = made
+            if split == "train":
+                for warning in made.warnings:
+                    self._warn(warning)
+        return self._made[split, max_length]
+
+    def of(self, index: int, split: Split) -> Batches:
+        """The batches of a stage; every stage draws its own order and masks."""
+        stage = self.recipe.stages[index]
+        return Batches(
+            self.corpus,
+            split,
+            self.plan(split, stage.max_length),
+            self.recipe.data.masking,
+            max_length=stage.max_length,
+            max_predictions=stage.max_predictions,
+            seed=fold(self.recipe.seed, index),
+        )
+
+    def train(self, index: int, row: int) -> Iterator[Batch]:
+        """The batches of a stage from the one that begins with `row`, made ahead by a thread."""
+        stage, batches = self.recipe.stages[index], self.of(index, "train")
+        return prefetch(
+            lambda step: batches.batch(step, stage.batch_size), row // stage.batch_size, stage.steps, depth=PREFETCH
+        )
+
+    def heldout(self, index: int, rows: int, shards: int) -> Iterator[Batch]:
+        """A fixed random choice of at least `rows` held-out rows, or all where there are not more, always masked alike.
+
+        `shards`: the number of parts a batch is cut into over the devices.
+        """
+        stage, batches = self.recipe.stages[index], self.of(index, "heldout")
+        size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
+        if rows >= batches.rows or size > batches.rows:
+            return (batches.sequential(step, size) for step in range(batches.steps(size)))
+        return (batches.batch(step, size) for step in range(-(-rows // size)))
+
+    def describe(self, index: int, row: int, rows: int) -> str:
+        """The records of the batch that begins with `row`, in words."""
+        stage = self.recipe.stages[index]
+        return "; ".join(self.of(index, "train").describe(row // stage.batch_size, stage.batch_size)[:rows])
+
+    def example(self, index: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of a batch of one row of a stage."""
+        batch = self.of(index, "heldout").sequential(0, 1)
+        return {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}

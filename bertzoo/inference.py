@@ -1,0 +1,85 @@
+"""A trained run, ready to compute: its model, its parameters and its tokenizer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.pipeline import open_corpus
+from bertzoo.errors import UserError
+from bertzoo.objectives import MaskedObjective
+from bertzoo.recipe import Pretrain
+from bertzoo.rundir import RunDirectory
+from bertzoo.train import optim, sharding, state
+from bertzoo.train.checkpoint import restore_params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and the corpus."""
+
+    recipe: Pretrain
+    run: RunDirectory
+    objective: MaskedObjective
+    params: Any
+    step: int
+    corpus: Corpus
+
+
+def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
+    """A run's checkpoint; raises UserError where `path` is no run or has none such."""
+    run = RunDirectory(path)
+    recipe = run.load()
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    transformation = optim.build(recipe.optimizer, sum(stage.steps for stage in recipe.stages))
+    abstract = state.abstract(objective, transformation, mesh).params
+    params, step = restore_params(run.checkpoints, abstract, which)
+    corpus = open_corpus(recipe.data, run.corpus)
+    return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, corpus=corpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blank:
+    """What the model puts into one blank: tokens and their probabilities, the likeliest first."""
+
+    tokens: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
+    """The `top` likeliest tokens for every `blank` in a text; raises UserError without a blank or with too long a text."""
+    tokenizer = trained.corpus.tokenizer
+    specials = tokenizer.specials
+    parts = text.split(blank)
+    if len(parts) == 1:
+        raise UserError(f"there is no blank to fill in {text!r}: write {blank} where a word is wanted")
+    pieces = tokenizer.encode_batch(parts)
+    ids, places = [specials.cls], []
+    for index, piece in enumerate(pieces):
+        if index:
+            places.append(len(ids))
+            ids.append(specials.mask)
+        ids += piece.tolist()
+    ids.append(specials.sep)
+    longest = trained.recipe.model.max_positions
+    if len(ids) > longest:
+        raise UserError(f"the text has {len(ids)} tokens, but the model reads at most {longest}; give a shorter one")
+    input_ids = np.array([ids], np.int32)
+    output = jax.jit(trained.objective.model.apply)(
+        {"params": trained.params},
+        input_ids,
+        np.zeros_like(input_ids),
+        np.ones_like(input_ids),
+        np.array([places], np.int32),
+    )
+    # The table may have spare rows beyond the tokenizer's entries.
+    logits_PV = output.masked_logits[0, :, : tokenizer.vocab_size]
+    values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
+    return [
+        Blank(tokens=tuple(tokenizer.token(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
+        for row, chances in zip(np.asarray(indices), np.asarray(values), strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""Losses and accuracies of a run on all of its held-out text, beside what counting single tokens would give.
+
+examples:
+  bertzoo evaluate runs/demo
+  bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from bertzoo.errors import UserError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
+    parser.add_argument("--checkpoint", type=checkpoint, default="latest", help="latest (default), best or a step")
+    parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
+    parser.add_argument(
+        "--below_unigram",
+        type=float,
+        metavar="NATS",
+        help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+
+def checkpoint(text: str) -> str | int:
+    """The value of --checkpoint."""
+    if text in ("latest", "best"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is neither latest nor best nor a step")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Evaluate and print."""
+    from bertzoo.data.entropy import unigram_entropy
+    from bertzoo.feed import Feed
+    from bertzoo.inference import load
+    from bertzoo.train.metrics import Totals
+    from bertzoo.train.step import make_eval_step
+
+    trained = load(args.run, args.checkpoint)
+    stages = trained.recipe.stages
+    index = len(stages) - 1 if args.stage is None else args.stage
+    if not 0 <= index < len(stages):
+        raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
+    feed = Feed(trained.recipe, trained.corpus, trained.run.plans, lambda warning: None)
+    heldout = feed.of(index, "heldout")
+    step, totals = make_eval_step(trained.objective), Totals()
+    for batch in feed.heldout(index, heldout.rows, 1):
+        totals.add(step(trained.params, None, batch))
+    unigram = unigram_entropy(trained.corpus)
+    figures = {
+        "step": trained.step,
+        "rows": heldout.rows,
+        "max_length": stages[index].max_length,
+        **totals.means(),
+        "unigram_entropy": unigram.entropy,
+        "unigram_cross_entropy": unigram.cross_entropy,
+    }
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        show(figures)
+    gain = unigram.entropy - figures["mlm_loss"]
+    if args.below_unigram is not None and not gain >= args.below_unigram:
+        print(
+            f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
+            f"{unigram.entropy:.3f}, not {args.below_unigram:.3f}: this model has learnt little but word frequencies",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def show(figures: dict) -> None:
+    """Print the figures for a person."""
+    print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
+    notes = {
+        "unigram_entropy": "nats; how far word frequencies alone can get",
+        "unigram_cross_entropy": "nats; the training text's word frequencies on the held-out text",
+    }
+    for name in list(figures)[3:]:
+        note = notes.get(name, "nats" if name.endswith("loss") else "of 1")
+        print(f"  {name.replace('_', ' '):24}{figures[name]:8.3f}  {note}")
+    print(f"  {'below the unigram entropy':24}{figures['unigram_entropy'] - figures['mlm_loss']:8.3f}  nats")
