@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+ROOMS = {"errors", "config", "nn", "flops", "models", "objectives", "data", "train"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
     "bertzoo.errors": set(),
@@ -25,7 +26,11 @@ BELOW = {
     "bertzoo.objectives": {"errors", "nn", "models"},
     "bertzoo.data": {"errors"},
     "bertzoo.train": {"errors", "flops"},
-    "bertzoo.recipe": {"errors", "config", "nn", "flops", "models", "objectives", "data", "train"},
+    "bertzoo.recipe": ROOMS,
+    "bertzoo.feed": ROOMS | {"recipe"},
+    "bertzoo.rundir": ROOMS | {"recipe"},
+    "bertzoo.training": ROOMS | {"recipe", "feed", "rundir"},
+    "bertzoo.inference": ROOMS | {"recipe", "feed", "rundir"},
     "bertzoo.report": {"errors"},
     "bertzoo.curves": {"errors", "report"},
     "bertzoo.cli": {"errors"},
