@@ -1,4 +1,4 @@
-"""Print constraints for `bertzoo[EXTRAS]` and everything it needs, as `make lock` does: `python .ci/lock.py EXTRAS PIN…`.
+"""Print constraints for `bertzoo[EXTRAS]` and all it needs: `python .ci/lock.py EXTRAS PIN…`, as `make lock` calls it.
 
 pip resolves, and downloads what it must to do so, but installs nothing.
 """
