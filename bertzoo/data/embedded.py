@@ -30,7 +30,7 @@ _SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2t
 _MARKS = (
     (re.compile(r":[a-zA-Z:+-]+:`~?([^`<]*?)(?: ?<[^`]*>)?`"), r"\1"),  # :func:`name`
     (re.compile(r"`([^`<]+?) ?<[^`]*>`_+"), r"\1"),  # `title <address>`_
-    (re.compile(r"\[\d+\]_|\|(?=\w)|(?<=\w)\|"), ""),  # footnotes, substitutions
+    (re.compile(r" ?\[\d+\]_|\|(?=\w)|(?<=\w)\|"), ""),  # footnotes, substitutions
     (re.compile(r"`+|(?<!\w)\*{1,2}(?=\w)|(?<=\w)\*{1,2}(?!\w)"), ""),  # code, emphasis
     (re.compile(r"\s+"), " "),
 )

@@ -2,7 +2,7 @@
 
 import io
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,12 +44,12 @@ class SentencePiece:
         """Reads the model at `path`; raises CorpusError naming what is wrong with it."""
         return SentencePieceTokenizer(self, existing(self.path).read_bytes(), self.path)
 
-    def train(self, texts: Iterator[str]) -> "SentencePieceTokenizer":
+    def train(self, texts: Callable[[], Iterator[str]]) -> "SentencePieceTokenizer":
         """Learns a model from texts: <pad> <unk> [CLS] [SEP] [MASK] first, the same for the same texts."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(line for text in texts for line in self.normalize(text).splitlines()),
+                sentence_iterator=(line for text in texts() for line in self.normalize(text).splitlines()),
                 model_writer=model,
                 vocab_size=self.vocab_size,
                 hard_vocab_limit=False,

@@ -60,13 +60,12 @@ def pieces(source: str, *, text_field: str, piece_bytes: int) -> Iterator[Piece]
 
 def files(source: str) -> list[Path]:
     """The files that a source names, in the order in which they are read; raises CorpusError when there are none."""
-    found: list[Path] = []
-    for name in (part.strip() for part in source.split(",")):
-        if not name:
-            raise CorpusError(
-                f"the source {source!r} holds an empty name: give paths, directories or globs separated by commas"
-            )
-        found += _expand(name)
+    names = [part.strip() for part in source.split(",")]
+    if not all(names):
+        raise CorpusError(
+            f"the source {source!r} holds an empty name: give paths, directories or globs separated by commas"
+        )
+    found = [path for name in names for path in _expand(name)]
     seen: set[Path] = set()
     for path in found:
         if path in seen:

@@ -102,7 +102,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
 def _prepare_tokenizer(data: Data, destination: Path) -> None:
     directory = destination / "tokenizer"
     if not (directory / "settings.json").exists():
-        tokenizer.save(tokenizer.build(data.tokenizer, _training_texts(data)), data.tokenizer, directory)
+        tokenizer.save(tokenizer.build(data.tokenizer, lambda: _training_texts(data)), data.tokenizer, directory)
 
 
 def _training_texts(data: Data) -> Iterator[str]:

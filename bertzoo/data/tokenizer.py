@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 
 from bertzoo.data.sentencepiece import SentencePiece, SentencePieceTokenizer
@@ -28,15 +27,13 @@ TokenizerConfig = WordPiece | SentencePiece
 _KINDS = {"wordpiece": (WordPiece, "vocab.txt"), "sentencepiece": (SentencePiece, "spiece.model")}
 
 
-def build(config: TokenizerConfig, texts: Iterator[str]) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Loads the vocabulary at the config's path, or trains one on the first TRAIN_BYTES of the texts."""
+def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
+    """Loads the vocabulary at the config's path, or trains one on the first TRAIN_BYTES of what `texts()` gives."""
     if config.path:
         return config.load()
-    limited = _limited(texts)
-    first = next(limited, None)
-    if first is None:
+    if next(texts(), None) is None:
         raise CorpusError("no text was found to train a vocabulary on: check the source")
-    return config.train(chain([first], limited))
+    return config.train(lambda: _limited(texts()))
 
 
 def _limited(texts: Iterator[str]) -> Iterator[str]:

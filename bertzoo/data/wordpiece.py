@@ -1,7 +1,7 @@
 """WordPiece as BERT has it (Devlin et al. 2019; google-research/bert tokenization.py), through `tokenizers`."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -42,21 +42,31 @@ class WordPiece:
             raise CorpusError(f"the vocabulary {self.path} is not UTF-8 text: {error.reason}") from error
         return WordPieceTokenizer(self, [entry.rstrip("\r") for entry in entries], self.path)
 
-    def train(self, texts: Iterator[str]) -> "WordPieceTokenizer":
-        """Learns a vocabulary from texts: [PAD] [UNK] [CLS] [SEP] [MASK] first, the same for the same texts."""
+    def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
+        """Learns a vocabulary from texts: [PAD] [UNK] [CLS] [SEP] [MASK] first, the same for the same texts.
+
+        The library numbers the characters inside words in the order of a hash table, which differs from run to run
+        and decides between equal counts. So a first pass finds those characters, and a second learns with their
+        order fixed.
+        """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
-            learner = _library(self, models.WordPiece(unk_token="[UNK]"))
             names = [spellings[0] for spellings in SPECIALS.values()]
-            trainer = trainers.WordPieceTrainer(vocab_size=self.vocab_size, special_tokens=names, show_progress=False)
-            learner.train_from_iterator(texts, trainer)
+            characters = self._learn(texts(), names, 0)
+            vocabulary = self._learn(texts(), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
         finally:
             if parallel is None:
                 del os.environ["TOKENIZERS_PARALLELISM"]
             else:
                 os.environ["TOKENIZERS_PARALLELISM"] = parallel
+        return WordPieceTokenizer(self, vocabulary, "trained on the source")
+
+    def _learn(self, texts: Iterator[str], first: list[str], size: int) -> list[str]:
+        learner = _library(self, models.WordPiece(unk_token="[UNK]"))
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+        learner.train_from_iterator(texts, trainer)
         vocabulary = learner.get_vocab()
-        return WordPieceTokenizer(self, sorted(vocabulary, key=vocabulary.__getitem__), "trained on the source")
+        return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 class WordPieceTokenizer:

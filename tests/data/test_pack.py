@@ -1,0 +1,278 @@
+"""Packing: single rows lose no token; pairs equal a plain transcription of the papers' procedure."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up import made_up_documents, small, write_documents
+
+from bertzoo.data.corpus import Corpus, Split
+from bertzoo.data.pack import Packing, Plan, Sentence, plan
+from bertzoo.data.pairs import pair_rows
+from bertzoo.data.rng import SplitMix
+from bertzoo.data.single import single_rows
+from bertzoo.data.tokenize import tokenize
+from bertzoo.errors import ConfigError, CorpusError
+
+DOCUMENTS = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=12), min_size=2, max_size=6)
+
+
+def addresses(documents):
+    offsets = np.concatenate([[0], np.cumsum([length for document in documents for length in document])])
+    return offsets, np.concatenate([[0], np.cumsum([len(document) for document in documents])])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 60), st.data())
+def test_single_rows_tile_the_document(sentences, room, data):
+    target = data.draw(st.integers(1, room))
+    bounds = (7 + np.concatenate([[0], np.cumsum(sentences)])).tolist()
+    rows = list(single_rows(bounds, room, target, 3))
+    position = bounds[0]
+    for a_start, _, a_length, b_length, document, label, fallback, dropped in rows:
+        assert a_start == position and 0 < a_length <= room
+        assert (b_length, document, label, fallback, dropped) == (0, 3, 0, 0, 0)
+        position += a_length
+        if position not in bounds:  # cut only where a sentence (or the rest of one) does not fit a row
+            assert a_length == room and a_start + room < min(b for b in bounds if b > a_start)
+        elif position != bounds[-1]:  # full: the target is reached, or the next sentence does not fit
+            following = min(b for b in bounds if b > position)
+            assert a_length >= target or following - a_start > room
+        inner = [b - a_start for b in bounds if a_start < b < position]
+        assert all(length < target for length in inner)
+    assert position == bounds[-1]
+
+
+def transcription(documents, room, target, document_index, sentence, random):
+    """create_instances_from_document of BERT (nsp) and ALBERT (sop), on lists of token addresses, loop by loop."""
+    offsets, firsts = addresses(documents)
+    every = [
+        [list(range(offsets[s], offsets[s + 1])) for s in range(firsts[d], firsts[d + 1])]
+        for d in range(len(documents))
+    ]
+    document, instances, chunk, length, i = every[document_index], [], [], 0, 0
+    while i < len(document):
+        chunk.append(document[i])
+        length += len(document[i])
+        if i == len(document) - 1 or length >= target:
+            a_end = 1
+            if len(chunk) >= 2:
+                a_end = random.integer(1, len(chunk) - 1)
+            a, b, label = flat(chunk[:a_end]), [], 0
+            if len(chunk) == 1 or (sentence == "nsp" and random.random() < 0.5):
+                label = 1
+                wanted = target - len(a)
+                for _ in range(10):
+                    other = random.integer(0, len(every) - 1)
+                    if other != document_index:
+                        break
+                first = random.integer(int(firsts[other]), int(firsts[other + 1]) - 1) - int(firsts[other])
+                for piece in every[other][first:]:
+                    b += piece
+                    if len(b) >= wanted:
+                        break
+                i -= len(chunk) - a_end
+            elif sentence == "sop" and random.random() < 0.5:
+                label = 1
+                a, b = flat(chunk[a_end:]), a
+            else:
+                b = flat(chunk[a_end:])
+            instances.append((*truncate(a, b, room, random), label))
+            chunk, length = [], 0
+        i += 1
+    return instances
+
+
+def flat(lists):
+    return [item for inner in lists for item in inner]
+
+
+def truncate(a, b, room, random):
+    """Token by token: from the longer one, B when equal. Which end is a coin: as many heads, tokens off the front."""
+    cut_a = cut_b = 0
+    while len(a) - cut_a + len(b) - cut_b > room:
+        if len(a) - cut_a > len(b) - cut_b:
+            cut_a += 1
+        else:
+            cut_b += 1
+    front_a, front_b = (random.heads(cut_a), random.heads(cut_b)) if cut_a + cut_b else (0, 0)
+    return a[front_a : len(a) - (cut_a - front_a)], b[front_b : len(b) - (cut_b - front_b)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(DOCUMENTS, st.integers(4, 80), st.sampled_from(["nsp", "sop"]), st.integers(0, 2**32), st.data())
+def test_pairs_equal_the_transcription(documents, room, sentence, seed, data):
+    target = data.draw(st.integers(2, room))
+    number = data.draw(st.integers(0, len(documents) - 1))
+    offsets, firsts = addresses(documents)
+    bounds = offsets[firsts[number] : firsts[number + 1] + 1].tolist()
+    rows = list(pair_rows(bounds, room, target, number, sentence, SplitMix(seed), offsets, firsts))
+    expected = transcription(documents, room, target, number, sentence, SplitMix(seed))
+    assert len(rows) == len(expected)
+    for (a_start, b_start, a_length, b_length, document, label, _, dropped), (a, b, wanted) in zip(
+        rows, expected, strict=True
+    ):
+        assert list(range(a_start, a_start + a_length)) == a and list(range(b_start, b_start + b_length)) == b
+        assert label == wanted and document == number and a and b and len(a) + len(b) <= room
+        assert dropped == 0 or len(a) + len(b) == room
+
+
+@settings(max_examples=100, deadline=None)
+@given(DOCUMENTS, st.integers(4, 80), st.integers(0, 2**32))
+def test_sentence_order_loses_only_what_it_says(documents, room, seed):
+    offsets, firsts = addresses(documents)
+    for number in range(len(documents)):
+        bounds = offsets[firsts[number] : firsts[number + 1] + 1].tolist()
+        rows = list(pair_rows(bounds, room, room, number, "sop", SplitMix(seed), offsets, firsts))
+        own = [(r[0], r[2]) for r in rows] + [(r[1], r[3]) for r in rows if not r[6]]
+        kept = sorted(t for start, length in own for t in range(start, start + length))
+        assert len(set(kept)) == len(kept) and set(kept) <= set(range(bounds[0], bounds[-1]))
+        lost = bounds[-1] - bounds[0] - len(kept)
+        alone = sum(row[7] for row in rows if row[6])  # a random B shares the loss of its row
+        assert sum(row[7] for row in rows) - alone <= lost <= sum(row[7] for row in rows)
+
+
+def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes: Any) -> Plan:
+    settings: dict[str, Any] = {"max_length": 64, "seed": 1, "directory": tmp_path, "packing": Packing(), **changes}
+    packing = settings.pop("packing")
+    return plan(corpus, split, packing, sentence=sentence, **settings)
+
+
+def test_a_plan_without_pairs_holds_every_token_once(corpus, tmp_path):
+    for split in ("train", "heldout"):
+        rows = make(corpus, tmp_path, "none", split).rows
+        assert rows["a_start"][0] == 0
+        np.testing.assert_array_equal(rows["a_start"][1:], np.cumsum(rows["a_length"][:-1]))
+        assert rows["a_length"].sum() == corpus.manifest.splits[split].tokens
+        assert rows["a_length"].max() <= 62 and not rows["b_length"].any()
+
+
+def test_every_pass_packs_every_document_anew(corpus, tmp_path):
+    once, twice = (make(corpus, tmp_path, "sop", packing=Packing(passes=n)).rows for n in (1, 2))
+    np.testing.assert_array_equal(twice[: len(once)], once)
+    assert not np.array_equal(twice[len(once) :], once)
+    assert set(twice[len(once) :]["document"]) == set(range(corpus.manifest.splits["train"].documents))
+
+
+def test_short_rows_are_as_frequent_as_asked(corpus, tmp_path):
+    means = [
+        make(corpus, tmp_path, "none", packing=Packing(short_share=share)).rows["a_length"].mean()
+        for share in (0, 0.5, 1)
+    ]
+    assert means[0] > means[1] + 3 and means[1] > means[2] + 3
+    longest = corpus.split("train").sentences.max()
+    full = make(corpus, tmp_path, "none", packing=Packing(short_share=0)).rows
+    goes_on = np.diff(full["document"]) == 0  # the last row of a document may be short, no other
+    assert full["a_length"][:-1][goes_on].min() > 62 - longest
+
+
+def test_statistics_of_next_sentence_prediction(corpus, tmp_path):
+    made = make(corpus, tmp_path, "nsp", packing=Packing(passes=8))
+    rows = made.rows
+    real = rows["label"] == 0
+    share = real.mean()
+    assert 0.3 < share < 0.5 - 3 * np.sqrt(0.25 / len(rows)), (
+        "a lone sentence always gets a random next: less than half"
+    )
+    assert made.positives == int((~real).sum()) and made.fallbacks == 0
+    documents = np.searchsorted(
+        corpus.split("train").offsets[corpus.split("train").documents], rows["b_start"], "right"
+    )
+    np.testing.assert_array_equal(documents[real] - 1, rows["document"][real])
+    assert not np.any(documents[~real] - 1 == rows["document"][~real])
+    gaps = rows["b_start"][real] - rows["a_start"][real] - rows["a_length"][real]
+    assert gaps.min() >= 0  # B follows A, up to what truncation took between them
+    used = np.bincount(documents[~real] - 1, minlength=corpus.manifest.splits["train"].documents)
+    assert (used > 0).mean() > 0.95 and used.max() < 10 * used.mean()  # every document is drawn
+
+
+def test_statistics_of_sentence_order_prediction(corpus, tmp_path):
+    made = make(corpus, tmp_path, "sop", packing=Packing(passes=8))
+    rows, fallback = made.rows, made.rows["fallback"] == 1
+    assert made.fallbacks == fallback.sum() and made.fallback_share == fallback.mean()
+    assert np.all(rows["label"][fallback] == 1)
+    pairs = rows[~fallback]
+    assert abs(pairs["label"].mean() - 0.5) < 4 * np.sqrt(0.25 / len(pairs))
+    np.testing.assert_array_equal(pairs["label"] == 1, pairs["a_start"] > pairs["b_start"])
+
+
+def test_too_many_fallbacks_are_warned_of(corpus, tmp_path):
+    assert make(corpus, tmp_path, "sop", max_length=512).warnings == []
+    (warning,) = make(corpus, tmp_path, "sop", max_length=16).warnings
+    assert "of the sentence-order rows at length 16" in warning
+    assert make(corpus, tmp_path, "nsp", max_length=16).warnings == []
+
+
+def test_truncation_is_counted(corpus, tmp_path):
+    made = make(corpus, tmp_path, "sop", packing=Packing(short_share=0))
+    record = corpus.manifest.splits["train"]
+    own = made.rows["a_length"].sum() + made.rows["b_length"][made.rows["fallback"] == 0].sum()
+    assert 0 < record.tokens - own <= made.truncated_tokens < record.tokens
+
+
+def test_plans_depend_on_everything_that_they_are_named_after(corpus, tmp_path):
+    base = make(corpus, tmp_path, "sop").rows
+    changed: list[dict[str, Any]] = [
+        {"seed": 2},
+        {"max_length": 65},
+        {"packing": Packing(short_share=0.2)},
+        {"split": "heldout"},
+    ]
+    for changes in changed:
+        assert not np.array_equal(make(corpus, tmp_path, "sop", **changes).rows, base)
+    assert len(list(tmp_path.glob("*.npy"))) == 5
+    np.testing.assert_array_equal(make(corpus, tmp_path / "elsewhere", "sop").rows, base)
+
+
+def test_a_plan_is_computed_once_and_mapped(corpus, tmp_path):
+    first = make(corpus, tmp_path, "sop")
+    (path,) = tmp_path.glob("*.npy")
+    stamp = path.stat().st_mtime_ns
+    again = make(corpus, tmp_path, "sop")
+    assert path.stat().st_mtime_ns == stamp and isinstance(again.rows, np.memmap)
+    assert replace(again, rows=0) == replace(first, rows=0)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "summary"])
+def test_a_damaged_plan_is_computed_again(corpus, tmp_path, damage):
+    right = np.array(make(corpus, tmp_path, "sop").rows)
+    (rows,), (summary,) = tmp_path.glob("*.npy"), tmp_path.glob("*.json")
+    data = rows.read_bytes()
+    if damage == "flip":
+        rows.write_bytes(data[:5000] + bytes([data[5000] ^ 8]) + data[5001:])
+    elif damage == "cut":
+        rows.write_bytes(data[:5000])
+    else:
+        summary.write_text(json.dumps({"rows": 3}))
+    np.testing.assert_array_equal(make(corpus, tmp_path, "sop").rows, right)
+
+
+def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
+    smallest: list[tuple[Sentence, int]] = [("none", 2), ("sop", 4), ("nsp", 4)]
+    for sentence, length in smallest:
+        with pytest.raises(ConfigError, match=f"max_length = {length}"):
+            make(corpus, tmp_path, sentence, max_length=length)
+        assert len(make(corpus, tmp_path, sentence, max_length=length + 1).rows)
+    with pytest.raises(ConfigError, match=r"short_share = 1\.5"):
+        Packing(short_share=1.5)
+    with pytest.raises(ConfigError, match="passes = 0"):
+        Packing(passes=0)
+
+
+def test_pairs_need_two_documents(tmp_path):
+    source = write_documents(tmp_path / "text.txt", made_up_documents(40, seed=2, longest=3))
+    made: Corpus | None = None
+    for share in np.linspace(0.02, 0.5, 40):  # some share leaves exactly one document in the held-out part
+        try:
+            made = tokenize(small(source, heldout=float(share)), tmp_path / f"c{share}", workers=1)
+        except CorpusError:
+            continue
+        break
+    assert made is not None and made.manifest.splits["heldout"].documents == 1
+    with pytest.raises(CorpusError, match="the heldout part holds one document"):
+        make(made, tmp_path, "nsp", "heldout")
+    assert len(make(made, tmp_path, "none", "heldout").rows)

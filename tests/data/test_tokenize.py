@@ -1,0 +1,269 @@
+"""Tokenisation: the same bytes for any number of workers and after any interruption."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from made_up import made_up_documents, small, write_documents
+
+from bertzoo.data import shard, workers
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.piece import is_heldout, split_sentences
+from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.data.settings import Data
+from bertzoo.data.tokenize import tokenize
+from bertzoo.errors import ConfigError, CorpusError
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    documents = made_up_documents(150, seed=4)
+    documents[7] = documents[3]  # a duplicate in the first piece
+    documents[9] = ["Ba."]  # too short
+    return write_documents(tmp_path_factory.mktemp("text") / "text.txt", documents)
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("finished") / "corpus"
+    tokenize(small(text), directory, workers=1)
+    return contents(directory)
+
+
+def test_two_workers_write_the_same_bytes_as_one(text, finished, tmp_path):
+    tokenize(small(text), tmp_path / "two", workers=2)
+    assert contents(tmp_path / "two") == finished
+    assert sum(name.startswith("train-") for name in finished) > 3
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from made_up import small
+from bertzoo.data.tokenize import tokenize
+
+def slowly(pieces, size):
+    print(pieces, flush=True)
+    time.sleep(0.3)
+
+if __name__ == "__main__":
+    tokenize(small(sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]), progress=slowly)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_killed_run_goes_on_where_it_stopped(text, finished, tmp_path, count):
+    directory = tmp_path / "corpus"
+    (tmp_path / "script.py").write_text(SCRIPT)
+    arguments = [sys.executable, str(tmp_path / "script.py"), str(text), str(directory), str(count)]
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    for _ in process.stdout:
+        if list(directory.glob("pieces/*.json")):
+            break
+    workers_of_it = psutil.Process(process.pid).children(recursive=True)
+    assert bool(workers_of_it) == (count > 1)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    _, alive = psutil.wait_procs(workers_of_it, timeout=20)
+    assert not alive, "a worker outlived its parent"
+    assert not (directory / "manifest.json").exists()
+    begun = {path: path.stat().st_mtime_ns for path in directory.glob("train-*.array_record")}
+    kept = {p.name[:5] for p in directory.glob("pieces/*.json")}
+    assert kept
+    (directory / "train-00099.array_record.tmp").write_bytes(b"half a file")
+    tokenize(small(text), directory, workers=1)
+    assert contents(directory) == finished
+    for path, stamp in begun.items():
+        if path.name[6:11] in kept:
+            assert path.stat().st_mtime_ns == stamp, f"{path.name} was written again"
+
+
+def test_a_complete_corpus_is_only_opened(text, finished, tmp_path):
+    tokenize(small(text), tmp_path / "c", workers=1)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "c").rglob("*")}
+    tokenize(small(text), tmp_path / "c", workers=1)
+    assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "c").rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heldout": 0.2}, "heldout is 0.1 there and 0.2 here"),
+        ({"sentences": "split"}, "sentences is 'lines' there and 'split' here"),
+        ({"tokenizer": SentencePiece()}, "tokenizer.kind is 'wordpiece' there and 'sentencepiece' here"),
+    ],
+)
+def test_another_corpus_is_not_overwritten(corpus, changes, message):
+    data = small(Path(corpus.manifest.settings["source"]))
+    with pytest.raises(CorpusError, match=message):
+        tokenize(replace(data, **changes), corpus.directory)
+
+
+def test_a_directory_with_other_files_is_refused(text, tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(CorpusError, match="is not empty and holds no tokenised corpus"):
+        tokenize(small(text), tmp_path)
+
+
+def test_text_that_changed_between_two_runs_is_refused(text, tmp_path):
+    source = tmp_path / "text.txt"
+    source.write_text(text.read_text())
+
+    def stop(pieces, size):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tokenize(small(source), tmp_path / "c", workers=1, progress=stop)
+    source.write_text("Another beginning of the text.\n\n" + text.read_text())
+    with pytest.raises(CorpusError, match=r"the text of text\.txt changed"):
+        tokenize(small(source), tmp_path / "c", workers=1)
+
+
+def test_counts_splits_and_text_are_those_of_the_source(text, tmp_path):
+    data = small(text)
+    made = tokenize(data, tmp_path / "c", workers=1)
+    documents = text.read_text().strip().split("\n\n")
+    kept = [d for i, d in enumerate(documents) if i not in (7, 9)]
+    assert made.manifest.raw["dropped"] == {"duplicate": 1, "short": 1, "empty_sentences": 0}
+    for split in ("train", "heldout"):
+        expected = [d for d in kept if is_heldout(d, data.heldout) == (split == "heldout")]
+        index, record = made.split(split), made.manifest.splits[split]
+        assert record.documents == len(expected) > 0
+        per_document = np.diff(index.documents)
+        assert per_document.tolist() == [d.count("\n") + 1 for d in expected]
+        histogram = Counter(1 << (int(n).bit_length() - 1) for n in per_document)
+        described = made.manifest.raw["splits"][split]["sentences_per_document"]
+        assert described["at_least"] == {str(k): histogram[k] for k in sorted(histogram)}
+        assert described["mean"] == pytest.approx(per_document.mean())
+        offsets = index.offsets[index.documents]
+        for number, document in enumerate(expected):
+            tokens = made.tokens(split, offsets[[number]], offsets[[number + 1]] - offsets[[number]])[0]
+            pieces = made.tokenizer.encode_batch(document.split("\n"))
+            np.testing.assert_array_equal(tokens, np.concatenate(pieces))
+
+
+def test_heldout_share_is_as_asked():
+    documents = [f"document {i}" for i in range(20_000)]
+    share = sum(is_heldout(document, 0.03) for document in documents) / len(documents)
+    assert abs(share - 0.03) < 5 * np.sqrt(0.03 * 0.97 / len(documents))
+
+
+@pytest.mark.parametrize(("share", "part"), [(1e-9, "heldout"), (1 - 1e-9, "train")])
+def test_an_empty_part_is_refused(text, tmp_path, share, part):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    data = small(text, heldout=share)
+    data = replace(data, tokenizer=replace(data.tokenizer, path=str(vocabulary)))
+    with pytest.raises(CorpusError, match=f"the {part} part of the corpus is empty"):
+        tokenize(data, tmp_path / "c", workers=1)
+
+
+def test_sentences_are_split_by_the_library_or_by_lines():
+    document = "Mr. Smith came home. He slept.\nA new paragraph"
+    assert split_sentences(document, Data()) == ["Mr. Smith came home.", "He slept.", "A new paragraph"]
+    assert split_sentences(document, Data(sentences="lines")) == document.split("\n")
+
+
+def test_a_sentence_without_end_is_cut_at_white_space():
+    document = "word " * 40_000 + "x" * 150_000
+    parts = split_sentences(document, Data(sentences="lines"))
+    assert max(map(len, parts)) <= 1 << 16
+    assert " ".join(parts[:3]).split() == ["word"] * len(" ".join(parts[:3]).split())
+    assert "".join("".join(parts).split()) == "".join(document.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heldout": 0.0}, "heldout = 0.0"),
+        ({"heldout": 1.0}, "heldout = 1.0"),
+        ({"language": "English"}, "language = 'English'"),
+        ({"minimum_tokens": 0}, "minimum_tokens = 0"),
+        ({"piece_bytes": 0}, "piece_bytes = 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        Data(**changes)
+
+
+def test_language_reaches_the_splitter():
+    text = "Er kam am 3. Mai an. Dann ging er."
+    assert split_sentences(text, Data(language="de")) == ["Er kam am 3. Mai an.", "Dann ging er."]
+    assert len(split_sentences(text, Data(language="en"))) == 3
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from bertzoo.data import shard
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a full disk: the system refuses to write on
+try:
+    tokens = np.random.default_rng(0).integers(0, 30000, 10**6).astype("<u2")
+    shard.write(Path(sys.argv[1]) / "train-00000.array_record", tokens)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_file_that_cannot_be_written_is_an_os_error_and_leaves_nothing(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == str(errno.EFBIG)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
+    class Full:
+        def __init__(self, path, options):
+            Path(path).write_bytes(b"half")
+
+        def write(self, record):
+            raise RuntimeError(f"write() failed: {os.strerror(errno.ENOSPC)}; writing x; at byte 500000")
+
+    monkeypatch.setattr(shard, "ArrayRecordWriter", Full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        tokenize(small(text), tmp_path / "c", workers=1)
+    assert caught.value.errno == errno.ENOSPC
+    assert not list((tmp_path / "c").rglob("*.tmp"))
+    monkeypatch.undo()
+    assert isinstance(tokenize(small(text), tmp_path / "c", workers=1), Corpus)
+
+
+def test_a_killed_worker_is_explained():
+    with pytest.raises(CorpusError, match="run the same command again"), workers.pool(2) as submit:
+        submit(os._exit, 1).result()
+
+
+def test_sentencepiece_and_wide_vocabularies_work(text, tmp_path):
+    made = tokenize(small(text, tokenizer=SentencePiece(vocab_size=200)), tmp_path / "c", workers=1)
+    assert made.tokenizer.vocab_size <= 200 and made.manifest.splits["train"].tokens > 1000
+    assert shard.token_dtype(65536) == np.dtype("<u2") and shard.token_dtype(65537) == np.dtype("<u4")
+
+
+def test_the_manifest_holds_no_time_and_no_worker_count(finished):
+    text = json.dumps(json.loads(finished["manifest.json"]))
+    assert "worker" not in text and str(time.gmtime().tm_year) not in text

@@ -1,0 +1,185 @@
+"""Tokenizers against a plain greedy matcher, their layout, and what they refuse."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertzoo.data import tokenizer
+from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.data.tokenizer import build
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.errors import ConfigError, CorpusError
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog, doesn't it?",
+    "Wording words in a wordy world; worlds apart.",
+    "Café au lait: 日本 and 12,345 things (or [MASK] more).",
+] * 20
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+CONFIGS = [WordPiece(vocab_size=120), SentencePiece(vocab_size=60), SentencePiece(vocab_size=60, algorithm="bpe")]
+
+
+def vocabulary(tmp_path, entries):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(entries) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def greedy(words, entries):
+    """WordPiece from its definition: the longest entry that matches, again and again (Devlin et al. 2019)."""
+    pieces = []
+    for word in words:
+        start, found = 0, []
+        while start < len(word):
+            ends = (e for e in range(len(word), start, -1) if ("##" if start else "") + word[start:e] in entries)
+            end = next(ends, None)
+            if end is None:
+                found = ["[UNK]"]
+                break
+            found.append(("##" if start else "") + word[start:end])
+            start = end
+        pieces += found
+    return pieces
+
+
+def test_wordpiece_matches_greedily():
+    trained = build(WordPiece(vocab_size=120), lambda: iter(TEXTS))
+    entries = {trained.token(i) for i in range(trained.vocab_size)}
+    words = ["the", "wordy", "fox", ",", "worlding", "lazily", "zzz", "!", "doesnt", "apart"]
+    ids = trained.encode_batch([" ".join(words)])[0]
+    assert [trained.token(i) for i in ids] == greedy(words, entries)
+    assert ids.dtype == np.int32 and "[UNK]" in greedy(words, entries)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_layout_continuation_and_round_trip(config, tmp_path):
+    trained = build(config, lambda: iter(TEXTS))
+    assert list(vars(trained.specials).values()) == [0, 1, 2, 3, 4]
+    assert not trained.continuation[:5].any() and trained.continuation.any()
+    assert len(trained.continuation) == trained.vocab_size <= config.vocab_size
+    tokenizer.save(trained, config, tmp_path)
+    loaded = tokenizer.load(tmp_path)
+    texts = ["The lazy dog words", "", "日本 café"]
+    for ours, theirs in zip(trained.encode_batch(texts), loaded.encode_batch(texts), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert loaded.decode(loaded.encode_batch(["The lazy dog"])[0]) == "the lazy dog"
+    assert "[MASK]" in loaded.decode([loaded.specials.mask])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_special_tokens_in_the_text_are_spelt_out(config):
+    trained = build(config, lambda: iter(TEXTS))
+    ids = trained.encode_batch(["a [MASK] and [SEP] [CLS] [PAD] <pad>"])[0]
+    assert not np.isin(ids, [0, 2, 3, 4]).any()
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_words_begin_where_continuation_says(config):
+    trained = build(config, lambda: iter(TEXTS))
+    text = "quick brown worlds apart"
+    ids = trained.encode_batch([text])[0]
+    assert int((~trained.continuation[ids]).sum()) >= len(text.split())
+    first = [trained.encode_batch([word])[0][0] for word in text.split()]
+    assert not trained.continuation[first].any()
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "decoded"),
+    [
+        (WordPiece(vocab_size=200), "Café", "cafe"),
+        (WordPiece(vocab_size=200, strip_accents=False), "Café", "café"),
+        (WordPiece(vocab_size=200, lowercase=False), "Café", "Café"),
+        (WordPiece(vocab_size=200, lowercase=False, strip_accents=True), "Café", "Cafe"),
+        (SentencePiece(vocab_size=80), "Café", "cafe"),
+        (SentencePiece(vocab_size=80, strip_accents=False), "Café", "café"),
+        (SentencePiece(vocab_size=80, lowercase=False), "Café", "Cafe"),
+    ],
+)
+def test_case_and_accents_follow_the_options(config, text, decoded):
+    trained = build(config, lambda: iter(TEXTS))
+    assert trained.decode(trained.encode_batch([text])[0]) == decoded
+
+
+def test_cjk_characters_stand_alone_only_when_asked():
+    split, whole = (build(WordPiece(vocab_size=200, split_cjk=flag), lambda: iter(TEXTS)) for flag in (True, False))
+    assert [split.token(i) for i in split.encode_batch(["日本"])[0]] == ["日", "本"]
+    assert "".join(whole.token(i) for i in whole.encode_batch(["日本"])[0]).replace("##", "") == "日本"
+    assert whole.continuation[whole.encode_batch(["日本"])[0]][1:].all()
+
+
+SCRIPT = """
+import sys, pathlib
+from bertzoo.data import tokenizer
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.data.sentencepiece import SentencePiece
+config = {"wordpiece": WordPiece, "sentencepiece": SentencePiece}[sys.argv[1]](vocab_size=150)
+texts = [f"the {a}{b} {b}{c} {c}{a}" for a in "abcdefgh" for b in "stuvwxyz" for c in "klmnop"]
+tokenizer.save(tokenizer.build(config, lambda: iter(texts)), config, pathlib.Path(sys.argv[2]))
+print(tokenizer.fingerprint(pathlib.Path(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_training_is_the_same_in_every_process(kind, tmp_path):
+    prints = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, kind, str(tmp_path / str(seed))],
+            env={"PYTHONHASHSEED": str(seed), "PYTHONPATH": ":".join(sys.path), "RAYON_NUM_THREADS": str(seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    ]
+    assert len(set(prints)) == 1 and len(prints[0]) == 65
+
+
+@pytest.mark.parametrize("missing", SPECIALS)
+def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, missing):
+    path = vocabulary(tmp_path, [entry for entry in [*SPECIALS, "a", "b"] if entry != missing])
+    with pytest.raises(CorpusError, match=rf"vocab\.txt has no \[{missing[1:-1]}\]"):
+        WordPiece(path=path).load()
+
+
+def test_bad_vocabularies_are_refused_by_name(tmp_path):
+    with pytest.raises(CorpusError, match=r"nothing\.txt does not exist"):
+        WordPiece(path=str(tmp_path / "nothing.txt")).load()
+    with pytest.raises(CorpusError, match="'a' more than once"):
+        WordPiece(path=vocabulary(tmp_path, [*SPECIALS, "a", "a"])).load()
+    with pytest.raises(CorpusError, match="7 entries, more than vocab_size = 6"):
+        WordPiece(path=vocabulary(tmp_path, [*SPECIALS, "a", "b"]), vocab_size=6).load()
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
+    with pytest.raises(CorpusError, match="not UTF-8"):
+        WordPiece(path=str(tmp_path / "vocab.txt")).load()
+    with pytest.raises(CorpusError, match="not a SentencePiece model"):
+        SentencePiece(path=str(tmp_path / "vocab.txt")).load()
+    with pytest.raises(CorpusError, match="no text was found"):
+        build(WordPiece(), lambda: iter(()))
+    with pytest.raises(ConfigError, match="vocab_size = 5"):
+        WordPiece(vocab_size=5)
+
+
+def test_a_sentencepiece_model_without_mask_is_refused(tmp_path):
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(  # pyright: ignore[reportAttributeAccessIssue]
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    (tmp_path / "spiece.model").write_bytes(model.getvalue())
+    with pytest.raises(CorpusError, match=r"has no <pad>, \[CLS\], \[SEP\], \[MASK\]"):
+        SentencePiece(path=str(tmp_path / "spiece.model")).load()
+
+
+def test_a_damaged_directory_is_refused(tmp_path):
+    config = WordPiece(vocab_size=120)
+    with pytest.raises(CorpusError, match=r"settings\.json does not exist"):
+        tokenizer.load(tmp_path)
+    tokenizer.save(build(config, lambda: iter(TEXTS)), config, tmp_path)
+    (tmp_path / "settings.json").write_text('{"kind": "wordpiece"')
+    with pytest.raises(CorpusError, match=r"settings\.json is damaged"):
+        tokenizer.load(tmp_path)
