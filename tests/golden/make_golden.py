@@ -1,8 +1,10 @@
-"""Make the golden files: `python tests/golden/make_golden.py` in an environment with torch and transformers (`make parity`'s).
+# pyright: reportMissingImports=false
+"""Make the golden files: `python tests/golden/make_golden.py` in the environment of `make parity`.
 
-Each file holds a tiny random Hugging Face model (every tensor randomised, biases and norms too) under our names and in our
-layouts, one padded batch of pairs, and what Hugging Face and torch make of them in float64: hidden states, attention
-probabilities, logits, losses, gradients, and the parameters after one step of torch's AdamW and of Google's LAMB.
+Each file holds a tiny random Hugging Face model (every tensor randomised, biases and norms too) under our names and in
+our layouts, one padded batch of pairs, and what Hugging Face and torch make of them in float64: hidden states,
+attention probabilities, logits, losses, gradients, and the parameters after one step of torch's AdamW and of Google's
+LAMB.
 """
 
 import json
@@ -15,7 +17,7 @@ import torch
 
 HERE = Path(__file__).parent
 
-# Epsilons far above a float32 gradient's rounding: the first Adam step is g/(|g|+eps), and the gradient of a key bias is exactly
+# Epsilons far above a float32 gradient's rounding: Adam's first step is g/(|g|+eps), and the gradient of a key bias is
 # zero on paper (a softmax does not see a constant), so that a small eps would compare the signs of rounding errors.
 ADAMW = {"learning_rate": 2e-2, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-3, "weight_decay": 0.1}
 LAMB = {"learning_rate": 2e-2, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-4, "weight_decay": 0.1, "clip_norm": 1.0}
@@ -122,8 +124,8 @@ GROUPED = {
 
 
 if __name__ == "__main__":
-    np.savez_compressed(HERE / "bert.npz", **golden("bert", WIDTHS, seed=1))
-    np.savez_compressed(HERE / "squeezebert.npz", **golden("squeezebert", WIDTHS | GROUPS, seed=2))
-    np.savez_compressed(HERE / "grouped.npz", **grouped(GROUPED, seed=3))
-    for path in sorted(HERE.glob("*.npz")):
-        print(path.name, path.stat().st_size, "bytes")
+    files = {"bert": golden("bert", WIDTHS, seed=1), "squeezebert": golden("squeezebert", WIDTHS | GROUPS, seed=2)}
+    files["grouped"] = grouped(GROUPED, seed=3)
+    for name, arrays in files.items():
+        np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
+        print(name, (HERE / f"{name}.npz").stat().st_size, "bytes")

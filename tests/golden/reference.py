@@ -1,6 +1,8 @@
-"""The reference side, in torch and transformers: random tiny models, a random batch, and all there is to compare, in float64."""
+# pyright: reportMissingImports=false
+"""The reference side, torch and transformers in float64: random tiny models, a random batch, what is compared."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +74,7 @@ def mlm_labels(batch: Mapping[str, np.ndarray]) -> torch.Tensor:
 
 
 def collect(batch, hidden, attentions, pooled, logits, sentence_logits, loss) -> Outputs:
-    """All outputs under our names; `masked_logits` (B, P, V) are those of the masked slots, the unused ones included."""
+    """All outputs under our names; `masked_logits` (B,P,V) include those of unused slots."""
     rows, positions = torch.arange(len(logits))[:, None], torch.tensor(batch["masked_positions"]).long()
     masked_loss = cross_entropy(logits.flatten(0, 1), mlm_labels(batch).flatten())
     out = {"hidden_states": torch.stack(tuple(hidden)), "attentions": torch.stack(tuple(attentions)), "pooled": pooled}
@@ -83,7 +85,7 @@ def collect(batch, hidden, attentions, pooled, logits, sentence_logits, loss) ->
 def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
     """Fill every parameter with sizable float32 values, then go to float64 with dropout off.
 
-    Embedding tables are small, so that a wrong epsilon of the embedding norm shows; kernels keep their outputs near one.
+    Embedding tables are small, so that a wrong epsilon of the embedding norm shows; kernels keep outputs near one.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -96,10 +98,14 @@ def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
     model.double().eval()
 
 
-def random_batch(random: np.random.Generator, vocabulary: int, lengths: tuple[int, ...], predictions: int = 4) -> dict:
+def random_batch(
+    random: np.random.Generator, vocabulary: int, lengths: tuple[int, ...], predictions: int = 4
+) -> dict[str, Any]:
     """A batch of pairs by docs/architecture.md: rows of the given lengths, padded to the longest; some slots unused."""
     rows, length = len(lengths), max(lengths)
-    batch = {name: np.zeros((rows, length), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")}
+    batch: dict[str, Any] = {
+        name: np.zeros((rows, length), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")
+    }
     batch |= {name: np.zeros((rows, predictions), np.int32) for name in ("masked_positions", "masked_ids")}
     batch["masked_weights"] = np.zeros((rows, predictions), np.float32)
     for row, size in enumerate(lengths):

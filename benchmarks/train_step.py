@@ -1,0 +1,191 @@
+# pyright: reportMissingImports=false
+"""Examples/s of one training step, ours beside Hugging Face PyTorch's: `python benchmarks/train_step.py --rounds 5`.
+
+The same sizes, batch (every token real, `--predictions` masked a row), dropout 0.1, global-norm clip, AdamW, float32,
+and the same number of threads. Each side is what its user would run: ours `bertzoo.train`'s compiled step, theirs
+`BertForMaskedLM` with sdpa attention, `loss.backward()` and torch's fused AdamW. Each side lives in a process of its
+own, so that the peak memory is its own; they take turns, step by step, and the ratio is the median of the rounds'
+ratios. On a busy machine compare the CPU times of `--threads 1`: what other processes take away does not count there.
+Needs torch and transformers: `make parity` makes an environment that has them.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+MODELS = ("bert_base", "squeezebert")
+VOCABULARY, DROPOUT = 30522, 0.1
+LEARNING_RATE, DECAY, CLIP, EPSILON = 1e-4, 0.01, 1.0, 1e-6
+
+
+def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[str, np.ndarray]:
+    """A batch by docs/architecture.md without padding."""
+    random = np.random.default_rng(seed)
+    positions = [np.sort(random.choice(np.arange(1, length), predictions, replace=False)) for _ in range(rows)]
+    return {
+        "input_ids": random.integers(1, VOCABULARY, (rows, length), np.int32),
+        "token_type_ids": np.repeat((np.arange(length) > length // 2)[None].astype(np.int32), rows, 0),
+        "attention_mask": np.ones((rows, length), np.int32),
+        "masked_positions": np.stack(positions).astype(np.int32),
+        "masked_ids": random.integers(1, VOCABULARY, (rows, predictions), np.int32),
+        "masked_weights": np.ones((rows, predictions), np.float32),
+        "row_weight": np.ones(rows, np.float32),
+    }
+
+
+def our_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
+    """One step of bertzoo -> its loss; XLA's thread pool has as many threads as the process has cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    from bertzoo.models import Bert, Compute, SqueezeBert
+    from bertzoo.objectives import Masked
+    from bertzoo.train import optim, sharding
+    from bertzoo.train import state as states
+    from bertzoo.train import step as steps
+
+    sizes = {"vocab_size": VOCABULARY, "dropout": DROPOUT, "attention_dropout": DROPOUT}
+    config = Bert(**sizes) if model == "bert_base" else SqueezeBert(**sizes)
+    objective = Masked(sentence="none").build(config, Compute())
+    adamw = optim.AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
+    optimizer = optim.build(adamw, steps=1000)
+    mesh = sharding.make_mesh(sharding.Mesh())
+    state = states.fresh(objective, optimizer, mesh, seed=0)
+    step = steps.make_train_step(objective, optimizer, shardings=states.shardings_of(state))
+
+    def run(batch: dict[str, np.ndarray]) -> float:
+        nonlocal state
+        state, report = step(state, None, steps.put_batch(batch, mesh))
+        return float(report["terms"]["mlm"][0] / report["terms"]["mlm"][1])
+
+    return run
+
+
+def their_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
+    """One step of Hugging Face's model under torch -> its loss."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    if model == "bert_base":
+        network: Any = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=VOCABULARY))
+    else:
+        network = transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(vocab_size=VOCABULARY))
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=DECAY, eps=EPSILON, fused=True)
+
+    def run(batch: dict[str, np.ndarray]) -> float:
+        labels = np.full(batch["input_ids"].shape, -100, np.int64)
+        np.put_along_axis(labels, batch["masked_positions"].astype(np.int64), batch["masked_ids"], axis=1)
+        inputs = {name: torch.from_numpy(batch[name]).long() for name in ("token_type_ids", "attention_mask")}
+        optimizer.zero_grad()
+        loss = network(torch.from_numpy(batch["input_ids"]).long(), labels=torch.from_numpy(labels), **inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+        optimizer.step()
+        return loss.item()
+
+    return run
+
+
+def worker(pipe: Connection, side: str, model: str, threads: int) -> None:
+    """Answer every batch with (wall seconds, CPU seconds, loss, peak memory in MB)."""
+    step = {"ours": our_step, "theirs": their_step}[side](model, threads)
+    while (batch := pipe.recv()) is not None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        loss = step(batch)
+        used = time.perf_counter() - wall, time.process_time() - cpu
+        pipe.send((*used, loss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+
+
+class Side:
+    """One framework in a process of its own."""
+
+    def __init__(self, side: str, model: str, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=worker, args=(theirs, side, model, threads), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.rounds: list[tuple[float, float, float, float]] = []
+
+    def step(self, batch: dict[str, np.ndarray]) -> None:
+        self.pipe.send(batch)
+        self.rounds.append(self.pipe.recv())
+
+    def close(self) -> None:
+        self.pipe.send(None)
+        self.process.join()
+
+    def median(self, column: int, skip: int) -> float:
+        return statistics.median(round[column] for round in self.rounds[skip:])
+
+
+def compare(model: str, options: argparse.Namespace) -> str:
+    """Take turns and return the table's row."""
+    sides = [Side(side, model, options.threads) for side in ("ours", "theirs")]
+    for index in range(options.warmup + options.rounds):
+        batch = random_batch(options.batch, options.length, options.predictions, seed=index)
+        for side in sides if index % 2 == 0 else sides[::-1]:
+            side.step(batch)
+    for side in sides:
+        side.close()
+    ours, theirs = sides
+    ratios = [
+        [
+            their_round[column] / our_round[column]
+            for our_round, their_round in zip(ours.rounds, theirs.rounds, strict=True)
+        ]
+        for column in (0, 1)
+    ]
+    wall, cpu = (statistics.median(column[options.warmup :]) for column in ratios)
+    cells = [f"{model:12s}"]
+    for side in sides:
+        seconds = side.median(0, options.warmup)
+        cells += [
+            f"{seconds:8.2f}",
+            f"{options.batch / seconds:8.2f}",
+            f"{side.rounds[-1][3]:8.0f}",
+            f"{side.rounds[-1][2]:7.2f}",
+        ]
+    return " ".join([*cells, f"{wall:9.2f}", f"{cpu:9.2f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One training step, ours beside Hugging Face PyTorch's.")
+    parser.add_argument("--models", default=",".join(MODELS), type=lambda names: names.split(","))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=2, help="rounds not counted, the first of which compiles")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--predictions", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    if unknown := set(options.models) - set(MODELS):
+        parser.error(f"unknown models {sorted(unknown)}; there are {', '.join(MODELS)}")
+    print(
+        f"batch {options.batch}x{options.length}, {options.predictions} masked a row, {options.threads} threads, fp32"
+    )
+    print(f"{'':12s} {'ours':^34s} {'Hugging Face PyTorch':^34s} {'theirs / ours':^19s}")
+    print(
+        " ".join(
+            [
+                f"{'model':12s}",
+                *2 * [f"{'s/step':>8s}", f"{'ex/s':>8s}", f"{'peak MB':>8s}", f"{'loss':>7s}"],
+                f"{'wall':>9s} {'CPU time':>9s}",
+            ]
+        )
+    )
+    for model in options.models:
+        print(compare(model, options), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Grouped equals torch's Conv1d (tests/golden/make_golden.py), the equation in numpy, and its other lowering."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.nn import Dense, Grouped, grouped_convolution, grouped_einsum
+
+TOLERANCE = 1e-6
+FILE = Path(__file__).parents[1] / "golden" / "grouped.npz"
+CASES = [
+    "window1_groups4",
+    "window1_dense",
+    "window3_groups2",
+    "window3_valid",
+    "window3_stride2",
+    "window3_dilation2",
+    "window4_even",
+    "depthwise",
+    "depthwise_multiplier2",
+]
+
+
+def load(name: str) -> tuple[dict[str, int], dict[str, np.ndarray]]:
+    """The arguments of torch's Conv1d, and the tensors of one case in our layout."""
+    with np.load(FILE, allow_pickle=False) as file:
+        tensors = {key.split("/")[1]: file[key] for key in file if key.startswith(f"{name}/")}
+    return json.loads(str(tensors.pop("case"))), tensors
+
+
+def module(case: dict[str, int], lowering: Any = "convolution") -> Grouped:
+    return Grouped(
+        features=(case["out_channels"],),
+        groups=case["groups"],
+        kernel_init=nn.initializers.normal(),
+        dtype=jnp.dtype("float32"),
+        lowering=lowering,
+        window=case["kernel_size"],
+        stride=case.get("stride", 1),
+        dilation=case.get("dilation", 1),
+        padding=case.get("padding", 0),
+    )
+
+
+def assert_close(ours: Any, theirs: Any, what: str) -> None:
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    assert ours.shape == theirs.shape, f"{what}: ours {ours.shape}, theirs {theirs.shape}"
+    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    assert error <= TOLERANCE, f"{what}: off by {error:.2e} of the largest value"
+
+
+def outputs_and_gradients(function: Callable, primals: dict[str, Any], cotangent: Any) -> dict[str, jax.Array]:
+    y, pull = jax.vjp(
+        lambda tensors: function(**tensors), {name: jnp.asarray(value) for name, value in primals.items()}
+    )
+    (gradients,) = pull(jnp.asarray(cotangent))
+    return {"y": y} | {f"d{name}": gradient for name, gradient in gradients.items()}
+
+
+def convolve(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray, case: dict[str, int]) -> np.ndarray:
+    """y[b,t,o] = bias[o] + Σ_w Σ_i x[b, t·stride + w·dilation - padding, group(o)·I/G + i] · kernel[w,i,o]."""
+    stride, dilation, padding = (
+        case.get(name, default) for name, default in [("stride", 1), ("dilation", 1), ("padding", 0)]
+    )
+    window, inputs, outputs = kernel.shape
+    rows, length = x.shape[:2]
+    steps = (length + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+    y = np.tile(bias.astype(np.float64), (rows, steps, 1))
+    for t in range(steps):
+        for w in range(window):
+            source = t * stride + w * dilation - padding
+            for o in range(outputs if 0 <= source < length else 0):
+                group = o // (outputs // case["groups"])
+                y[:, t, o] += x[:, source, group * inputs : (group + 1) * inputs].astype(np.float64) @ kernel[w, :, o]
+    return y
+
+
+@pytest.mark.parametrize("lowering", ["einsum", "convolution"])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_torch(name: str, lowering: str) -> None:
+    """Output and gradients of x, kernel and bias; windows that the einsum cannot multiply go to the convolution."""
+    case, tensors = load(name)
+    layer = module(case, lowering)
+
+    def apply(x, kernel, bias):
+        return layer.apply({"params": {"kernel": kernel, "bias": bias}}, x)
+
+    primals = {key: tensors[key] for key in ("x", "kernel", "bias")}
+    for what, value in outputs_and_gradients(apply, primals, tensors["cotangent"]).items():
+        assert_close(value, tensors[what], what)
+
+
+def test_every_case_is_tested() -> None:
+    with np.load(FILE, allow_pickle=False) as file:
+        assert {key.split("/")[0] for key in file} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_equation(name: str) -> None:
+    case, tensors = load(name)
+    params = {key: tensors[key] for key in ("kernel", "bias")}
+    expected = convolve(tensors["x"], tensors["kernel"], tensors["bias"], case)
+    assert_close(module(case).apply({"params": params}, tensors["x"]), expected, "y")
+
+
+def test_parameters_have_the_documented_layout() -> None:
+    case, tensors = load("window3_groups2")
+    variables: Any = jax.eval_shape(module(case).init, jax.random.key(0), tensors["x"])
+    shapes = {name: leaf.shape for name, leaf in nn.unbox(variables)["params"].items()}
+    assert shapes == {"kernel": (3, 8 // 2, 12), "bias": (12,)}
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "groups"), [(24, 56, 4), (12, 12, 12), (30, 10, 5), (16, 24, 1)])
+def test_lowerings_are_equal(inputs: int, outputs: int, groups: int) -> None:
+    random = np.random.default_rng(inputs)
+    shapes = {"x_BLI": (3, 7, inputs), "kernel": (1, inputs // groups, outputs)}
+    primals = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    cotangent = random.normal(size=(3, 7, outputs)).astype(np.float32)
+    einsum, convolution = (
+        outputs_and_gradients(lambda x_BLI, kernel, f=function: f(x_BLI, kernel, groups), primals, cotangent)
+        for function in (grouped_einsum, grouped_convolution)
+    )
+    for what, value in einsum.items():
+        assert_close(value, convolution[what], what)
+
+
+@pytest.mark.parametrize("lowering", ["einsum", "convolution"])
+def test_one_group_equals_dense(lowering: str) -> None:
+    case, tensors = load("window1_dense")
+    dense = Dense((case["out_channels"],), ("model", "model"), nn.initializers.normal(), jnp.dtype("float32"))
+    params = {"kernel": tensors["kernel"][0], "bias": tensors["bias"]}
+    grouped = module(case, lowering).apply({"params": params | {"kernel": tensors["kernel"]}}, tensors["x"])
+    assert_close(grouped, dense.apply({"params": params}, tensors["x"]), "y")
+
+
+@pytest.mark.parametrize("lowering", ["einsum", "convolution"])
+def test_axes_after_the_second_are_channels(lowering: str) -> None:
+    """Heads are read and written head-major, so that group g of G sees the g-th block of heads."""
+    case, tensors = load("window1_groups4")
+    params = {"kernel": tensors["kernel"], "bias": tensors["bias"]}
+    split = module(case, lowering).clone(features=(8, 7))
+    y = split.apply({"params": params}, tensors["x"].reshape(*tensors["x"].shape[:2], 4, 6))
+    assert y.shape == (*tensors["y"].shape[:2], 8, 7)
+    assert_close(y, tensors["y"].reshape(y.shape), "y")
+
+
+def test_einsum_refuses_wider_windows() -> None:
+    with pytest.raises(ValueError, match="window is 3"):
+        grouped_einsum(jnp.ones((1, 4, 4)), jnp.ones((3, 2, 4)), 2)
+
+
+def test_groups_must_divide_the_channels() -> None:
+    layer = module({"out_channels": 6, "groups": 4, "kernel_size": 1})
+    with pytest.raises(ValueError, match="4 groups"):
+        layer.init(jax.random.key(0), jnp.ones((1, 2, 8)))
