@@ -1,5 +1,6 @@
 """Checkpoints: written in the background, whole or not at all, verified before they are trusted."""
 
+import contextlib
 import dataclasses
 import logging
 import shutil
@@ -44,31 +45,35 @@ def _manager(directory: Path, **options: Any) -> ocp.CheckpointManager:
 class Checkpoints:
     """The checkpoints of a run that writes them: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
-    The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold a directory.
+    The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold them.
     """
 
     def __init__(self, directory: Path | str, *, keep_last: int = 3, keep_best: int = 1):
         self.directory = Path(directory).absolute()
-        policies: list[preservation.PreservationPolicy] = [preservation.LatestN(keep_last)]
-        if keep_best:
-            policies.append(
-                preservation.BestN(
-                    get_metric_fn=_loss, reverse=True, n=keep_best, keep_checkpoints_without_metrics=False
-                )
-            )
-        self._manager = _manager(
-            self.directory,
-            create=True,
-            cleanup_tmp_directories=True,
-            preservation_policy=preservation.AnyPreservationPolicy(policies),
-        )
+        self._keep_last, self._keep_best = keep_last, keep_best
         self._sealer: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._manager = self._open(cleanup=True)
         manifest.prune(self.directory)
+
+    def _open(self, *, cleanup: bool) -> ocp.CheckpointManager:
+        policies: list[preservation.PreservationPolicy] = [preservation.LatestN(self._keep_last)]
+        if self._keep_best:
+            policies.append(
+                preservation.BestN(
+                    get_metric_fn=_loss, reverse=True, n=self._keep_best, keep_checkpoints_without_metrics=False
+                )
+            )
+        return _manager(
+            self.directory,
+            create=True,
+            cleanup_tmp_directories=cleanup,
+            preservation_policy=preservation.AnyPreservationPolicy(policies),
+        )
 
     def steps(self) -> list[int]:
         """The steps of the committed checkpoints, oldest first."""
-        return sorted(self._manager.all_steps())
+        return _steps(self.directory)
 
     def latest(self) -> Path | None:
         """The newest committed checkpoint."""
@@ -76,7 +81,7 @@ class Checkpoints:
         return self.directory / str(steps[-1]) if steps else None
 
     def save(self, state: State, *, loss: float | None = None) -> None:
-        """Begin to save; returns once the state is copied, so that it may be donated. `loss`: the held-out loss, if known.
+        """Begin to save and return once the state is copied, so that it may be donated; `loss` is the held-out loss.
 
         Raises CheckpointError when this or the previous save failed.
         """
@@ -87,6 +92,7 @@ class Checkpoints:
         try:
             self._manager.save(step, args=args, metrics=None if loss is None else {_METRIC: loss}, force=True)
         except Exception as error:
+            self._reopen()
             raise self._cannot_save(step, error) from error
         self._sealer = threading.Thread(target=self._seal, args=(step,), name=f"seal-{step}")
         self._sealer.start()
@@ -99,6 +105,7 @@ class Checkpoints:
         step, self._sealer = int(self._sealer.name.removeprefix("seal-")), None
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            self._reopen()
             raise self._cannot_save(step, failure) from failure
 
     def __enter__(self) -> "Checkpoints":
@@ -152,10 +159,23 @@ class Checkpoints:
         except BaseException as error:  # raised in the caller's thread by wait()
             self._failure = error
 
+    def _reopen(self) -> None:
+        """Begin anew after a failed save, of which orbax would go on to tell at every later call."""
+        for end in (self._manager.wait_until_finished, self._manager.close):
+            with contextlib.suppress(Exception):  # the failure that the caller is about to raise
+                end()
+        # Writes under way may still reach the unfinished checkpoint, so that is left for the next run to remove.
+        self._manager = self._open(cleanup=False)
+
     def _cannot_save(self, step: int, error: BaseException) -> CheckpointError:
         latest = self.latest()
         resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
         return CheckpointError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
+
+
+def _steps(directory: Path) -> list[int]:
+    # Orbax renames a whole checkpoint to its number; one that lost files since it overlooks, and it must be reported.
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and path.is_dir())
 
 
 class _Damaged(CheckpointError):
@@ -192,14 +212,14 @@ def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest
     directory = Path(directory).absolute()
     if not directory.is_dir():
         raise CheckpointError(f"{directory} holds no checkpoints; give a run that has saved one")
-    with _manager(directory, read_only=True) as manager:
-        steps = sorted(manager.all_steps())
-        if which == "latest":
-            step = steps[-1] if steps else None
-        elif which == "best":
+    steps = _steps(directory)
+    if which == "latest":
+        step = steps[-1] if steps else None
+    elif which == "best":
+        with _manager(directory, read_only=True) as manager:
             step = manager.best_step()
-        else:
-            step = which if which in steps else None
+    else:
+        step = which if which in steps else None
     if step is None:
         raise CheckpointError(f"{directory} has no checkpoint {which!r}; it has {steps or 'none at all'}")
     return directory / str(step)

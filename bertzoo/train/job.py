@@ -1,6 +1,7 @@
 """A training job: everything the loop needs, given by the caller, and what is built from it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -96,13 +97,14 @@ class Job:
         rate = optim.schedule_of(self.optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
 
+    @functools.cached_property
     def abstract(self) -> State:
         """Shapes and shardings of the state, the same in every stage."""
         return states.abstract(self.objective, self.transformation(0), self.mesh)
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
-        places = states.shardings_of(self.abstract())
+        places = states.shardings_of(self.abstract)
         accumulate = self.stages[index].accumulate
         return make_train_step(self.objective, self.transformation(index), accumulate=accumulate, shardings=places)
 
@@ -111,7 +113,7 @@ class Job:
 
         Raises CheckpointError as `Checkpoints.restore_latest` does, ConfigError when the stages have changed meanwhile.
         """
-        restored = self.checkpoints.restore_latest(self.abstract()) if self.checkpoints else None
+        restored = self.checkpoints.restore_latest(self.abstract) if self.checkpoints else None
         if restored is None:
             return states.fresh(self.objective, self.transformation(0), self.mesh, self.seed), False
         step, stage = int(restored.step), int(restored.position["stage"])
@@ -125,7 +127,7 @@ class Job:
 
     def enter(self, state: State, index: int) -> State:
         """The state with which a stage after the first begins: the optimiser as its `carry` says, and its first row."""
-        places = states.shardings_of(self.abstract())
+        places = states.shardings_of(self.abstract)
         init = jax.jit(self.transformation(index).init, out_shardings=places.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
         position = jax.device_put({"stage": jnp.int32(index), "row": jnp.int32(0)}, places.position)

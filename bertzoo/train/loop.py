@@ -33,7 +33,7 @@ def run(job: Job) -> State:
             for step, row, batch in _steps(job, state):
                 # 1. Dispatch the step: the device works on it while the host goes on.
                 state, report = train_step(state, job.frozen, batch)
-                # 2. Read the metrics of the step before, which is done by now; a number that is not finite ends the run.
+                # 2. Read the metrics of the step before, done by now; a number that is not finite ends the run.
                 record.put(step, row, report)
                 evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
                 if evaluates or saves or stop.name:

@@ -26,7 +26,7 @@ class _Adaptive:
     epsilon: float = 1e-6
     weight_decay: float = 0.01
     clip_norm: float = 1.0  # the gradient's global norm; 0 switches clipping off
-    schedule: Schedule = Schedule()
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
     def __post_init__(self):
         for name in ("beta1", "beta2"):
@@ -157,5 +157,5 @@ def carry(old: Any, new: Any, what: Literal["moments", "all", "params"]) -> Any:
         return new
     tree = optax.tree_utils
     new = tree.tree_set(new, mu=tree.tree_get(old, "mu"), nu=tree.tree_get(old, "nu"))
-    count = tree.tree_get(old, "count", filtering=_bias_count)
-    return new if count is None else tree.tree_set(new, filtering=_bias_count, count=count)
+    count = tree.tree_get(old, "count", None, _bias_count)
+    return new if count is None else tree.tree_set(new, _bias_count, count=count)

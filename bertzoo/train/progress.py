@@ -28,7 +28,7 @@ class JsonLines:
     """Appends every record to a file as one line, at once, so that a killed run loses none."""
 
     def __init__(self, path: Path | str):
-        self._file = Path(path).open("a", encoding="utf-8")
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
         if self._file.tell() and not _ends_line(Path(path)):
             self._file.write("\n")  # a killed run may have left half a line
 

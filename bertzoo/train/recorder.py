@@ -8,7 +8,7 @@ import jax
 
 from bertzoo.train import metrics
 from bertzoo.train.job import Job
-from bertzoo.train.stages import locate, total_steps
+from bertzoo.train.stages import locate
 
 
 class Recorder:
@@ -33,7 +33,7 @@ class Recorder:
         self._emit({"event": name, "step": step, "stage": stage, **details})
 
     def put(self, step: int, row: int, report: dict[str, Any]) -> None:
-        """Take the report of the step just dispatched, whose batch begins with `row`, and read that of the one before."""
+        """Take the report of the step just dispatched, whose batch begins with `row`, and read the one before."""
         self.drain()
         self._pending = step, row, report
 

@@ -69,7 +69,7 @@ def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.Arr
         step = jnp.asarray(step, jnp.float32)
         decay = jnp.ones_like(step)
         if config.kind != "constant":
-            left = 1 - jnp.clip((step - start) / max(steps - start, 1), 0, 1)
+            left = jnp.clip((steps - step) / max(steps - start, 1), 0, 1)
             decay = (1 - config.end_factor) * left**config.power + config.end_factor
         if not warm:
             return peak * decay

@@ -56,7 +56,7 @@ def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation
         for name, indices in _groups(params):
             if len(indices) == 1:
                 values, counts = one(name, [row[indices[0]] for row in table])
-                values = [value[None] for value in values]
+                values = [[value] for value in values]
             else:
                 several = jax.vmap(functools.partial(one, name), out_axes=(0, None))
                 tensors = [jnp.stack([row[i] for i in indices]) for row in table]

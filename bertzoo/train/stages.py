@@ -46,7 +46,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Consecutive stages under one schedule: its first step in the run, its length and its peak (None: the optimiser's)."""
+    """Stages under one schedule: the step of the run it starts after, its length, its peak (None: the optimiser's)."""
 
     start: int
     steps: int
@@ -63,8 +63,8 @@ def validate(stages: Sequence[Stage]) -> None:
         peak = schedule_group(stages, i).learning_rate
         if stage.carry == "all" and stage.learning_rate not in (None, peak):
             raise ConfigError(
-                f'stages.{i}.carry="all" runs on in the schedule of the stage before it, so stages.{i}.learning_rate='
-                f"{stage.learning_rate} cannot differ from that schedule's {peak or 'optimizer.learning_rate'}; remove one"
+                f'stages.{i}.carry="all" runs on in the schedule of the stage before it, whose peak is '
+                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}; remove one of them"
             )
 
 

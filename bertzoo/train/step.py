@@ -107,8 +107,7 @@ def make_train_step(
         }
         return state, report
 
-    placed = {} if shardings is None else {"out_shardings": (shardings, None)}
-    return jax.jit(train_step, donate_argnums=0, **placed)
+    return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:

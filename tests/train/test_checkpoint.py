@@ -1,0 +1,288 @@
+"""Checkpoints: bit for bit, anywhere, whole or not at all; a damaged one is named and passed over."""
+
+import dataclasses
+import functools
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import toy
+import victim
+
+import bertzoo
+from bertzoo.errors import CheckpointError
+from bertzoo.train import checkpoint, manifest, optim
+from bertzoo.train import state as states
+from bertzoo.train.checkpoint import Checkpoints
+
+OPTIMIZER = optim.build(optim.AdamW(learning_rate=0.1), 10)
+
+
+@functools.cache
+def abstract(devices: int = 1, fsdp: int = 1, tensor: int = 1) -> states.State:
+    return states.abstract(toy.Toy(), OPTIMIZER, toy.mesh(devices, fsdp=fsdp, tensor=tensor))
+
+
+@functools.cache
+def start() -> states.State:
+    return toy.copy(states.fresh(toy.Toy(), OPTIMIZER, toy.mesh(), seed=0))
+
+
+def state_at(step: int, devices: int = 1, **sizes: int) -> states.State:
+    """A state in which every leaf depends on the step."""
+    state = jax.tree.map(
+        lambda x, want: jax.device_put(x + x.dtype.type(step), want.sharding), start(), abstract(devices, **sizes)
+    )
+    return dataclasses.replace(state, position={"stage": state.step + 0, "row": state.step * 16})
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("template")
+    with Checkpoints(directory) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(state_at(step), loss=float(step % 3))  # the best is 3, with 0
+    return directory
+
+
+@pytest.fixture
+def saved(template: Path, tmp_path: Path) -> Path:
+    """A directory with the checkpoints 1, 2 and 3."""
+    return Path(shutil.copytree(template, tmp_path / "checkpoints"))
+
+
+def restore(directory: Path) -> states.State | None:
+    with Checkpoints(directory) as checkpoints:
+        return checkpoints.restore_latest(abstract())
+
+
+def test_nothing_to_restore(tmp_path: Path):
+    assert restore(tmp_path / "new") is None
+
+
+def test_every_leaf_returns_bit_for_bit(saved: Path):
+    restored = restore(saved)
+    assert restored is not None and toy.same(restored, state_at(3))
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 1), (8, 4), (1, 8)])
+def test_restore_onto_another_number_of_devices(tmp_path: Path, before: int, after: int):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(state_at(5, before, tensor=2 if before > 1 else 1))
+        checkpoints.wait()
+        wanted = abstract(after, fsdp=2 if after > 1 else 1)
+        restored = checkpoints.restore_latest(wanted)
+    assert toy.same(restored, state_at(5))
+    places = jax.tree.map(lambda leaf, want: leaf.sharding == want.sharding, restored, wanted)
+    assert all(jax.tree.leaves(places))
+
+
+def test_a_state_may_be_donated_while_it_is_being_saved(tmp_path: Path):
+    scramble = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 + 1, tree), donate_argnums=0)
+    with Checkpoints(tmp_path) as checkpoints:
+        for step in (4, 5, 6):
+            state = state_at(step)
+            checkpoints.save(state)
+            state = scramble(state)
+            checkpoints.wait()
+            assert toy.same(checkpoints.restore_latest(abstract()), state_at(step))
+
+
+def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(tmp_path: Path):
+    with Checkpoints(tmp_path, keep_last=2, keep_best=1) as checkpoints:
+        for step, loss in enumerate([5.0, 1.0, 3.0, None, 2.0, None], start=1):
+            checkpoints.save(state_at(step), loss=loss)
+        checkpoints.wait()
+        assert checkpoints.steps() == [2, 5, 6]
+        assert checkpoints.latest() == tmp_path / "6"
+    with Checkpoints(tmp_path, keep_last=2, keep_best=1) as checkpoints:
+        checkpoints.save(state_at(7), loss=4.0)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
+    }
+    assert checkpoint.find(tmp_path, "best") == tmp_path / "2"
+
+
+def test_parameters_alone(saved: Path):
+    for which, step in (("latest", 3), ("best", 3), (2, 2)):
+        params, found = checkpoint.restore_params(saved, abstract().params, which)
+        assert found == step and toy.same(params, state_at(step).params)
+
+
+@pytest.mark.parametrize("which", [9, "best", "latest"])
+def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
+    with pytest.raises(CheckpointError, match="holds no checkpoints"):
+        checkpoint.find(tmp_path / "nowhere", which)
+    with pytest.raises(CheckpointError, match="none at all"):
+        checkpoint.find(tmp_path, which)
+
+
+def largest(directory: Path) -> Path:
+    return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def flip(path: Path) -> Path:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def truncate(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def remove(path: Path) -> Path:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return path
+
+
+DAMAGE = {
+    "a flipped bit in the arrays": lambda at: flip(largest(at / "params" / "d")),
+    "a flipped bit in the metadata": lambda at: flip(at / "training" / "_METADATA"),
+    "a truncated array file": lambda at: truncate(largest(at / "training" / "d")),
+    "an emptied file": lambda at: (
+        (at / "params" / "manifest.ocdbt").write_bytes(b"") or at / "params" / "manifest.ocdbt"
+    ),
+    "half of it deleted": lambda at: remove(at / "training"),
+    "its commit marks deleted": lambda at: remove(at / "commit_success.txt"),
+    "a torn manifest": lambda at: truncate(manifest.path_of(at)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_newest_checkpoint_is_named_and_passed_over(saved: Path, damage, caplog: pytest.LogCaptureFixture):
+    file = damage(saved / "3")
+    with Checkpoints(saved) as checkpoints, caplog.at_level(logging.WARNING):
+        restored = checkpoints.restore_latest(abstract())
+        assert toy.same(restored, state_at(2))
+        [message] = [record.getMessage() for record in caplog.records if record.name.startswith("bertzoo")]
+        assert str(file) in message and "checkpoint 2" in message
+        # The run goes on from there and comes to the same step again.
+        checkpoints.save(state_at(3))
+        checkpoints.wait()
+        assert toy.same(checkpoints.restore_latest(abstract()), state_at(3))
+    assert (saved / "damaged-3").is_dir()
+
+
+def test_damage_without_a_manifest_is_passed_over_too(saved: Path):
+    manifest.path_of(saved / "3").unlink()
+    truncate(largest(saved / "3" / "params" / "d"))
+    assert toy.same(restore(saved), state_at(2))
+
+
+def test_a_checkpoint_killed_before_its_manifest_restores(saved: Path):
+    manifest.path_of(saved / "3").unlink()
+    assert toy.same(restore(saved), state_at(3))
+
+
+def test_when_every_checkpoint_is_damaged_all_are_named_and_nothing_is_touched(saved: Path):
+    files = [flip(largest(saved / str(step) / "params" / "d")) for step in (1, 2, 3)]
+    with pytest.raises(CheckpointError) as error:
+        restore(saved)
+    assert all(str(file) in str(error.value) for file in files)
+    assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ["1", "2", "3"]
+
+
+def test_damage_is_named_when_parameters_are_restored(saved: Path):
+    file = flip(largest(saved / "3" / "params" / "d"))
+    with pytest.raises(CheckpointError, match=str(file)):
+        checkpoint.restore_params(saved, abstract().params)
+
+
+def test_another_model_is_refused_and_not_taken_for_damage(saved: Path):
+    def wider(leaf):
+        return jax.ShapeDtypeStruct(tuple(2 * size for size in leaf.shape), leaf.dtype, sharding=leaf.sharding)
+
+    other = jax.tree.map(wider, abstract())
+    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match="not of this model"):
+        checkpoints.restore_latest(other)
+    renamed = dataclasses.replace(abstract(), params={"other": abstract().params["output"]})
+    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match="not of this model"):
+        checkpoints.restore_latest(renamed)
+    assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ["1", "2", "3"]
+
+
+def test_the_manifest_covers_every_file(saved: Path):
+    covered = json.loads(manifest.path_of(saved / "3").read_text())["files"]
+    files = {str(path.relative_to(saved / "3")) for path in (saved / "3").rglob("*") if path.is_file()}
+    assert covered.keys() == files and len(files) > 5
+
+
+# A full disk.
+
+
+def start_victim(directory: Path, moment: str) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(Path(bertzoo.__file__).parents[1])}
+    command = [sys.executable, victim.__file__, str(directory), moment]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def survives(directory: Path, checkpoints: Checkpoints) -> None:
+    """After a failed save of step 4 the earlier checkpoints are whole, and a later save works."""
+    assert checkpoints.steps()[:3] == [1, 2, 3]
+    checkpoints.save(state_at(5))
+    checkpoints.wait()
+    assert toy.same(checkpoints.restore_latest(abstract()), state_at(5))
+
+
+@pytest.mark.parametrize("where", ["manifest", "orbax"])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
+    with Checkpoints(saved, keep_last=5) as checkpoints:
+        with monkeypatch.context() as patch:
+
+            def full(*_args, **_kwargs):
+                raise OSError(28, "No space left on device")
+
+            if where == "manifest":
+                patch.setattr(manifest, "write", full)
+            else:
+                patch.setattr(checkpoints._manager, "save", full)
+            with pytest.raises(CheckpointError, match=r"checkpoint 4 .*No space left on device.* good checkpoint is"):
+                checkpoints.save(state_at(4))
+                checkpoints.wait()
+        survives(saved, checkpoints)
+
+
+def test_a_write_that_truly_fails_is_one_sentence_and_loses_nothing(tmp_path: Path):
+    process = start_victim(tmp_path, "full")
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    first, failure, third = said.splitlines()
+    assert (first, third) == ("first saved", "third saved")
+    assert failure.startswith("CheckpointError: checkpoint 2 could not be written to")
+    assert failure.endswith(f"the last good checkpoint is {tmp_path / '1'}")
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.steps() == [1, 3]
+        assert toy.same(checkpoints.restore_latest(jax.eval_shape(lambda: victim.state(0))), victim.state(3))
+
+
+# A kill.
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_path: Path):
+    moments = ("0.05", "0.4", "0.7", "0.9", "0.97", "manifest")
+    running = {moment: start_victim(tmp_path / moment, moment) for moment in moments}
+    abstract = jax.eval_shape(lambda: victim.state(0))
+    for moment, process in running.items():
+        said, _ = process.communicate(timeout=120)
+        assert (process.returncode, said) == (-signal.SIGKILL, "first saved\n"), moment
+        steps = [int(path.name) for path in (tmp_path / moment).iterdir() if path.name.isdecimal()]
+        with Checkpoints(tmp_path / moment) as checkpoints:
+            restored = checkpoints.restore_latest(abstract)
+            assert restored is not None and int(restored.step) == max(steps), moment
+            assert toy.same(restored, victim.state(max(steps))), moment
+            # The run goes on: what the kill left behind is cleared, and the step that was lost is saved again.
+            checkpoints.save(victim.state(3))
+            checkpoints.wait()
+            assert not list((tmp_path / moment).glob("*tmp*")), moment
+            assert toy.same(checkpoints.restore_latest(abstract), victim.state(3)), moment
+    assert (tmp_path / "manifest" / "2").is_dir() and not (tmp_path / "0.05" / "2").exists()

@@ -1,0 +1,292 @@
+"""The loop: resumption bit for bit, signals, numbers that are not finite, records."""
+
+import dataclasses
+import itertools
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy
+
+from bertzoo.errors import ConfigError, NonFinite, Stopped
+from bertzoo.train import loop
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.loop import Run
+from bertzoo.train.progress import Record
+from bertzoo.train.signals import StopRequest
+from bertzoo.train.state import State
+
+TOTAL = sum(stage.steps for stage in toy.STAGES)
+
+
+class Crash(Exception):
+    """A run that dies without a word."""
+
+
+class Memory:
+    """A reporter that keeps what it is told."""
+
+    def __init__(self):
+        self.records: list[Record] = []
+
+    def __call__(self, record: Record) -> None:
+        self.records.append(record)
+
+    def close(self) -> None: ...
+
+    def events(self) -> list[Record]:
+        return [record for record in self.records if "event" in record]
+
+    def train(self) -> list[Record]:
+        return [record for record in self.records if record.get("split") == "train"]
+
+    def heldout(self) -> list[Record]:
+        return [record for record in self.records if record.get("split") == "heldout"]
+
+
+def before(step: int, act: Callable[[], None]):
+    """The batches of a run in which something happens before the batch of `step` is made."""
+
+    def batches(stage: int, row: int):
+        first = sum(one.steps for one in toy.STAGES[:stage]) + row // toy.ROWS + 1
+        for number, batch in zip(itertools.count(first), toy.batches(stage, row), strict=False):
+            if number == step:
+                act()
+            yield batch
+
+    return batches
+
+
+def crash() -> None:
+    raise Crash
+
+
+def run(directory: Path | None = None, **fields: Any) -> State:
+    job = toy.job(directory, **fields)
+    try:
+        return toy.copy(loop.run(job))
+    finally:
+        if job.checkpoints:
+            job.checkpoints.close()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> State:
+    return run()
+
+
+@pytest.mark.parametrize("step", [2, 4, 6, 8, 9])
+def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path: Path, uninterrupted: State, step: int):
+    with pytest.raises(Crash):
+        run(tmp_path, batches=before(step, crash))
+    memory = Memory()
+    resumed = run(tmp_path, reporters=[memory])
+    assert toy.same(resumed, uninterrupted)
+    saved = {2: None, 4: 2, 6: 5, 8: 6, 9: 8}[step]  # every second step and at the end of a stage
+    events = {event["event"]: event["step"] for event in memory.events()}
+    assert events == ({"resumed": saved} if saved else {}) | {"finished": TOTAL}
+    assert memory.train()[0]["step"] == (saved or 0) + 1
+    assert step - 1 - (saved or 0) < 2  # less than one save interval is repeated
+
+
+class Forgetful(Checkpoints):
+    """Restores all but one part of the state."""
+
+    def __init__(self, directory: Path, forget: Callable[[State], State]):
+        super().__init__(directory)
+        self.forget = forget
+
+    def restore_latest(self, abstract: State) -> State | None:
+        state = super().restore_latest(abstract)
+        return None if state is None else self.forget(state)
+
+
+def without_moments(state: State) -> State:
+    zeros = jax.tree.map(lambda x: jnp.zeros_like(x) if x.ndim else x, state.opt_state)
+    return dataclasses.replace(state, opt_state=zeros)
+
+
+def without_schedule(state: State) -> State:
+    zeros = jax.tree.map(lambda x: x if x.ndim else jnp.zeros_like(x), state.opt_state)
+    return dataclasses.replace(state, opt_state=zeros)
+
+
+def without_key(state: State) -> State:
+    return dataclasses.replace(state, key=state.key + 1)
+
+
+def without_row(state: State) -> State:
+    return dataclasses.replace(state, position={**state.position, "row": jnp.zeros_like(state.position["row"])})
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was last saved after step 8, in the middle of its second stage."""
+    directory = tmp_path_factory.mktemp("crashed")
+    with pytest.raises(Crash):
+        run(directory, batches=before(9, crash))
+    return directory
+
+
+@pytest.mark.parametrize("forget", [lambda s: s, without_moments, without_schedule, without_key, without_row])
+def test_every_part_of_the_state_is_needed(crashed: Path, tmp_path: Path, uninterrupted: State, forget):
+    import shutil
+
+    shutil.copytree(crashed, tmp_path, dirs_exist_ok=True)
+    resumed = run(checkpoints=Forgetful(tmp_path, forget))
+    everything = forget.__name__ == "<lambda>"
+    assert toy.same(resumed.params, uninterrupted.params) == everything
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, uninterrupted: State):
+    run(tmp_path)
+    memory = Memory()
+    assert toy.same(run(tmp_path, reporters=[memory], batches=before(1, crash)), uninterrupted)
+    assert [event["event"] for event in memory.events()] == ["resumed", "finished"] and not memory.train()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, uninterrupted: State, name: str):
+    memory = Memory()
+    usual = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with pytest.raises(
+        Stopped, match=rf"stopped by {name} after step 7, saved as {re.escape(str(tmp_path))}/7;.*again"
+    ):
+        kill = before(7, lambda: os.kill(os.getpid(), signal.Signals[name]))
+        run(tmp_path, batches=kill, reporters=[memory])
+    assert memory.events() == [{"event": "stopped", "step": 7, "stage": 1, "signal": name}]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == usual
+    assert memory.train()[-1]["step"] == 7
+    resumed = Memory()
+    assert toy.same(run(tmp_path, reporters=[resumed]), uninterrupted)
+    assert resumed.events()[0] == {"event": "resumed", "step": 7, "stage": 1}
+
+
+def test_a_second_signal_acts_at_once():
+    with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        assert stop.name == "SIGTERM"
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4, 7])
+def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Path, step: int):
+    def poisoned(stage: int, row: int):
+        first = sum(one.steps for one in toy.STAGES[:stage]) + row // toy.ROWS + 1
+        for number, batch in zip(itertools.count(first), toy.batches(stage, row), strict=False):
+            yield {**batch, "x": batch["x"] * (np.nan if number == step else 1)}
+
+    def describe(stage: int, row: int, rows: int) -> str:
+        return f"records {stage}/{row}..{row + rows - 1}"
+
+    memory = Memory()
+    with pytest.raises(NonFinite) as error:
+        run(tmp_path, batches=poisoned, describe=describe, reporters=[memory])
+    message = str(error.value)
+    saved = {1: None, 3: 2, 4: 2, 7: 6}[step]
+    assert f"step {step} " in message
+    records = {1: "0/0..15", 3: "0/32..47", 4: "0/48..63", 7: "1/16..31"}[step]
+    assert f"records {records}" in message
+    assert (f"the last good checkpoint is {tmp_path}/{saved}" if saved else "no checkpoint yet") in message
+    assert memory.events()[-1]["event"] == "non_finite" and memory.events()[-1]["step"] == step
+    with Checkpoints(tmp_path) as checkpoints:
+        assert max(checkpoints.steps(), default=None) == saved
+
+
+def test_a_held_out_loss_that_is_not_finite_stops_the_run(tmp_path: Path):
+    bad = toy.batch(9, 0)
+    bad["x"][0] = np.inf
+    with pytest.raises(NonFinite, match="held-out loss after step 2 .*no checkpoint yet"):
+        run(tmp_path, heldout=lambda stage: [bad])
+
+
+def test_records(tmp_path: Path):
+    memory, asked = Memory(), []
+
+    def heldout(stage: int):
+        asked.append(stage)
+        return [toy.batch(9, 0), toy.batch(9, 16)]
+
+    config = Run(log_every=2, evaluate_every=3, save_every=3, keep_last=9)
+    run(tmp_path, config=config, heldout=heldout, reporters=[memory], flops_per_example=[1e6, 3e6])
+    train = memory.train()
+    assert [(record["step"], record["stage"]) for record in train] == [(2, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 1)]
+    assert [(record["step"], record["stage"]) for record in memory.heldout()] == [(3, 0), (5, 0), (6, 1), (9, 1)]
+    assert asked == [0, 0, 1, 1]
+    # linear decay from 0.02 over 5 steps and from 0.01 over 4: the update of step k is at rate 1 - (k - 1)/steps
+    rates = [0.02 * 0.8, 0.02 * 0.4, 0.02 * 0.2, 0.01, 0.01 * 0.5, 0.01 * 0.25]
+    assert [record["learning_rate"] for record in train] == pytest.approx(rates, rel=1e-5)
+    for record in train:
+        assert record["loss"] == pytest.approx(record["fit_loss"] + record["size_loss"])
+        assert 0 <= record["close_accuracy"] <= 1 and record["memory_bytes"] > 1e7
+        if "examples_per_second" in record:
+            assert record["tokens_per_second"] == pytest.approx(8 * record["examples_per_second"])
+            flops = record["flops_per_second"] / record["examples_per_second"]
+            assert flops == pytest.approx([1e6, 3e6][record["stage"]])
+    assert [("examples_per_second" in record) for record in train] == [True, True, True, False, True, True]
+    assert train[-1]["elapsed_seconds"] > train[0]["elapsed_seconds"] > 0
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.steps() == [3, 5, 6, 9]
+
+
+def test_the_mean_of_an_interval_weighs_every_row_alike():
+    each, every = Memory(), Memory()
+    run(reporters=[each])
+    run(reporters=[every], config=Run(log_every=5, evaluate_every=0))
+    weights = [toy.batch(0, 16 * k)["weight"].sum() for k in range(5)]
+    mean = np.average([record["fit_loss"] for record in each.train()[:5]], weights=weights)
+    assert every.train()[0]["fit_loss"] == pytest.approx(mean, rel=1e-6)
+
+
+def test_stages_joined_by_all_run_on_as_one():
+    whole = run(stages=[toy.stage(6)], batches=toy.batches)
+
+    def split(stage: int, row: int):
+        return toy.batches(0, row + 4 * toy.ROWS * stage)
+
+    parts = run(stages=[toy.stage(4), toy.stage(2, carry="all")], batches=split)
+    assert toy.same(parts.params, whole.params) and toy.same(parts.opt_state, whole.opt_state)
+    assert (int(parts.position["stage"]), int(parts.position["row"])) == (1, 2 * toy.ROWS)
+    restarted = run(stages=[toy.stage(4), toy.stage(2, carry="moments")], batches=split)
+    fresh = run(stages=[toy.stage(4), toy.stage(2, carry="params")], batches=split)
+    assert not toy.same(parts.params, restarted.params) and not toy.same(restarted.params, fresh.params)
+
+
+def test_a_checkpoint_of_other_stages_is_refused(tmp_path: Path):
+    with pytest.raises(Crash):
+        run(tmp_path, batches=before(9, crash))  # saved after step 8, in stage 1
+    with pytest.raises(ConfigError, match="step 8 was made in stage 1, but .* in stage 0"):
+        run(tmp_path, stages=[toy.stage(20)])
+    with pytest.raises(ConfigError, match="step 8 lies beyond the stages, which have 6 steps"):
+        run(tmp_path, stages=[toy.stage(6)])
+
+
+def test_batches_that_end_early_are_told():
+    with pytest.raises(RuntimeError, match="stage 0 came to an end before step 3"):
+        run(batches=lambda stage, row: itertools.islice(toy.batches(stage, row), 2))
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"log_every": 0}, ("log_every=0",)),
+        ({"save_every": -1}, ("save_every=-1",)),
+        ({"save_every": 30, "evaluate_every": 20}, ("save_every=30", "evaluate_every=20", "keep_best=1")),
+    ],
+)
+def test_intervals_that_make_no_sense(fields, named):
+    with pytest.raises(ConfigError) as error:
+        Run(**fields)
+    assert all(word in str(error.value) for word in named)
+    if len(named) > 1:
+        Run(**fields, keep_best=0)

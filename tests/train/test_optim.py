@@ -1,0 +1,177 @@
+"""Optimisers equal a few lines of numpy, and optax where optax has them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bertzoo.errors import ConfigError
+from bertzoo.train import optim, stacking
+from bertzoo.train.optim import AdamW, BertAdam, Lamb
+from bertzoo.train.schedule import Schedule
+
+SHAPES = {
+    "first": {"kernel": (4, 6), "bias": (6,)},
+    "second": {"kernel": (4, 6), "bias": (6,)},
+    "norm": {"scale": (6,), "bias": (6,)},
+    "word": {"embedding": (11, 4)},
+    "empty": {"kernel": (3, 3)},  # stays zero at first: its trust ratio is 1
+}
+SCHEDULE = Schedule(warmup_steps=2)
+STEPS = 10
+CONFIGS = {
+    "google": Lamb(learning_rate=0.1, schedule=SCHEDULE),
+    "optax": Lamb(learning_rate=0.1, schedule=SCHEDULE, variant="optax"),
+    "adamw": AdamW(learning_rate=0.1, schedule=SCHEDULE),
+    "bert_adam": BertAdam(learning_rate=0.1, schedule=SCHEDULE),
+}
+
+
+def draw(seed: int, scale: float = 1.0):
+    key = iter(jax.random.split(jax.random.key(seed), 20))
+    tree = {
+        part: {name: scale * jax.random.normal(next(key), shape) for name, shape in leaves.items()}
+        for part, leaves in SHAPES.items()
+    }
+    if seed == 0:
+        tree["empty"]["kernel"] = jnp.zeros((3, 3))
+    return tree
+
+
+def steps(optimizer, count: int):
+    params = draw(0)
+    state = optimizer.init(params)
+    update = jax.jit(optimizer.update)
+    for k in range(count):
+        updates, state = update(draw(k + 1, 0.3), state, params)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+def by_numpy(config: optim.Optimizer, count: int):
+    """The same steps in float64 from the equations."""
+    flat = {(a, b): np.asarray(x, np.float64) for a, part in draw(0).items() for b, x in part.items()}
+    m = {key: np.zeros_like(x) for key, x in flat.items()}
+    v = {key: np.zeros_like(x) for key, x in flat.items()}
+    for k in range(count):
+        grads = {(a, b): np.asarray(x, np.float64) for a, part in draw(k + 1, 0.3).items() for b, x in part.items()}
+        norm = np.sqrt(sum(np.sum(g**2) for g in grads.values()))
+        assert norm > 1  # or the test would not see the clip
+        rate = 0.1 * (k / 2 if k < 2 else 1 - k / STEPS)
+        for key, w in flat.items():
+            g = grads[key] * (min(1, config.clip_norm / norm) if config.clip_norm else 1)
+            m[key] = 0.9 * m[key] + 0.1 * g
+            v[key] = 0.999 * v[key] + 0.001 * g**2
+            corrected = isinstance(config, AdamW) or (isinstance(config, Lamb) and config.variant == "optax")
+            c1, c2 = (1 - 0.9 ** (k + 1), 1 - 0.999 ** (k + 1)) if corrected else (1, 1)
+            u = m[key] / c1 / (np.sqrt(v[key] / c2) + 1e-6)
+            plain = key[1] in ("bias", "scale")
+            u = u if plain else u + config.weight_decay * w
+            if isinstance(config, Lamb) and not (plain and config.variant == "google"):
+                a, b = np.linalg.norm(w), np.linalg.norm(u)
+                u = u * (a / b if a and b else 1)
+            flat[key] = w - rate * u
+    return {a: {b: flat[a, b] for b in part} for a, part in SHAPES.items()}
+
+
+def assert_close(a, b, tolerance: float):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("clip_norm", [1.0, 0.0])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_steps_equal_numpy(name: str, clip_norm: float, count: int):
+    config = dataclasses.replace(CONFIGS[name], clip_norm=clip_norm)
+    params, _ = steps(optim.build(config, STEPS), count)
+    assert_close(params, by_numpy(config, count), 2e-5)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_stacked_equals_leaf_by_leaf(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stacking, "STACK_LIMIT", 30)  # the embedding goes alone, the rest in stacks
+    alone, alone_state = steps(optim.build(CONFIGS[name], STEPS, stack=False), 3)
+    together, state = steps(optim.build(CONFIGS[name], STEPS, stack=True), 3)
+    assert jax.tree.structure(state) == jax.tree.structure(alone_state)
+    assert_close(together, alone, 1e-6)
+    assert_close(state, alone_state, 1e-6)
+
+
+def test_equal_shaped_small_leaves_of_one_name_go_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stacking, "STACK_LIMIT", 30)
+    paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(draw(0))]
+    groups = sorted(sorted(paths[i] for i in indices) for _, indices in stacking._groups(draw(0)))
+    assert groups == [
+        ["empty/kernel"],
+        ["first/bias", "norm/bias", "second/bias"],
+        ["first/kernel", "second/kernel"],
+        ["norm/scale"],
+        ["word/embedding"],
+    ]
+
+
+def test_variant_optax_is_optax_lamb():
+    config = dataclasses.replace(CONFIGS["optax"], clip_norm=0.0)
+    mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
+    theirs = optax.lamb(optim.schedule_of(config, STEPS), b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, mask=mask)
+    assert_close(steps(optim.build(config, STEPS), 3)[0], steps(theirs, 3)[0], 1e-6)
+
+
+def test_adamw_is_optax_adamw():
+    config = dataclasses.replace(CONFIGS["adamw"], clip_norm=0.0)
+    mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
+    theirs = optax.adamw(optim.schedule_of(config, STEPS), eps=1e-6, weight_decay=0.01, mask=mask)
+    assert_close(steps(optim.build(config, STEPS), 3)[0], steps(theirs, 3)[0], 1e-6)
+
+
+def test_the_state_keeps_every_parameter_in_its_own_shape():
+    params = draw(0)
+    for stack in (False, True):
+        state = optim.build(CONFIGS["google"], STEPS, stack=stack).init(params)
+        for moment in ("mu", "nu"):
+            tree = optax.tree_utils.tree_get(state, moment)
+            assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
+
+
+def test_excluded_goes_by_leaf_name_alone():
+    tree = {"bias": {"kernel": 0}, "norm": {"scale": 0, "bias": 0}, "scale": {"embedding": 0}}
+    assert optim.excluded(tree) == {
+        "bias": {"kernel": False},
+        "norm": {"scale": True, "bias": True},
+        "scale": {"embedding": False},
+    }
+    assert sum(jax.tree.leaves(optim.excluded(draw(0)))) == 4
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_carry(name: str):
+    optimizer = optim.build(CONFIGS[name], STEPS)
+    _, old = steps(optimizer, 3)
+    new = optimizer.init(draw(0))
+    get = optax.tree_utils.tree_get
+
+    assert optim.carry(old, new, "all") is old
+    assert optim.carry(old, new, "params") is new
+
+    kept = optim.carry(old, new, "moments")
+    for moment in ("mu", "nu"):
+        assert_close(get(kept, moment), get(old, moment), 0)
+        assert float(optax.tree.norm(get(kept, moment))) > 0
+    counts = optax.tree_utils.tree_get_all_with_path(kept, "count")
+    found = {path[-1].tuple_name: int(count) for path, count in counts}
+    corrected = {"ScaleByAdamState": 3} if name in ("optax", "adamw") else {}
+    assert found == {"ScaleByScheduleState": 0, **corrected}
+
+
+def test_a_stage_may_have_a_peak_of_its_own():
+    assert float(optim.schedule_of(CONFIGS["google"], STEPS, 0.5)(2)) == pytest.approx(0.5 * 0.8)
+
+
+@pytest.mark.parametrize("fields", [{"beta1": 1.0}, {"learning_rate": -1.0}, {"clip_norm": float("inf")}])
+def test_senseless_numbers_are_refused(fields):
+    with pytest.raises(ConfigError, match=next(iter(fields))):
+        AdamW(**{"learning_rate": 0.1, **fields})

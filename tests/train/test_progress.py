@@ -1,0 +1,156 @@
+"""What a person and a file are told."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from tensorboardX.proto import event_pb2
+from toy import stage
+
+from bertzoo.train import metrics
+from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, line, quantity, tokens_left
+
+STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
+RECORD = {
+    "step": 12,
+    "stage": 1,
+    "split": "train",
+    "loss": 5.25,
+    "mlm_loss": 4.5,
+    "mlm_accuracy": 0.125,
+    "learning_rate": 1e-3,
+    "examples_per_second": 1234.5,
+    "tokens_per_second": 65536.0,
+    "flops_per_second": 2.5e12,
+    "mfu": 0.425,
+    "memory_bytes": 3 * 10**9,
+    "elapsed_seconds": 9.0,
+}
+
+
+def test_a_line_has_every_figure():
+    left = 8 * 16 * 512 / 65536  # seconds
+    expected = [
+        "step 12/20", "loss 5.2500", "mlm acc 0.125", "lr 1.00e-03", "1.23k ex/s", "65.5k tok/s", "2.5T FLOP/s",
+        "MFU 42.5%", "mem 3GB", f"ETA {duration(left)}",
+    ]  # fmt: skip
+    assert line(RECORD, STAGES) == "  ".join(expected)
+
+
+def test_tokens_left_counts_every_stage():
+    assert tokens_left(STAGES, 0) == 10 * 16 * (128 + 512)
+    assert tokens_left(STAGES, 9) == 16 * 128 + 10 * 16 * 512
+    assert tokens_left(STAGES, 20) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.4, "4s"), (59.6, "1m00s"), (185, "3m05s"), (7380, "2h03m"), (439200, "5d02h")]
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (999, "999"), (1234567, "1.23M"), (2.5e12, "2.5T")])
+def test_quantity(value, text):
+    assert quantity(value) == text
+
+
+def test_off_a_terminal_every_record_is_a_plain_line():
+    stream = io.StringIO()
+    console = Console(STAGES, stream)
+    console(RECORD)
+    console({"step": 12, "stage": 1, "split": "heldout", "loss": 5.5})
+    console({"event": "resumed", "step": 12, "stage": 1})
+    console.close()
+    assert stream.getvalue().splitlines() == [
+        line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
+    ]  # fmt: skip
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_off_a_terminal_train_lines_may_be_thinned_but_nothing_else_is():
+    stream = io.StringIO()
+    console = Console(STAGES, stream, quiet_seconds=1000)
+    for _ in range(3):
+        console(RECORD)
+        console({"step": 12, "stage": 1, "split": "heldout", "loss": 5.5})
+    assert len(stream.getvalue().splitlines()) == 4
+
+
+def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    console = Console(STAGES, stream)
+    for step in (11, 12):
+        console({**RECORD, "step": step})
+    console({"event": "stopped", "step": 12, "stage": 1})
+    console.close()
+    text = stream.getvalue()
+    assert "\x1b[2K" in text and "step 11/20" in text and "stopped at step 12" in text  # a line erased, then the next
+
+
+def test_json_lines_are_there_at_once_and_follow_a_torn_line(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    lines = JsonLines(path)
+    lines(RECORD)
+    assert json.loads(path.read_text()) == RECORD
+    lines.close()
+    path.write_text(path.read_text() + '{"step": 13, "lo')
+    lines = JsonLines(path)
+    lines({"event": "resumed", "step": 12})
+    lines.close()
+    first, torn, last = path.read_text().splitlines()
+    assert json.loads(first) == RECORD and torn == '{"step": 13, "lo' and json.loads(last)["event"] == "resumed"
+
+
+def test_tensorboard_has_every_figure(tmp_path: Path):
+    board = TensorBoard(tmp_path)
+    board(RECORD)
+    board({"event": "finished", "step": 12})
+    board.close()
+    [file] = tmp_path.iterdir()
+    data, found = file.read_bytes(), {}
+    while data:  # TFRecord: length, its checksum, the event, its checksum
+        size = int.from_bytes(data[:8], "little")
+        event = event_pb2.Event.FromString(data[12 : 12 + size])
+        found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
+        data = data[16 + size :]
+    assert found.keys() == {f"train/{name}" for name in RECORD.keys() - {"step", "stage", "split"}}
+    assert found["train/loss"] == (12, 5.25)
+
+
+@pytest.mark.parametrize(
+    ("kind", "peak"),
+    [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("TPU v4", 275e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
+)
+def test_peak_flops_goes_by_the_longest_name(kind, peak):
+    assert metrics.peak_flops(kind) == peak
+
+
+def test_means_divide_sums_by_weights_and_leave_out_what_was_not_seen():
+    totals = metrics.Totals()
+    totals.add(
+        {"terms": {"mlm": (6.0, 2.0), "sop": (1.0, 4.0)}, "metrics": {"mlm_accuracy": (1.0, 2.0), "x": (0.0, 0.0)}}
+    )
+    totals.add(
+        {"terms": {"mlm": (1.0, 5.0), "sop": (3.0, 4.0)}, "metrics": {"mlm_accuracy": (2.0, 4.0), "x": (0.0, 0.0)}}
+    )
+    assert totals.means() == {"loss": 1.5, "mlm_loss": 1.0, "sop_loss": 0.5, "mlm_accuracy": 0.5}
+
+
+def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([10.0, 12.0, 14.0, 50.0, 52.0, 99.0])
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
+    meter = metrics.Meter()
+    meter.step()  # 10: compiled, not timed
+    meter.step()  # 12
+    meter.step()  # 14
+    meter.resume()  # 50: an evaluation ended
+    meter.step()  # 52
+    assert meter.rate() == 3 / 6
+    assert meter.rate() is None
+    meter.restart()
+    meter.step()  # 99: compiled
+    assert meter.rate() is None

@@ -1,0 +1,84 @@
+"""Schedules equal the formulas of the code they come from (BERT, ELECTRA, NVIDIA, Hugging Face, MobileBERT)."""
+
+import numpy as np
+import pytest
+
+from bertzoo.errors import ConfigError
+from bertzoo.train.schedule import Schedule, build
+
+PEAK, STEPS, WARM = 2e-3, 1000, 100
+STEP = np.arange(STEPS + 5)
+
+
+def rates(config: Schedule, steps: int = STEPS) -> np.ndarray:
+    return np.asarray(build(config, PEAK, steps)(STEP))
+
+
+def bert(step: int) -> float:
+    return PEAK * step / WARM if step < WARM else PEAK * (1 - min(step, STEPS) / STEPS)
+
+
+def electra(step: int) -> float:
+    return PEAK * (1 - min(step, STEPS) / STEPS) * min(1.0, step / WARM)
+
+
+def nvidia(step: int) -> float:
+    progress, share = min(step / STEPS, 1), 0.2843
+    return PEAK * (progress / share if progress < share else (1 - progress) ** 0.5)
+
+
+def hugging_face(step: int) -> float:
+    return PEAK * (step / WARM if step < WARM else max(0.0, (STEPS - step) / (STEPS - WARM)))
+
+
+def mobilebert(step: int) -> float:
+    end = 1e-4 * PEAK
+    return PEAK * step / WARM if step < WARM else (PEAK - end) * (1 - min(step, STEPS) / STEPS) + end
+
+
+@pytest.mark.parametrize(
+    ("config", "formula"),
+    [
+        (Schedule(warmup_steps=WARM), bert),
+        (Schedule(warmup_share=0.1), bert),
+        (Schedule(warmup_steps=WARM, warmup="multiply"), electra),
+        (Schedule(kind="polynomial", power=0.5, warmup_share=0.2843), nvidia),
+        (Schedule(warmup_steps=WARM, decay_from="warmup"), hugging_face),
+        (Schedule(warmup_steps=WARM, end_factor=1e-4), mobilebert),
+        (Schedule(kind="constant"), lambda step: PEAK),
+        (Schedule(kind="constant", warmup_steps=WARM), lambda step: PEAK * min(1.0, step / WARM)),
+    ],
+)
+def test_schedule_is_its_formula(config: Schedule, formula):
+    # float32 carries 1 - p to 1e-7 of the peak.
+    np.testing.assert_allclose(rates(config), [formula(int(step)) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
+
+
+def test_bert_jumps_down_at_the_end_of_warmup_and_electra_does_not():
+    jump = rates(Schedule(warmup_steps=WARM))
+    smooth = rates(Schedule(warmup_steps=WARM, warmup="multiply"))
+    assert jump[WARM - 1] - jump[WARM] > 0.08 * PEAK
+    assert abs(smooth[WARM - 1] - smooth[WARM]) < 0.01 * PEAK
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"warmup_steps": 5, "warmup_share": 0.1}, ("warmup_steps=5", "warmup_share=0.1")),
+        ({"power": 0.5}, ("kind", "power=0.5")),
+        ({"kind": "constant", "end_factor": 0.1}, ("constant", "end_factor")),
+        ({"warmup_share": 1.5}, ("warmup_share=1.5",)),
+        ({"warmup_steps": -1}, ("warmup_steps=-1",)),
+        ({"end_factor": 2.0}, ("end_factor=2.0",)),
+        ({"kind": "polynomial", "power": 0.0}, ("power=0.0",)),
+    ],
+)
+def test_contradictions_name_their_fields(fields, named):
+    with pytest.raises(ConfigError) as error:
+        Schedule(**fields)
+    assert all(word in str(error.value) for word in named)
+
+
+def test_warmup_longer_than_the_run_names_both():
+    with pytest.raises(ConfigError, match=r"warmup_steps=20 .* steps=10"):
+        build(Schedule(warmup_steps=20), PEAK, 10)

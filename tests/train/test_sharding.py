@@ -1,0 +1,92 @@
+"""The mesh, the table of logical names, and many devices equal to one."""
+
+import jax
+import numpy as np
+import pytest
+import toy
+from jax.sharding import PartitionSpec
+
+from bertzoo.errors import ConfigError
+from bertzoo.train import optim, sharding
+from bertzoo.train import state as states
+from bertzoo.train.step import make_train_step, put_batch
+
+
+def test_the_mesh_takes_what_is_left():
+    assert dict(toy.mesh(8).shape) == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert dict(toy.mesh(8, tensor=2, fsdp=2).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+@pytest.mark.parametrize("sizes", [{"data": 4}, {"data": 16}, {"tensor": 3}, {"data": -1, "fsdp": 16}])
+def test_a_mesh_that_does_not_use_every_device_is_refused(sizes):
+    with pytest.raises(ConfigError, match="8 devices"):
+        toy.mesh(8, **sizes)
+
+
+@pytest.mark.parametrize("sizes", [{"data": -1, "fsdp": -1}, {"tensor": 0}])
+def test_a_mesh_that_means_nothing_is_refused(sizes):
+    with pytest.raises(ConfigError, match="-1"):
+        sharding.Mesh(**sizes)
+
+
+def test_partition_follows_the_table_and_leaves_out_axes_of_one():
+    names = ("model", "heads", "head_size")
+    mesh = toy.mesh(8, data=2, fsdp=2, tensor=2)
+    assert sharding.partition("query/kernel", (8, 4, 2), names, mesh) == PartitionSpec("fsdp", "tensor", None)
+    assert sharding.partition("query/kernel", (8, 3, 2), names, toy.mesh(8)) == PartitionSpec(None, None, None)
+    assert sharding.partition("x", (8, 3), (None, None), mesh) == PartitionSpec(None, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "error", "named"),
+    [
+        ((8, 8), ("model", "no_such"), ValueError, ("w/kernel", "(8, 8)", "no_such")),
+        ((8, 8), ("model",), ValueError, ("w/kernel", "(8, 8)")),
+        ((8, 8), ("model", "model"), ConfigError, ("w/kernel", "(8, 8)", "fsdp")),
+        ((8, 7), ("model", "feed_forward"), ConfigError, ("w/kernel", "(8, 7)", "feed_forward", "tensor=2")),
+    ],
+)
+def test_the_translator_is_strict(shape, names, error, named):
+    with pytest.raises(error) as raised:
+        sharding.partition("w/kernel", shape, names, toy.mesh(8, data=2, fsdp=2, tensor=2))
+    assert all(word in str(raised.value) for word in named)
+
+
+def test_moments_live_where_their_parameters_do():
+    optimizer = optim.build(optim.Lamb(learning_rate=0.1), 10)
+    state = states.fresh(toy.Toy(), optimizer, toy.mesh(8, fsdp=2, tensor=2), seed=0)
+    kernel = state.params["hidden"]["kernel"].sharding
+    assert kernel.spec == PartitionSpec("fsdp", "tensor")
+    for moments in (leaf for leaf in jax.tree.leaves_with_path(state.opt_state) if "hidden" in str(leaf[0])):
+        assert moments[1].sharding == state.params["hidden"][moments[0][-1].key].sharding
+    assert state.step.sharding.is_fully_replicated and state.key.sharding.is_fully_replicated
+
+
+@pytest.mark.parametrize(("rows", "accumulate"), [(12, 1), (16, 4)])
+def test_rows_that_do_not_divide_name_the_batch_and_the_mesh(rows, accumulate):
+    stages = (toy.stage(1, batch_size=rows, accumulate=accumulate),)
+    with pytest.raises(ConfigError, match=rf"batch_size={rows} .* 8 devices .*data=4, fsdp=2"):
+        toy.job(stages=stages, mesh=toy.mesh(8, fsdp=2))
+
+
+def train(mesh: jax.sharding.Mesh, dropout: float, accumulate: int):
+    objective, optimizer = toy.Toy(dropout), optim.build(optim.Lamb(learning_rate=0.02), 10)
+    abstract = states.abstract(objective, optimizer, mesh)
+    state = states.fresh(objective, optimizer, mesh, seed=3)
+    step = make_train_step(objective, optimizer, accumulate=accumulate, shardings=states.shardings_of(abstract))
+    losses = []
+    for k in range(4):
+        state, report = step(state, None, put_batch(toy.batch(0, 16 * k), mesh))
+        losses.append(sum(float(total) / float(weight) for total, weight in report["terms"].values()))
+    return np.array(losses), toy.copy(state.params)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("sizes", [{}, {"fsdp": 2, "tensor": 2}])
+def test_eight_devices_equal_one(sizes, dropout: float, accumulate: int):
+    losses, params = train(toy.mesh(8, **sizes), dropout, accumulate)
+    expected_losses, expected = train(toy.mesh(1), dropout, accumulate)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())

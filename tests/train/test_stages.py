@@ -1,0 +1,52 @@
+"""Where a run stands in its stages, which schedule it is under, and what cannot be."""
+
+import pytest
+from toy import stage
+
+from bertzoo.errors import ConfigError
+from bertzoo.train import stages as staging
+from bertzoo.train.stages import Group, Stage
+
+BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(7, carry="all")
+
+
+def test_locate_counts_the_steps_of_the_stages_before():
+    expected = [(i, k) for i, one in enumerate(BERT) for k in range(one.steps)] + [(len(BERT), 0)]
+    assert [staging.locate(BERT, step) for step in range(staging.total_steps(BERT) + 1)] == expected
+    with pytest.raises(ConfigError, match=r"step 1058 .* 1057 steps"):
+        staging.locate(BERT, 1058)
+
+
+def test_stages_joined_by_all_share_one_schedule():
+    first, second = Group(start=0, steps=1000, learning_rate=None), Group(start=1000, steps=57, learning_rate=0.5)
+    assert [staging.schedule_group(BERT, i) for i in range(4)] == [first, first, second, second]
+    staging.validate(BERT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"batch_size": 10, "accumulate": 3}, ("batch_size=10", "accumulate=3")),
+        ({"max_predictions": 8, "max_length": 8}, ("max_predictions=8", "max_length=8")),
+        ({"steps": 0}, ("steps=0",)),
+        ({"learning_rate": -1.0}, ("learning_rate=-1.0",)),
+        ({"steps": 2**20, "batch_size": 2**11}, ("steps=1048576", "batch_size=2048")),
+    ],
+)
+def test_contradictions_name_their_fields(fields, named):
+    with pytest.raises(ConfigError) as error:
+        Stage(**{"steps": 1, "batch_size": 4, "max_length": 32, **fields})
+    assert all(word in str(error.value) for word in named)
+
+
+@pytest.mark.parametrize(
+    ("stages", "named"),
+    [
+        ((), "stages is empty"),
+        ((stage(1, carry="all"),), "stages.0.carry"),
+        ((stage(1), stage(1, carry="all", learning_rate=0.1)), "stages.1.carry.* learning_rate=0.1"),
+    ],
+)
+def test_stages_that_do_not_go_together(stages, named):
+    with pytest.raises(ConfigError, match=named):
+        staging.validate(stages)
