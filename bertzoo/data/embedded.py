@@ -16,6 +16,7 @@ import importlib.util
 import itertools
 import re
 import sysconfig
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def paragraphs(text: str) -> Iterator[str]:
     """The paragraphs of a docstring that read like prose, without markup, on one line each."""
     for _, lines in itertools.groupby(text.expandtabs().splitlines(), key=_indentation):
         paragraph = " ".join(line.strip() for line in lines)
+        if paragraph.count(" ") < FEWEST_WORDS - 1:
+            continue
         for pattern, replacement in _MARKS:
             paragraph = pattern.sub(replacement, paragraph)
         paragraph = re.sub(r":+$", ":", paragraph.strip())
@@ -91,7 +94,10 @@ def _modules() -> Iterator[Path]:
 
 def _docstrings(path: Path) -> list[str]:
     try:
-        tree = ast.parse(path.read_bytes())
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # of other people's escape sequences; as errors they hide modules
+            tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files for other Pythons
         return []
     return [text for text in _of_node(tree) if len(text) > SHORTEST_DOCSTRING]

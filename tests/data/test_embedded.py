@@ -55,6 +55,7 @@ def test_documents_are_modules_without_repetition(tmp_path, monkeypatch):
     )
     words = ["one", "two", "three", "four", "five"]
     body = "".join(f'def f_{w}():\n    """{sentence.format(w)}"""\n' for w in words)
+    body += '"\\d"\n'  # an invalid escape sequence is a warning, which here is an error, and must not hide the module
     for name in ("a.py", "b.py"):  # the same text twice: the second is dropped
         (tmp_path / name).write_text(f'"""Short."""\n{body}')
     (tmp_path / "c.py").write_text("not python at all (")
