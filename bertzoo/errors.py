@@ -20,7 +20,7 @@ class CheckpointError(UserError):
 
 
 class NonFinite(Exception):
-    """The loss is not a finite number; the message names the step, the records and the last good checkpoint (exit code 1)."""
+    """The loss is not a finite number; the message names step, records and last good checkpoint (exit code 1)."""
 
     exit_code = 1
 

@@ -9,9 +9,10 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 
 def matmul_flops(function: Callable, *arguments) -> int:
-    """Operations of the matrix products and convolutions in `function(*arguments)`, 2 per multiply-add; arrays may be ShapeDtypeStructs.
+    """Operations of the matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
-    The papers' convention: element-wise work, norms and look-ups are not counted. Neither is what no output needs: jit drops it too.
+    Arguments may be ShapeDtypeStructs. As in the papers, element-wise work, norms and look-ups are not counted; neither
+    is what no output needs, since jit drops it too.
     """
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
@@ -22,16 +23,20 @@ def _count(jaxpr: core.Jaxpr) -> int:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
-            sizes = equation.invars[0].aval.shape
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(sizes[axis] for axis in contracted)
+            sizes = _shape(equation.invars[0])
+            total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(sizes[axis] for axis in contracted)
         elif equation.primitive.name == "conv_general_dilated":
-            kernel = equation.invars[1].aval.shape
+            kernel = _shape(equation.invars[1])
             outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
-            total += 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) // outputs
+            total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // outputs
         else:
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
             total += repeats * sum(_count(inner) for inner in _inner(equation.params))
     return total
+
+
+def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
+    return variable.aval.shape  # type: ignore[attr-defined]  # every array has one
 
 
 def _inner(parameters: dict) -> Iterator[core.Jaxpr]:

@@ -51,7 +51,7 @@ class Blank:
 
 
 def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
-    """The `top` likeliest tokens for every `blank` in a text; raises UserError without a blank or with too long a text."""
+    """The `top` likeliest tokens for every `blank` in a text; raises UserError where no blank is or too long a text."""
     tokenizer = trained.corpus.tokenizer
     specials = tokenizer.specials
     parts = text.split(blank)

@@ -77,7 +77,7 @@ class RunDirectory:
 
 
 def git_revision() -> str | None:
-    """The commit of the checkout that the package runs from, with "+changes" when files differ; None outside a checkout."""
+    """The commit of the checkout the package runs from, with "+changes" where files differ; None outside a checkout."""
     here = Path(__file__).parent
 
     def git(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""One short file per paper: its config and its wiring. `Model` is the union that a config file's [model] selects by `kind`.
+"""One short file per paper: its config and its wiring; `Model` is the union that [model] selects by `kind`.
 
 Every model config offers `pretraining(compute, sentence) -> Pretraining`.
 """

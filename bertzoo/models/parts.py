@@ -42,7 +42,7 @@ class Leaves(NamedTuple):
 
 
 def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
-    """Leaves whose kernels start as a normal of the given standard deviation, cut at ±2σ and not rescaled (BERT's TF code)."""
+    """Leaves whose kernels start as a normal of the given σ, cut at ±2σ and not rescaled (BERT's TF code)."""
     return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
@@ -66,7 +66,7 @@ def check_sizes(config: Any) -> None:
 
 
 class PretrainingOutput(NamedTuple):
-    """hidden_states and attentions as EncoderOutput; pooled (B,D); masked_logits (B,P,V); sentence_logits (B,2) or None."""
+    """As EncoderOutput, and pooled (B,D), masked_logits (B,P,V), sentence_logits (B,2) or None."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -132,7 +132,10 @@ def bert_like(
     feed_forward: Callable[[], nn.Module],
     sentence: bool,
 ) -> Pretraining:
-    """BERT's pretraining model with every layer's attention and feed-forward made by the caller; `sentence` adds the sentence head."""
+    """BERT's pretraining model, the attention and feed-forward of every layer made by the caller.
+
+    `sentence` adds the two-way sentence head.
+    """
     width = config.hidden_size
     # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
     layer = nn.remat(Layer, static_argnums=(3,)) if make.compute.remat else Layer

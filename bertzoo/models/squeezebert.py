@@ -10,9 +10,9 @@ from bertzoo.nn import Dropout, FeedForward, Grouped, SelfAttention
 
 @dataclass(frozen=True, kw_only=True)
 class SqueezeBert:
-    """Sizes of SqueezeBERT; the defaults are the paper's model (§3.3: groups of 4 except after the attention).
+    """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention.
 
-    In the paper FFN1 is the attention's output (1 group), FFN2 the intermediate and FFN3 the output of the feed-forward.
+    The paper calls the attention's output FFN1 (1 group), the feed-forward's intermediate FFN2 and its output FFN3.
     """
 
     kind: Literal["squeezebert"] = "squeezebert"

@@ -9,8 +9,9 @@ MASKED_SCORE = -3e4
 
 
 class SelfAttention(nn.Module):
-    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): softmax(qkᵀ/√K)·v, softmax in float32 (Vaswani et al. 2017 §3.2).
+    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
 
+    output(softmax(qkᵀ/√K)·v), with the softmax in float32 and dropout on the probabilities.
     `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D).
     """
 

@@ -7,6 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.nn.parameter import parameter
+
 
 class Dense(nn.Module):
     """(..., *I) -> (..., *O) with kernel (*I, *O) and bias (*O); `axes` names every kernel axis, inputs first."""
@@ -20,18 +22,8 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         contracted = len(self.axes) - len(self.features)
         inputs = x.shape[x.ndim - contracted :]
-        kernel = self.param(
-            "kernel",
-            nn.with_logical_partitioning(self.kernel_init, self.axes),
-            (*inputs, *self.features),
-            jnp.float32,
-        )
-        bias = self.param(
-            "bias",
-            nn.with_logical_partitioning(nn.initializers.zeros, self.axes[contracted:]),
-            self.features,
-            jnp.float32,
-        )
+        kernel = parameter(self, "kernel", self.kernel_init, self.axes, (*inputs, *self.features))
+        bias = parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features)
         # As one matrix product: XLA's CPU backend runs 2-D products faster than general contractions.
         rows = x.shape[: x.ndim - contracted]
         flat = x.astype(self.dtype).reshape(*rows, math.prod(inputs))

@@ -6,6 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.nn.parameter import parameter
+
 
 class Table(nn.Module):
     """(...) ids -> (..., E); the float32 table (rows, E) is `embedding`, so that a head can be tied to it."""
@@ -16,12 +18,7 @@ class Table(nn.Module):
     init: Callable
 
     def setup(self):
-        self.embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(self.init, self.axes),
-            (self.rows, self.features),
-            jnp.float32,
-        )
+        self.embedding = parameter(self, "embedding", self.init, self.axes, (self.rows, self.features))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         return self.embedding[ids]

@@ -19,7 +19,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); also gives the attention probabilities."""
+    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities."""
 
     attention: nn.Module
     attention_norm: nn.Module
@@ -35,7 +35,7 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: N+1 arrays (B,L,D), the embedding output first; attentions: N arrays (B,H,L,M) of probabilities."""
+    """hidden_states: N+1 arrays (B,L,D), the embedding output first; attentions: N arrays (B,H,L,M), probabilities."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

@@ -11,7 +11,10 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class Objective(Protocol):
-    """The loss is Σ sums[term] / weights[term]; because the weights depend on the batch alone, sums add over microbatches and devices."""
+    """The loss is Σ sums[term] / weights[term].
+
+    The weights depend on the batch alone, so that sums add over microbatches and devices.
+    """
 
     def init(self, key: jax.Array) -> Params:
         """Fresh float32 parameters, boxed with their logical axis names."""

@@ -1,13 +1,13 @@
 """Masked language modelling with next sentence prediction, sentence order prediction or neither."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.models import Compute, Model, Pretraining
+from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 
 
@@ -40,7 +40,7 @@ class MaskedObjective:
         return weights
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        output = self.model.apply(
+        applied = self.model.apply(
             {"params": params},
             batch["input_ids"],
             batch["token_type_ids"],
@@ -49,8 +49,9 @@ class MaskedObjective:
             train=key is not None,
             rngs=None if key is None else {"dropout": key},
         )
+        output = cast(PretrainingOutput, applied)
         terms = {"mlm": (output.masked_logits, batch["masked_ids"], batch["masked_weights"])}
-        if self.sentence != "none":
+        if output.sentence_logits is not None:
             terms[self.sentence] = (output.sentence_logits, batch["sentence_label"], batch["row_weight"])
         sums, metrics = {}, {}
         for name, (logits, labels, weight) in terms.items():

@@ -38,6 +38,8 @@ def checkpoint(text: str) -> str | int:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate and print."""
+    import jax
+
     from bertzoo.data.entropy import unigram_entropy
     from bertzoo.feed import Feed
     from bertzoo.inference import load
@@ -53,7 +55,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     heldout = feed.of(index, "heldout")
     step, totals = make_eval_step(trained.objective), Totals()
     for batch in feed.heldout(index, heldout.rows, 1):
-        totals.add(step(trained.params, None, batch))
+        totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
     unigram = unigram_entropy(trained.corpus)
     figures = {
         "step": trained.step,

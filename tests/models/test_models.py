@@ -16,7 +16,7 @@ from bertzoo.objectives import Masked
 SMALL = {
     "vocab_size": 50,
     "hidden_size": 24,
-    "layers": 2,
+    "layers": 1,
     "heads": 4,
     "feed_forward_size": 48,
     "max_positions": 16,
@@ -40,6 +40,7 @@ def batch_of(rows=4, length=12, masked=3, seed=0):
     }
 
 
+@functools.cache
 def build(config, sentence="sop", **compute):
     objective = Masked(sentence=sentence).build(config, Compute(**compute))
     return objective, nn.meta.unbox(jax.jit(objective.init)(jax.random.key(1)))

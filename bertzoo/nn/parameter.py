@@ -1,0 +1,14 @@
+"""How every leaf declares a parameter."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def parameter(module: nn.Module, name: str, init: Callable, axes: Sequence[str], shape: Sequence[int]) -> jax.Array:
+    """The module's float32 parameter, boxed with one logical axis name for every dimension when it is initialised."""
+    boxed = nn.with_logical_partitioning(init, tuple(axes))
+    return cast(jax.Array, module.param(name, boxed, tuple(shape), jnp.float32))
