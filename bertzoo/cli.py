@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -82,8 +83,9 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
         return f"{file}{error.strerror}"
-    first = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {first} (this should not happen; --debug shows where it did)"
+    first = next(iter(str(error).splitlines()), "")  # JAX prints whole trees of parameters
+    shown = textwrap.shorten(first, 300, placeholder=" …") if len(first) > 300 else first
+    return f"{type(error).__name__}: {shown} (this should not happen; --debug shows where it did)"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -105,7 +107,7 @@ def run(argv: Sequence[str]) -> int:
     verb.arguments(parser)
     try:
         own, overrides = split(argv[1:], parser.flags(), verb)
-        args = parser.parse_args(own)
+        args = parser.parse_intermixed_args(own)  # options may stand between a verb's arguments
     except SystemExit as done:  # argparse has printed the help
         return int(done.code or 0)
     return verb.main(args, overrides)

@@ -76,10 +76,9 @@ class Feed:
             return (batches.sequential(step, size) for step in range(batches.steps(size)))
         return (batches.batch(step, size) for step in range(-(-rows // size)))
 
-    def describe(self, index: int, row: int, rows: int) -> str:
-        """The records of the batch that begins with `row`, in words."""
-        stage = self.recipe.stages[index]
-        return "; ".join(self.of(index, "train").describe(row // stage.batch_size, stage.batch_size)[:rows])
+    def describe(self, index: int, row: int, rows: int) -> list[str]:
+        """In words, each of the `rows` records of the batch that begins with `row`."""
+        return self.of(index, "train").describe(row // rows, rows)
 
     def example(self, index: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of one row of a stage."""

@@ -51,6 +51,6 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory) -> int:
 
 
 def flops_per_example(objective: Objective, feed: Feed, index: int) -> int:
-    """Model operations of one row of a stage, forward and backward: the backward pass takes two products for every one."""
+    """Model operations of one row of a stage; the backward pass has two products for every one of the forward."""
     params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
     return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, feed.example(index))

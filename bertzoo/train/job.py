@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from bertzoo.errors import CheckpointError, ConfigError, NonFinite, Stopped
@@ -18,9 +17,9 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Reporter
 from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, Objective, make_train_step
+from bertzoo.train.step import Batch, HostBatch, Objective, make_train_step
 
-HostBatch = dict[str, np.ndarray]
+SHOWN_RECORDS = 4  # of a batch, in a sentence for a person
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Job:
     batches(stage, row): this process's part of the stage's batches, without end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example: of each stage, forward and backward;
-    describe(stage, row, rows): in words, the records of the batch that begins with `row`.
+    describe(stage, row, rows): in words, each record of the batch that begins with `row`.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
@@ -75,7 +74,7 @@ class Job:
     reporters: Sequence[Reporter] = ()
     flops_per_example: Sequence[float] | None = None
     frozen: Any = None
-    describe: Callable[[int, int, int], str] | None = None
+    describe: Callable[[int, int, int], list[str]] | None = None
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -144,14 +143,20 @@ class Job:
         latest = self.checkpoints.latest()
         return f"the last good checkpoint is {latest}" if latest else "there is no checkpoint yet"
 
-    def non_finite(self, step: int, row: int) -> NonFinite:
-        """The end of a run whose step, on the batch that begins with `row`, gave numbers that are not finite."""
+    def records(self, step: int, row: int) -> list[str]:
+        """In words, the records of the batch of `step`, which begins with `row`."""
         index, _ = staging.locate(self.stages, step - 1)
         rows = self.stages[index].batch_size
-        records = self.describe(index, row, rows) if self.describe else f"rows {row} to {row + rows - 1}"
+        return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
+
+    def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
+        """The end of a run whose step, on the batch of these records, gave numbers that are not finite."""
+        index, _ = staging.locate(self.stages, step - 1)
+        more = len(records) - SHOWN_RECORDS
+        rest = f"; {more:,} more rows, named in metrics.jsonl" if more > 0 else ""
         return NonFinite(
-            f"the loss, gradient or update of step {step} is not finite (stage {index}, {records}); "
-            f"{self.last_checkpoint()}"
+            f"the loss, gradient or update of step {step} is not finite (stage {index}, "
+            f"{'; '.join(records[:SHOWN_RECORDS])}{rest}); {self.last_checkpoint()}"
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:

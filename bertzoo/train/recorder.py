@@ -43,8 +43,9 @@ class Recorder:
             return
         (step, row, report), self._pending = self._pending, None
         if not bool(report["finite"]):
-            error = self._job.non_finite(step, row)
-            self.event("non_finite", step, message=str(error))
+            records = self._job.records(step, row)
+            error = self._job.non_finite(step, records)
+            self.event("non_finite", step, message=str(error), records=records)
             raise error
         self._totals.add(report)
         self._meter.step()

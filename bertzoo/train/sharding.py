@@ -48,7 +48,7 @@ class Mesh:
                 raise ConfigError(f"{name}={size} is neither a size nor -1")
 
 
-def make_mesh(config: Mesh, devices: Sequence[jax.Device] | None = None) -> jax.sharding.Mesh:
+def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """The mesh (data, fsdp, tensor) over all devices, or over those given.
 
     Raises ConfigError when the sizes do not multiply to the number of devices.

@@ -39,7 +39,7 @@ def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation
 
     def update(updates, state, params=None):
         if params is None:
-            raise ValueError(optax.NO_PARAMS_MSG)
+            raise ValueError("the update needs the parameters")
         treedef = jax.tree.structure(params)
         nodes, state_def = jax.tree.flatten(state, is_leaf=lambda node: jax.tree.structure(node) == treedef)
         moments = [i for i, node in enumerate(nodes) if jax.tree.structure(node) == treedef]
@@ -48,6 +48,7 @@ def stacked(inner: optax.GradientTransformation) -> optax.GradientTransformation
 
         def one(name, tensors):  # tensors: update, parameter, moments
             part = dict(enumerate(nodes)) | {i: {name: t} for i, t in zip(moments, tensors[2:], strict=True)}
+            out: Any
             out, new = inner.update({name: tensors[0]}, state_def.unflatten(part.values()), {name: tensors[1]})
             new = state_def.flatten_up_to(new)
             counts = {i: node for i, node in enumerate(new) if i not in moments}

@@ -1,7 +1,7 @@
 """One training step and one evaluation step, compiled."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -14,6 +14,7 @@ from bertzoo.train.metrics import Totals
 from bertzoo.train.state import State
 
 Batch = dict[str, jax.Array]
+HostBatch = Mapping[str, np.ndarray]
 Sums = dict[str, jax.Array]
 
 
@@ -122,7 +123,7 @@ def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str
     return jax.jit(eval_step)
 
 
-def put_batch(batch: dict[str, np.ndarray], mesh: jax.sharding.Mesh) -> Batch:
+def put_batch(batch: HostBatch, mesh: jax.sharding.Mesh) -> Batch:
     """Make global arrays of the rows that this process holds, split over the mesh."""
     rows = sharding.batch_sharding(mesh)
     return {name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()}
@@ -132,7 +133,7 @@ def evaluate(
     eval_step: Callable[[Any, Any, Batch], dict[str, Any]],
     params: Any,
     frozen: Any,
-    batches: Iterable[dict[str, np.ndarray]],
+    batches: Iterable[HostBatch],
     mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
     """The means over all batches together (`metrics.Totals.means`), so that no batch weighs more than its weights."""

@@ -111,9 +111,9 @@ def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(
 
 
 def test_parameters_alone(saved: Path):
-    for which, step in (("latest", 3), ("best", 3), (2, 2)):
-        params, found = checkpoint.restore_params(saved, abstract().params, which)
-        assert found == step and toy.same(params, state_at(step).params)
+    restored = [checkpoint.restore_params(saved, abstract().params, which) for which in ("latest", "best", 2)]
+    assert [step for _, step in restored] == [3, 3, 2]
+    assert all(toy.same(params, state_at(step).params) for params, step in restored)
 
 
 @pytest.mark.parametrize("which", [9, "best", "latest"])
@@ -269,7 +269,7 @@ def test_a_write_that_truly_fails_is_one_sentence_and_loses_nothing(tmp_path: Pa
 
 
 def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_path: Path):
-    moments = ("0.05", "0.4", "0.7", "0.9", "0.97", "manifest")
+    moments = ("0.05", "0.4", "0.8", "0.96", "manifest")
     running = {moment: start_victim(tmp_path / moment, moment) for moment in moments}
     abstract = jax.eval_shape(lambda: victim.state(0))
     for moment, process in running.items():

@@ -1,9 +1,11 @@
 """The loop: resumption bit for bit, signals, numbers that are not finite, records."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -71,11 +73,8 @@ def crash() -> None:
 
 def run(directory: Path | None = None, **fields: Any) -> State:
     job = toy.job(directory, **fields)
-    try:
+    with job.checkpoints or contextlib.nullcontext():
         return toy.copy(loop.run(job))
-    finally:
-        if job.checkpoints:
-            job.checkpoints.close()
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +137,6 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("forget", [lambda s: s, without_moments, without_schedule, without_key, without_row])
 def test_every_part_of_the_state_is_needed(crashed: Path, tmp_path: Path, uninterrupted: State, forget):
-    import shutil
-
     shutil.copytree(crashed, tmp_path, dirs_exist_ok=True)
     resumed = run(checkpoints=Forgetful(tmp_path, forget))
     everything = forget.__name__ == "<lambda>"
@@ -186,8 +183,8 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Pa
         for number, batch in zip(itertools.count(first), toy.batches(stage, row), strict=False):
             yield {**batch, "x": batch["x"] * (np.nan if number == step else 1)}
 
-    def describe(stage: int, row: int, rows: int) -> str:
-        return f"records {stage}/{row}..{row + rows - 1}"
+    def describe(stage: int, row: int, rows: int) -> list[str]:
+        return [f"record {stage}/{one}" for one in range(row, row + rows)]
 
     memory = Memory()
     with pytest.raises(NonFinite) as error:
@@ -195,10 +192,12 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Pa
     message = str(error.value)
     saved = {1: None, 3: 2, 4: 2, 7: 6}[step]
     assert f"step {step} " in message
-    records = {1: "0/0..15", 3: "0/32..47", 4: "0/48..63", 7: "1/16..31"}[step]
-    assert f"records {records}" in message
+    stage, row = {1: (0, 0), 3: (0, 32), 4: (0, 48), 7: (1, 16)}[step]
+    records = describe(stage, row, toy.ROWS)
+    assert f"(stage {stage}, {'; '.join(records[:4])}; {toy.ROWS - 4} more rows, named in metrics.jsonl)" in message
     assert (f"the last good checkpoint is {tmp_path}/{saved}" if saved else "no checkpoint yet") in message
     assert memory.events()[-1]["event"] == "non_finite" and memory.events()[-1]["step"] == step
+    assert memory.events()[-1]["records"] == records
     with Checkpoints(tmp_path) as checkpoints:
         assert max(checkpoints.steps(), default=None) == saved
 
@@ -206,7 +205,7 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Pa
 def test_a_held_out_loss_that_is_not_finite_stops_the_run(tmp_path: Path):
     bad = toy.batch(9, 0)
     bad["x"][0] = np.inf
-    with pytest.raises(NonFinite, match="held-out loss after step 2 .*no checkpoint yet"):
+    with pytest.raises(NonFinite, match=r"held-out loss after step 2 .*no checkpoint yet"):
         run(tmp_path, heldout=lambda stage: [bad])
 
 
@@ -217,8 +216,9 @@ def test_records(tmp_path: Path):
         asked.append(stage)
         return [toy.batch(9, 0), toy.batch(9, 16)]
 
-    config = Run(log_every=2, evaluate_every=3, save_every=3, keep_last=9)
-    run(tmp_path, config=config, heldout=heldout, reporters=[memory], flops_per_example=[1e6, 3e6])
+    config = Run(log_every=2, evaluate_every=3, save_every=3)
+    with Checkpoints(tmp_path, keep_last=9) as checkpoints:
+        run(checkpoints=checkpoints, config=config, heldout=heldout, reporters=[memory], flops_per_example=[1e6, 3e6])
     train = memory.train()
     assert [(record["step"], record["stage"]) for record in train] == [(2, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 1)]
     assert [(record["step"], record["stage"]) for record in memory.heldout()] == [(3, 0), (5, 0), (6, 1), (9, 1)]
@@ -235,8 +235,7 @@ def test_records(tmp_path: Path):
             assert flops == pytest.approx([1e6, 3e6][record["stage"]])
     assert [("examples_per_second" in record) for record in train] == [True, True, True, False, True, True]
     assert train[-1]["elapsed_seconds"] > train[0]["elapsed_seconds"] > 0
-    with Checkpoints(tmp_path) as checkpoints:
-        assert checkpoints.steps() == [3, 5, 6, 9]
+    assert checkpoints.steps() == [3, 5, 6, 9]
 
 
 def test_the_mean_of_an_interval_weighs_every_row_alike():
@@ -265,7 +264,7 @@ def test_stages_joined_by_all_run_on_as_one():
 def test_a_checkpoint_of_other_stages_is_refused(tmp_path: Path):
     with pytest.raises(Crash):
         run(tmp_path, batches=before(9, crash))  # saved after step 8, in stage 1
-    with pytest.raises(ConfigError, match="step 8 was made in stage 1, but .* in stage 0"):
+    with pytest.raises(ConfigError, match=r"step 8 was made in stage 1, but .* in stage 0"):
         run(tmp_path, stages=[toy.stage(20)])
     with pytest.raises(ConfigError, match="step 8 lies beyond the stages, which have 6 steps"):
         run(tmp_path, stages=[toy.stage(6)])

@@ -114,7 +114,7 @@ def test_tensorboard_has_every_figure(tmp_path: Path):
     data, found = file.read_bytes(), {}
     while data:  # TFRecord: length, its checksum, the event, its checksum
         size = int.from_bytes(data[:8], "little")
-        event = event_pb2.Event.FromString(data[12 : 12 + size])
+        event = event_pb2.Event.FromString(data[12 : 12 + size])  # pyright: ignore[reportAttributeAccessIssue]
         found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
         data = data[16 + size :]
     assert found.keys() == {f"train/{name}" for name in RECORD.keys() - {"step", "stage", "split"}}

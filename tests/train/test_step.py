@@ -1,6 +1,7 @@
 """The step: accumulation changes nothing but rounding, a report says what happened, evaluation weighs rows alike."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,7 @@ def test_the_gradient_is_that_of_sums_over_weights(whole):
     start = toy.copy(states.fresh(objective, SGD_LIKE, toy.mesh(), seed=1).params)
 
     def loss(params):
-        y = np.asarray(batch["x"])
-        y = objective.model.apply({"params": params}, y, False)
+        y: Any = objective.model.apply({"params": params}, batch["x"], False)
         fit = jnp.sum(jnp.mean((y - batch["y"]) ** 2, -1) * batch["weight"]) / batch["weight"].sum()
         return fit + 0.1 * jnp.mean(y**2)
 
@@ -78,7 +78,9 @@ def test_microbatches_and_steps_draw_different_dropout():
     other = dataclasses.replace(jax.tree.map(jnp.copy, state), key=state.key + 1)
     fits = [float(step(s, None, put_batch(batch, mesh))[1]["terms"]["fit"][0]) for s in (state, again, other)]
     assert len(set(fits)) == 3
-    single = make_eval_step(objective)(states.fresh(objective, SGD_LIKE, mesh, seed=1).params, None, batch)
+    single = make_eval_step(objective)(
+        states.fresh(objective, SGD_LIKE, mesh, seed=1).params, None, put_batch(batch, mesh)
+    )
     assert fits[0] != pytest.approx(float(single["terms"]["fit"][0]), rel=1e-3)
 
 
@@ -109,7 +111,7 @@ def test_terms_without_weights_are_a_mistake():
 
     state = states.fresh(Careless(), SGD_LIKE, toy.mesh(), seed=1)
     with pytest.raises(ValueError, match=r"'size'.*weights for \['fit'\]"):
-        make_train_step(Careless(), SGD_LIKE)(state, None, toy.batch(0, 0))
+        make_train_step(Careless(), SGD_LIKE)(state, None, put_batch(toy.batch(0, 0), toy.mesh()))
 
 
 def test_evaluation_does_not_depend_on_how_rows_are_batched():

@@ -48,7 +48,7 @@ class Toy:
 
     def __call__(self, params: Any, frozen: Any, batch: dict[str, jax.Array], key: jax.Array | None):
         rngs = None if key is None else {"dropout": key}
-        y = self.model.apply({"params": params}, batch["x"], key is not None, rngs=rngs)
+        y: Any = self.model.apply({"params": params}, batch["x"], key is not None, rngs=rngs)
         error = jnp.mean((y - batch["y"]) ** 2, axis=-1)
         close = jnp.sum((error < 1) * batch["weight"]), jnp.sum(batch["weight"])
         sums = {"fit": jnp.sum(error * batch["weight"]), "size": 0.1 * jnp.sum(jnp.mean(y**2, axis=-1))}

@@ -1,0 +1,66 @@
+"""Every shipped config loads, builds and says how it is run; its parameters are what optimiser and mesh expect."""
+
+import re
+import tomllib
+
+import flax.linen as nn
+import jax
+import pytest
+
+from bertzoo import config
+from bertzoo.recipe import Pretrain
+from bertzoo.train import optim, sharding, stages
+
+SHIPPED = config.shipped()
+# By hand: biases and norms are 10 a layer, the embedding's norm 2, the pooler's bias 1, the masked head's 4 and the
+# sentence head's 1; kernels and tables are 6 a layer, 3 tables, pooler, masked head, sentence head.
+LEAVES = {"squeezebert": (128, 78), "bert_base": (128, 78), "demo": (38, 24)}
+
+
+@pytest.fixture(params=SHIPPED, scope="module")
+def shipped(request):
+    recipe = config.load(Pretrain, [request.param])
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    return request.param, recipe, jax.eval_shape(objective.init, jax.random.key(0))
+
+
+def test_loads_builds_and_survives_a_round_trip(shipped):
+    _, recipe, _ = shipped
+    assert config.from_dict(Pretrain, tomllib.loads(config.dump(recipe))) == recipe
+    stages.validate(recipe.stages)
+    for index in range(len(recipe.stages)):
+        group = stages.schedule_group(recipe.stages, index)
+        optim.build(recipe.optimizer, group.steps, group.learning_rate)
+
+
+def test_its_header_gives_the_command_and_what_to_expect(shipped):
+    name, _, _ = shipped
+    text = SHIPPED[name].read_text()
+    header = re.match(r"(#.*\n)+", text)
+    assert header and f"bertzoo pretrain {name} " in header[0] and "Expected" in header[0]
+    assert len(text.splitlines()) <= 60
+
+
+def test_what_is_excluded_from_decay(shipped):
+    name, _, boxed = shipped
+    flags = jax.tree.leaves(optim.excluded(nn.meta.unbox(boxed)))
+    assert (sum(flags), len(flags) - sum(flags)) == LEAVES[name]
+
+
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2)])
+def test_every_parameter_has_a_place_on_a_mesh(shipped, sizes):
+    _, _, boxed = shipped
+    mesh = sharding.make_mesh(sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))))
+    sharding.shardings(boxed, mesh)
+
+
+def test_the_recipes_of_the_papers():
+    squeezebert = config.load(Pretrain, ["squeezebert"])
+    first, second = squeezebert.stages
+    assert (first.steps, first.batch_size, first.max_length) == (56_000, 8192, 128)
+    assert (second.steps, second.batch_size, second.max_length, second.carry) == (6_000, 8192, 512, "moments")
+    assert (squeezebert.optimizer.kind, squeezebert.optimizer.learning_rate) == ("lamb", 2.5e-3)
+    assert squeezebert.optimizer.schedule.warmup_share == 0.28 and squeezebert.objective.sentence == "sop"
+    bert = config.load(Pretrain, ["bert_base"])
+    assert sum(stage.steps for stage in bert.stages) == 1_000_000 and bert.stages[1].carry == "all"
+    assert stages.schedule_group(bert.stages, 1).steps == 1_000_000

@@ -1,0 +1,219 @@
+"""Whole runs of a tiny model through the command line: what they leave behind, how they stop, resume and refuse."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from bertzoo.cli import main
+from bertzoo.inference import load
+
+COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A tokenised corpus that the runs share."""
+    directory = tmp_path_factory.mktemp("text")
+    config = tiny.write_config(directory, tiny.write_text(directory / "text.txt"))
+    run = directory / "run"
+    assert main(["pretrain", str(config), f"--run_dir={run}", "--stages.0.steps=1", "--stages.1.steps=1"]) == 0
+    return run / "corpus"
+
+
+@pytest.fixture(scope="module")
+def config(corpus):
+    return str(tiny.write_config(corpus.parent.parent, corpus))
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    """An uninterrupted run."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    return run
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def error(capsys, *argv: str, code: int = 2) -> str:
+    """The one sentence that a refused command prints."""
+    assert main(argv) == code
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("bertzoo: ")
+    return message
+
+
+def test_what_a_run_leaves_behind(finished):
+    rows = records(finished)
+    train = [row for row in rows if row.get("split") == "train"]
+    assert [row["step"] for row in train] == list(range(1, 11))
+    assert [row["stage"] for row in train] == [0] * 6 + [1] * 4
+    wanted = ["loss", "mlm_loss", "mlm_accuracy", "sop_loss", "sop_accuracy"]
+    wanted += ["learning_rate", "memory_bytes", "elapsed_seconds"]
+    assert all(np.isfinite(row[name]) for row in train for name in wanted)
+    assert all(row["loss"] == pytest.approx(row["mlm_loss"] + row["sop_loss"], rel=1e-6) for row in train)
+    assert {row["step"] for row in rows if row.get("split") == "heldout"} == {2, 4, 6, 8, 10}
+    assert rows[-1]["event"] == "finished"
+    assert json.loads((finished / "run.json").read_text())["devices"] == ["cpu cpu"] * jax.device_count()
+    assert list((finished / "tensorboard").iterdir())
+    assert (finished / "checkpoints" / "10.sha256.json").is_file()
+
+
+def test_the_schedule_starts_again_with_the_second_stage(finished):
+    rates = [row["learning_rate"] for row in records(finished) if row.get("split") == "train"]
+    assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
+
+
+def test_running_a_finished_run_again_trains_nothing(finished, config):
+    before = load(finished)
+    assert main(["pretrain", config, f"--run_dir={finished}"]) == 0
+    assert [row["step"] for row in records(finished) if row.get("split") == "train"] == list(range(1, 11))
+    jax.tree.map(np.testing.assert_array_equal, before.params, load(finished).params)
+
+
+@pytest.mark.parametrize("stop_after", [3, 8])
+def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after):
+    run = tmp_path / "run"
+    process = subprocess.Popen([*COMMAND, config, f"--run_dir={run}"], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while f'"step": {stop_after},' not in (
+        read := (run / "metrics.jsonl").read_text() if run.is_dir() and (run / "metrics.jsonl").is_file() else ""
+    ):
+        assert process.poll() is None and time.monotonic() < deadline, read
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=300)
+    stopped = [row for row in records(run) if row.get("event") == "stopped"]
+    if process.returncode == 0:
+        pytest.fail(f"the run finished before it noticed the signal: {stderr}")
+    assert process.returncode == 3 and "run the same command again to resume" in stderr
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    resumed = [row for row in records(run) if row.get("event") == "resumed"]
+    assert [row["step"] for row in resumed] == [stopped[0]["step"]]
+    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+
+
+def test_another_model_is_refused_and_the_difference_printed(finished, config, capsys):
+    message = error(capsys, "pretrain", config, f"--run_dir={finished}", "--model.layers=2", "--model.heads=4")
+    assert "model.layers: 1 -> 2" in message and "model.heads: 2 -> 4" in message
+    assert load(finished).recipe.model.layers == 1
+
+
+def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
+    assert "changed since the run began: stages" in capsys.readouterr().err
+    assert load(run).step == 11
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp_path, capsys, caplog):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    victim = max(
+        (run / "checkpoints" / "10" / "params").rglob("*"), key=lambda path: path.stat().st_size * path.is_file()
+    )
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    said = caplog.text + capsys.readouterr().err
+    assert victim.name in said and "going back to checkpoint 8" in said
+    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+
+
+def test_two_processes_cannot_hold_one_run(finished, config, capsys):
+    from bertzoo.rundir import RunDirectory
+
+    with RunDirectory(finished).locked():
+        assert "in use by another bertzoo process" in error(capsys, "pretrain", config, f"--run_dir={finished}")
+
+
+def test_evaluate_and_predict(finished, capsys):
+    capsys.readouterr()
+    assert main(["evaluate", str(finished), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["step"] == 10 and figures["max_length"] == 48 and np.isfinite(figures["mlm_loss"])
+    assert figures["loss"] == pytest.approx(figures["mlm_loss"] + figures["sop_loss"])
+    assert "not 0.300" in error(capsys, "evaluate", str(finished), "--below_unigram=0.3", code=1)
+    assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])
+    assert "there is no blank" in error(capsys, "predict", str(finished), "no blank here")
+    assert "has no checkpoint 7" in error(capsys, "evaluate", str(finished), "--checkpoint=7")
+
+
+def test_report(finished):
+    assert main(["report", str(finished)]) == 0
+    assert (finished / "report.md").is_file() and (finished / "loss.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data.source=nowhere/*.txt"], "nowhere"),
+        (["--stages.0.batch_size=4096"], "too few for one batch of 4,096"),
+        (["--stages.0.batch_size=12"], "batch_size=12"),
+        (["--model.vocab_size=100"], "model.vocab_size = 100"),
+        (["--stages.1.max_length=64"], "model.max_positions = 48"),
+        (["--model.token_types=1"], "token_types = 1"),
+        (["--model.laiers=3"], "layers"),
+        (["--mesh.data=3"], "mesh data=3"),
+        (["--optimizer.learning_rate=fast"], "learning_rate"),
+        (["--workerz=3"], "--workers"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(options, message, config, tmp_path, capsys):
+    assert message in error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *options)
+
+
+def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file' / 'run'}", code=1)
+    assert "Not a directory" in message
+
+
+def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(config, tmp_path, monkeypatch, capsys):
+    from bertzoo.train import manifest
+
+    run, write = tmp_path / "run", manifest.write
+
+    def full(checkpoint, *rest):
+        if checkpoint.name == "4":
+            raise OSError(28, os.strerror(28), str(checkpoint))
+        return write(checkpoint, *rest)
+
+    monkeypatch.setattr(manifest, "write", full)
+    assert "No space left on device" in error(capsys, "pretrain", config, f"--run_dir={run}")
+    monkeypatch.undo()
+    assert (run / "checkpoints" / "2.sha256.json").is_file()
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    message = error(
+        capsys,
+        "pretrain",
+        config,
+        f"--run_dir={run}",
+        "--optimizer.learning_rate=1e30",
+        "--optimizer.clip_norm=0",
+        code=1,
+    )
+    assert "step 2 is not finite (stage 0, row 0: epoch 0, record " in message and "train document" in message
+    assert "12 more rows" in message and message.endswith("there is no checkpoint yet") and len(message) < 500
+    (event,) = [row for row in records(run) if row.get("event") == "non_finite"]
+    assert len(event["records"]) == 16 and event["records"][15].startswith("row 15: ")

@@ -1,0 +1,79 @@
+"""A text and a config so small that a whole run takes seconds."""
+
+from pathlib import Path
+
+import numpy as np
+
+TOML = """
+[model]
+kind = "squeezebert"
+vocab_size = 256
+hidden_size = 16
+layers = 1
+heads = 2
+feed_forward_size = 32
+max_positions = 48
+query_groups = 2
+key_groups = 2
+value_groups = 2
+intermediate_groups = 2
+output_groups = 2
+
+[objective]
+sentence = "sop"
+
+[data]
+source = "SOURCE"
+heldout = 0.2
+sentences = "lines"
+
+[data.tokenizer]
+kind = "wordpiece"
+vocab_size = 250
+
+[optimizer]
+kind = "lamb"
+learning_rate = 1e-2
+
+[optimizer.schedule]
+warmup_share = 0.2
+
+[[stages]]
+steps = 6
+batch_size = 16
+max_length = 32
+max_predictions = 5
+
+[[stages]]
+steps = 4
+batch_size = 8
+max_length = 48
+max_predictions = 7
+
+[run]
+log_every = 1
+evaluate_every = 2
+evaluate_rows = 16
+save_every = 2
+"""
+
+
+def write_text(path: Path, documents: int = 60) -> Path:
+    """Documents of short sentences, one a line, over a Zipf vocabulary of 120 invented words."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("aeioulmnrst"), rng.integers(3, 8))) for _ in range(120)]
+    chances = 1 / np.arange(1, 121)
+    lines = []
+    for _ in range(documents):
+        for _ in range(rng.integers(6, 20)):
+            lines.append(" ".join(rng.choice(words, rng.integers(4, 12), p=chances / chances.sum())) + ".")
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def write_config(directory: Path, source: Path | str) -> Path:
+    """The config above, reading `source`."""
+    path = directory / "tiny.toml"
+    path.write_text(TOML.replace("SOURCE", str(source)))
+    return path
