@@ -15,13 +15,12 @@ from bertzoo.errors import ConfigError
 class Data:
     """What text is read, and how it becomes a tokenised corpus and rows."""
 
-    source: str = (
-        "embedded:python"  # paths, directories, globs separated by commas; a tokenised corpus; embedded:python
-    )
+    # Paths, directories and globs, separated by commas; or a tokenised corpus; or embedded:python.
+    source: str = "embedded:python"
     text_field: str = "text"  # of .jsonl records
     sentences: Literal["split", "lines"] = "split"  # lines: every line is a sentence already
     language: str = "en"  # ISO code of the rules that split sentences
-    heldout: float = 0.03  # share of the documents, by the hash of their text (SqueezeBERT, section 4.1)
+    heldout: float = 0.03  # share of the documents, by the hash of their text; SqueezeBERT holds out 3 %
     minimum_tokens: int = 8  # shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # text of one shard
     tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)

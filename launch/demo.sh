@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Pretrains configs/demo.toml on this machine, interrupts it, resumes it, and looks at what it learnt. Run by `make demo`.
+set -euo pipefail
+
+run="${1:-runs/demo}"
+stop_after=500 # steps; somewhere in the middle of the first stage
+# Large pages for what XLA allocates in every step, where the C library is glibc: measured 1.2 times as fast on a CPU.
+export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
+say() { printf '\n== %s\n' "$*"; }
+
+rm -rf -- "$run"
+say "Pretraining a tiny SqueezeBERT on the documentation inside this Python installation"
+bertzoo pretrain demo --run_dir="$run" &
+trainer=$!
+trap 'kill "$trainer" 2>/dev/null || true' EXIT
+until [ -s "$run/metrics.jsonl" ] && grep -q "\"step\": $stop_after," "$run/metrics.jsonl"; do
+  kill -0 "$trainer" 2>/dev/null || { wait "$trainer"; exit 1; }
+  sleep 0.2
+done
+say "Interrupting it, as a preempted machine would"
+kill -TERM "$trainer"
+code=0
+wait "$trainer" || code=$?
+trap - EXIT
+[ "$code" -eq 3 ] || { echo "demo: the interrupted run exited with $code, not 3" >&2; exit 1; }
+
+say "The same command again: it resumes"
+bertzoo pretrain demo --run_dir="$run"
+
+say "Curves"
+bertzoo report "$run"
+
+say "Held-out text it has never seen"
+bertzoo evaluate "$run" --below_unigram=0.3
+
+say "What it puts into a blank"
+bertzoo predict "$run" --top=3 \
+  'Return a copy of the [MASK] with all characters in lower case.' \
+  'The first argument [MASK] be an array of integers.' \
+  'If the file does not [MASK], an error is raised.'
+
+cat <<TEXT
+
+== What to try next
+bertzoo config demo                                   every setting of this run
+bertzoo pretrain demo --data.source='my/*.txt' --run_dir=runs/mine
+                                                      the same on your own text (blank lines between documents)
+bertzoo pretrain squeezebert --data.source='my/*.txt.xz' --run_dir=runs/squeezebert
+                                                      the paper's recipe; on a TPU, unchanged
+$run/report.md                                        what you have just seen, as a page
+TEXT
