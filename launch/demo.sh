@@ -33,11 +33,11 @@ bertzoo report "$run"
 say "Held-out text it has never seen"
 bertzoo evaluate "$run" --below_unigram=0.3
 
-say "What it puts into a blank"
+say "What it puts into a blank: after minutes, frequent words, and words of the sentence"
 bertzoo predict "$run" --top=3 \
-  'Return a copy of the [MASK] with all characters in lower case.' \
   'The first argument [MASK] be an array of integers.' \
-  'If the file does not [MASK], an error is raised.'
+  'Return true if the [MASK] is empty, false otherwise.' \
+  'The [MASK] of the array must be equal to n.'
 
 cat <<TEXT
 
@@ -47,5 +47,5 @@ bertzoo pretrain demo --data.source='my/*.txt' --run_dir=runs/mine
                                                       the same on your own text (blank lines between documents)
 bertzoo pretrain squeezebert --data.source='my/*.txt.xz' --run_dir=runs/squeezebert
                                                       the paper's recipe; on a TPU, unchanged
-$run/report.md                                        what you have just seen, as a page
+$run/report.md                                   what you have just seen, as a page
 TEXT
