@@ -107,7 +107,8 @@ def run(argv: Sequence[str]) -> int:
     verb.arguments(parser)
     try:
         own, overrides = split(argv[1:], parser.flags(), verb)
-        args = parser.parse_intermixed_args(own)  # options may stand between a verb's arguments
+        # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
+        args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
     except SystemExit as done:  # argparse has printed the help
         return int(done.code or 0)
     return verb.main(args, overrides)

@@ -15,6 +15,7 @@ import pytest
 
 from bertzoo import __version__, cli
 from bertzoo.errors import CheckpointError, ConfigError, CorpusError, NonFinite, Stopped, UserError
+from bertzoo.verbs import shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +216,7 @@ def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture)
         ("--data.source=x", "SRC say the same thing"),
         ("--data.masking.share=0.2", "--data.masking.share changes the rows and not the corpus"),
         ("--data.heldot=0.2", "unknown key data.heldot; did you mean data.heldout?"),
-        ("--workers=-1", "--workers=-1 is negative"),
+        ("--workers=-1", "--workers=-1 is not a number of processes"),
     ],
 )
 def test_tokenize_refuses_what_changes_nothing(
@@ -239,3 +240,16 @@ def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, ca
         resolved.write_text(capsys.readouterr().out)
         assert config.load(Pretrain, [resolved]) == config.load(Pretrain, [path], [("seed", "7")])
         assert len(path.read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
+    clock = iter([0.0, 1.0, 11.0, 11.0, 12.0])
+    monkeypatch.setattr(shared, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    with shared.tokenising() as show:
+        for pieces in range(3):
+            show(pieces, 2_500_000 * pieces)
+    shown = capsys.readouterr().err
+    assert "2.5 MB of text read, 1 shard done" in shown
+    assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))

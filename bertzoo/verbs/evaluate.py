@@ -11,12 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from bertzoo.errors import UserError
+from bertzoo.verbs.shared import checkpoint_option
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    parser.add_argument("--checkpoint", type=checkpoint, default="latest", help="latest (default), best or a step")
+    checkpoint_option(parser)
     parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
     parser.add_argument(
         "--below_unigram",
@@ -25,15 +26,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
-
-
-def checkpoint(text: str) -> str | int:
-    """The value of --checkpoint."""
-    if text in ("latest", "best"):
-        return text
-    if text.isdecimal():
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is neither latest nor best nor a step")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

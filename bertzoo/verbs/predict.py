@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from bertzoo.verbs.evaluate import checkpoint
+from bertzoo.verbs.shared import checkpoint_option
 
 BLANK = "[MASK]"
 
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
     parser.add_argument("text", nargs="*", metavar="TEXT", help=f"sentences with {BLANK} where a word is wanted")
     parser.add_argument("--top", type=int, default=5, help="how many tokens to show for a blank (default 5)")
-    parser.add_argument("--checkpoint", type=checkpoint, default="latest", help="latest (default), best or a step")
+    checkpoint_option(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
 

@@ -9,8 +9,9 @@ examples:
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
+
+from bertzoo.verbs.shared import say, tokenising, workers_option
 
 
 def config() -> type:
@@ -24,11 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
     parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the run goes")
-    parser.add_argument("--workers", type=int, default=0, help="processes that tokenise, 0 for one a core")
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    workers_option(parser)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -44,13 +41,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     with run.locked():
         for line in run.begin(recipe):
             say(f"changed since the run began: {line}")
-        corpus = open_corpus(recipe.data, run.corpus, workers=args.workers, progress=progress)
+        with tokenising() as progress:
+            corpus = open_corpus(recipe.data, run.corpus, workers=args.workers, progress=progress)
         for split, part in corpus.manifest.splits.items():
             say(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
         step = train(recipe, Feed(recipe, corpus, run.plans, say), run)
     say(f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}")
     return 0
-
-
-def progress(pieces: int, size: int) -> None:
-    say(f"tokenising: {pieces} pieces, {size / 1e6:.1f} MB of text")

@@ -11,7 +11,6 @@ examples:
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from bertzoo import config as loader
 from bertzoo.data.settings import Data
 from bertzoo.errors import UserError
+from bertzoo.verbs.shared import tokenising, workers_option
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus import Corpus
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
     )
-    parser.add_argument("--workers", type=int, default=0, help="processes that share the work (default: one a core)")
+    workers_option(parser)
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
 
 
@@ -70,18 +70,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
     from bertzoo.data.tokenize import tokenize
 
-    if args.workers < 0:
-        raise UserError(f"--workers={args.workers} is negative; 0 stands for one process a core")
-    live = sys.stderr.isatty()
-
-    def progress(pieces: int, size: int) -> None:
-        if live:
-            print(f"\r{pieces} pieces done, {size / 1e6:.1f} MB of text read", end="", file=sys.stderr, flush=True)
-
     start = time.monotonic()
-    corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
-    if live:
-        print(file=sys.stderr)
+    with tokenising() as progress:
+        corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
     counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
     if args.json:
         dropped = corpus.manifest.raw["dropped"]

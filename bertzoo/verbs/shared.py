@@ -1,0 +1,62 @@
+"""What several verbs have in common."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bertzoo.errors import UserError
+
+INTERVAL = 10.0  # seconds between two lines of progress where the output is no terminal
+
+
+def say(message: str) -> None:
+    """Tell a person something that is not the verb's result."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def workers_option(parser: argparse.ArgumentParser) -> None:
+    """Declare --workers."""
+    parser.add_argument("--workers", type=_workers, default=0, help="processes that tokenise; 0 (default): one a core")
+
+
+def _workers(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise UserError(f"--workers={text} is not a number of processes; 0 stands for one a core")
+
+
+def checkpoint_option(parser: argparse.ArgumentParser) -> None:
+    """Declare --checkpoint."""
+    parser.add_argument("--checkpoint", type=_checkpoint, default="latest", help="latest (default), best or a step")
+
+
+def _checkpoint(text: str) -> str | int:
+    if text in ("latest", "best"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    raise UserError(f"--checkpoint={text} is neither latest nor best nor a step")
+
+
+@contextmanager
+def tokenising() -> Iterator[Callable[[int, int], None]]:
+    """A function that shows how many pieces are tokenised and how many bytes read: a live line, or one now and then."""
+    live, shown, last = sys.stderr.isatty(), False, time.monotonic()
+
+    def show(pieces: int, size: int) -> None:
+        nonlocal last, shown
+        text = f"tokenising: {size / 1e6:,.1f} MB of text read, {pieces:,} shard{'' if pieces == 1 else 's'} done"
+        shown = True
+        if live:
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - last >= INTERVAL:
+            last = time.monotonic()
+            say(text)
+
+    try:
+        yield show
+    finally:
+        if live and shown:
+            print(file=sys.stderr)
