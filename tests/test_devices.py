@@ -62,7 +62,7 @@ def test_eight_devices_equal_one(model, fsdp, dropout):
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
     assert params.keys() == expected.keys()
     for name, value in expected.items():
-        # The softmax does not see a key's bias, so that its gradient is 0 but for rounding: the query's gives the scale.
+        # The softmax does not see a key's bias, whose gradient is 0 but for rounding: the query's gives the scale.
         scale = np.abs(expected[name.replace("['key']['bias']", "['query']['bias']")]).max()
         np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
 
