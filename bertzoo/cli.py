@@ -9,16 +9,17 @@ the class whose fields `--a.b=value` may set. Only the verb that was asked for i
 import argparse
 import importlib
 import os
+import signal
 import sys
 import textwrap
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 from bertzoo import __version__
-from bertzoo.errors import UserError
+from bertzoo.errors import Stopped, UserError
 
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
@@ -53,8 +54,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def entry() -> NoReturn:
-    """The `bertzoo` command."""
+    """The `bertzoo` command; a SIGTERM ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main(sys.argv[1:]))
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def main(argv: Sequence[str]) -> int:
@@ -67,8 +73,8 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("bertzoo: interrupted", file=sys.stderr)
-        return 1
+        print("bertzoo: interrupted; run the same command again to go on", file=sys.stderr)
+        return Stopped.exit_code
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()

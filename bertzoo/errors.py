@@ -19,6 +19,12 @@ class CheckpointError(UserError):
     """A checkpoint cannot be used; the message names the file."""
 
 
+class SaveError(CheckpointError):
+    """A checkpoint could not be written; the message names the last good one (exit code 1)."""
+
+    exit_code = 1
+
+
 class NonFinite(Exception):
     """The loss is not a finite number; the message names step, records and last good checkpoint (exit code 1)."""
 

@@ -58,6 +58,11 @@ class Feed:
             seed=fold(self.recipe.seed, index),
         )
 
+    def check(self) -> None:
+        """Make the plans of every stage; raises CorpusError where one has too few rows for a batch."""
+        for index, stage in enumerate(self.recipe.stages):
+            self.of(index, "train").check(stage.batch_size)
+
     def train(self, index: int, row: int) -> Iterator[Batch]:
         """The batches of a stage from the one that begins with `row`, made ahead by a thread."""
         stage, batches = self.recipe.stages[index], self.of(index, "train")
@@ -74,7 +79,8 @@ class Feed:
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
             return (batches.sequential(step, size) for step in range(batches.steps(size)))
-        return (batches.batch(step, size) for step in range(-(-rows // size)))
+        # Never beyond the first pass over the rows, which would count some of them twice.
+        return (batches.batch(step, size) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
         """In words, each of the `rows` records of the batch that begins with `row`."""

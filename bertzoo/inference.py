@@ -8,12 +8,11 @@ import jax
 import numpy as np
 
 from bertzoo.data.corpus import Corpus
-from bertzoo.data.pipeline import open_corpus
 from bertzoo.errors import UserError
 from bertzoo.objectives import MaskedObjective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
-from bertzoo.train import optim, sharding, state
+from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
 
 
@@ -35,10 +34,8 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
     recipe = run.load()
     objective = recipe.objective.build(recipe.model, recipe.compute)
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    transformation = optim.build(recipe.optimizer, sum(stage.steps for stage in recipe.stages))
-    abstract = state.abstract(objective, transformation, mesh).params
-    params, step = restore_params(run.checkpoints, abstract, which)
-    corpus = open_corpus(recipe.data, run.corpus)
+    params, step = restore_params(run.checkpoints, state.abstract_params(objective, mesh), which)
+    corpus = run.open_corpus()
     return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, corpus=corpus)
 
 

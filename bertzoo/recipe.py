@@ -6,6 +6,7 @@ from bertzoo.data.settings import Data
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Masked
+from bertzoo.train import optim, stages
 from bertzoo.train.loop import Run
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.sharding import Mesh
@@ -27,9 +28,21 @@ class Pretrain:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self):
-        if not self.stages:
-            raise ConfigError("stages is empty; give at least one [[stages]] table")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed = {self.seed} is not between 0 and 2^63 - 1")
+        stages.validate(self.stages)
+        shortest = 5 if self.objective.sentence != "none" else 3  # the special tokens, and a token for each segment
         for index, stage in enumerate(self.stages):
+            group = stages.schedule_group(self.stages, index)
+            try:
+                optim.schedule_of(self.optimizer, group.steps, group.learning_rate)
+            except ConfigError as error:
+                raise ConfigError(f"optimizer.schedule does not fit stages.{index}: {error}") from error
+            if stage.max_length < shortest:
+                raise ConfigError(
+                    f"stages.{index}.max_length = {stage.max_length} has no room for text beside the special tokens: "
+                    f"objective.sentence = {self.objective.sentence} needs at least {shortest}"
+                )
             if stage.max_length > self.model.max_positions:
                 raise ConfigError(
                     f"stages.{index}.max_length = {stage.max_length} is longer than "

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +11,24 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bertzoo import __version__, config
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.recipe import Pretrain
+from bertzoo.train.stages import locate
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
-FIXED = ("seed", "model", "objective", "data", "optimizer.kind")
+FIXED = ("seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant")
+FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
 class RunDirectory:
     """Names of what a run keeps; `path` need not exist yet."""
 
     def __init__(self, path: Path | str):
+        if not str(path):
+            raise UserError("--run_dir is empty; name a directory for the run")
         self.path = Path(path)
         self.config = self.path / "config.toml"
         self.corpus = self.path / "corpus"
@@ -36,23 +43,42 @@ class RunDirectory:
             raise UserError(f"{self.path} is not a run: it has no {self.config.name}")
         return config.load(Pretrain, [self.config])
 
-    def begin(self, recipe: Pretrain) -> list[str]:
-        """Write the resolved config, or check it against the one the run began with; return what has changed.
+    def compare(self, recipe: Pretrain) -> list[str]:
+        """What has changed since the run began; anything may while there is no checkpoint.
 
         Raises ConfigError when something differs that a run cannot change half-way.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        changed = config.difference(self.load(), recipe) if self.config.exists() else []
-        if refused := [line for line in changed if line.startswith(tuple(f"{name}" for name in FIXED))]:
+        if not self.config.exists():
+            return []
+        old, done = self.load(), self.latest()
+        changed = config.difference(old, recipe)
+        if done is None:
+            self._drop_unfinished_corpus(old, recipe)
+            return changed
+        refused = [line for line in changed if line.startswith(FIXED)] + _stage_changes(old, recipe, done)
+        if refused:
             raise ConfigError(
                 f"{self.path} holds a run with another config: {'; '.join(refused)}; "
                 "give back these values, or choose another --run_dir"
             )
-        write_atomically(self.config, config.dump(recipe).encode())
         return changed
 
-    def describe(self, devices: list[str]) -> None:
-        """Write run.json: which software and which devices train this run."""
+    def latest(self) -> int | None:
+        """The step of the newest checkpoint, damaged or not."""
+        names = [path.name for path in self.checkpoints.iterdir()] if self.checkpoints.is_dir() else []
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def begin(self, recipe: Pretrain) -> None:
+        """Write the resolved config, from now on the run's."""
+        write_atomically(self.config, config.dump(recipe).encode())
+
+    def _drop_unfinished_corpus(self, old: Pretrain, new: Pretrain) -> None:
+        """Remove what a start with another [data] left half-done."""
+        if old.data != new.data and self.corpus.is_dir() and not (self.corpus / MANIFEST).exists():
+            shutil.rmtree(self.corpus)
+
+    def describe(self, devices: list[str], corpus: Path) -> None:
+        """Write run.json: which software and which devices train this run, and on which tokenised corpus."""
         facts = {
             "bertzoo": __version__,
             "git": git_revision(),
@@ -61,12 +87,24 @@ class RunDirectory:
             "flax": version("flax"),
             "optax": version("optax"),
             "devices": devices,
+            "corpus": str(corpus.resolve()),
         }
         write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
+
+    def open_corpus(self) -> Corpus:
+        """The tokenised corpus that the run was trained on, its own or that of its source."""
+        if (self.corpus / MANIFEST).exists():
+            return Corpus.open(self.corpus)
+        facts = self.path / "run.json"
+        if not facts.is_file():
+            raise UserError(f"{self.path} has not begun to train: it has no {facts.name}")
+        return Corpus.open(Path(json.loads(facts.read_text(encoding="utf-8"))["corpus"]))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory: two runs writing one would ruin it. The lock ends with the process, however that ends."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"--run_dir={self.path} is a file; name a directory")
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
             try:
@@ -74,6 +112,20 @@ class RunDirectory:
             except BlockingIOError as error:
                 raise UserError(f"{self.path} is in use by another bertzoo process; wait for it or stop it") from error
             yield
+
+
+def _stage_changes(old: Pretrain, new: Pretrain, done: int) -> list[str]:
+    """One line for every field of a stage that has begun and would shift the rows it has read."""
+    index, inside = locate(old.stages, done)
+    begun = index + bool(inside)
+    if len(new.stages) < begun:
+        return [f"{begun} stages have begun, but [[stages]] has {len(new.stages)}"]
+    return [
+        f"stages.{i}.{name}: {getattr(old.stages[i], name)} -> {getattr(new.stages[i], name)}"
+        for i in range(begun)
+        for name in FIXED_IN_BEGUN_STAGES
+        if getattr(old.stages[i], name) != getattr(new.stages[i], name)
+    ]
 
 
 def git_revision() -> str | None:

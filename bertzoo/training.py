@@ -5,6 +5,7 @@ import functools
 import flax.linen as nn
 import jax
 
+from bertzoo.errors import ConfigError
 from bertzoo.feed import Feed
 from bertzoo.flops import matmul_flops
 from bertzoo.objectives import Objective
@@ -13,13 +14,29 @@ from bertzoo.rundir import RunDirectory
 from bertzoo.train import loop, sharding
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, TensorBoard
+from bertzoo.train.stages import locate
 
 
-def train(recipe: Pretrain, feed: Feed, run: RunDirectory) -> int:
-    """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does."""
+def devices(recipe: Pretrain) -> jax.sharding.Mesh:
+    """The mesh of all devices; raises ConfigError where the recipe does not fit them."""
+    if jax.process_count() > 1:
+        raise ConfigError(
+            f"a run has one process, but this is one of {jax.process_count()}; start one, which sees all its devices"
+        )
     mesh = sharding.make_mesh(recipe.mesh)
+    for stage in recipe.stages:
+        sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+    return mesh
+
+
+def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh) -> int:
+    """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does."""
+    feed.check()
+    if done := run.latest():
+        locate(recipe.stages, done)
     objective = recipe.objective.build(recipe.model, recipe.compute)
-    run.describe([f"{device.platform} {device.device_kind}" for device in jax.devices()])
+    run.begin(recipe)
+    run.describe([f"{device.platform} {device.device_kind}" for device in jax.devices()], feed.corpus.directory)
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
     try:

@@ -2,7 +2,7 @@
 # Pretrains configs/demo.toml on this machine, interrupts it, resumes it, and looks at what it learnt. Run by `make demo`.
 set -euo pipefail
 
-run="${1:-runs/demo}"
+run=runs/make-demo # of its own, as it is begun anew every time
 stop_after=500 # steps; somewhere in the middle of the first stage
 # Large pages for what XLA allocates in every step, where the C library is glibc: measured 1.2 times as fast on a CPU.
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"

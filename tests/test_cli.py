@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bertzoo import __version__, cli
-from bertzoo.errors import CheckpointError, ConfigError, CorpusError, NonFinite, Stopped, UserError
+from bertzoo.errors import CheckpointError, ConfigError, CorpusError, NonFinite, SaveError, Stopped, UserError
 from bertzoo.verbs import shared
 
 
@@ -122,7 +122,8 @@ def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], c
         (OSError(28, "No space left on device", "runs/a"), 1, "runs/a: No space left on device"),
         (PermissionError(13, "Permission denied"), 1, "Permission denied"),
         (ZeroDivisionError("x\ny"), 1, "ZeroDivisionError: x (this should not happen; --debug shows where it did)"),
-        (KeyboardInterrupt(), 1, "interrupted"),
+        (KeyboardInterrupt(), 3, "interrupted; run the same command again to go on"),
+        (SaveError("checkpoint 4"), 1, "checkpoint 4"),
     ],
 )
 def test_errors_have_their_exit_code_and_no_traceback(

@@ -16,6 +16,8 @@ import tiny
 
 from bertzoo.cli import main
 from bertzoo.inference import load
+from bertzoo.train import optim, sharding, state
+from bertzoo.train.checkpoint import Checkpoints
 
 COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
 
@@ -41,6 +43,19 @@ def finished(config, tmp_path_factory):
     run = tmp_path_factory.mktemp("finished") / "run"
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     return run
+
+
+def whole(run: Path):
+    """Every leaf of a run's newest state."""
+    recipe = load(run).recipe
+    mesh = sharding.make_mesh(recipe.mesh)
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    with Checkpoints(run / "checkpoints", keep_last=3, keep_best=1) as checkpoints:
+        return checkpoints.restore_latest(state.abstract(objective, optim.build(recipe.optimizer, 1), mesh))
+
+
+def assert_same_state(run: Path, other: Path) -> None:
+    jax.tree.map(np.testing.assert_array_equal, whole(run), whole(other))
 
 
 def records(run: Path) -> list[dict]:
@@ -102,7 +117,7 @@ def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, conf
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     resumed = [row for row in records(run) if row.get("event") == "resumed"]
     assert [row["step"] for row in resumed] == [stopped[0]["step"]]
-    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+    assert_same_state(finished, run)
 
 
 def test_another_model_is_refused_and_the_difference_printed(finished, config, capsys):
@@ -173,10 +188,89 @@ def test_report(finished):
         (["--mesh.data=3"], "mesh data=3"),
         (["--optimizer.learning_rate=fast"], "learning_rate"),
         (["--workerz=3"], "--workers"),
+        (["--workers=-1"], "--workers=-1"),
+        (["--seed=99999999999999999999"], "seed = 99999999999999999999"),
+        (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], "warmup_steps=5 is longer"),
+        (["--stages.0.carry=all"], "no stage before it"),
+        (["--stages.0.max_length=4", "--stages.0.max_predictions=2"], "stages.0.max_length = 4"),
+        (["--stages.1.batch_size=4096"], "too few for one batch of 4,096"),
     ],
 )
-def test_bad_options_are_refused_in_one_sentence(options, message, config, tmp_path, capsys):
-    assert message in error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *options)
+def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, message, config, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert message in error(capsys, "pretrain", config, f"--run_dir={run}", *options)
+    assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
+
+
+def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_path, capsys):
+    run = tmp_path / "run"
+    text = tiny.write_text(tmp_path / "one.txt", documents=1)
+    assert "blank lines" in error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
+    steps = ("--stages.0.steps=1", "--stages.1.steps=1")
+    assert main(["pretrain", config, f"--run_dir={run}", *steps]) == 0
+
+
+def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(config, tmp_path, capsys):
+    run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
+    text = tiny.write_text(tmp_path / "few.txt", documents=1)
+    assert "blank lines" in error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps)
+    tiny.write_text(text)
+    shutil.rmtree(run / "corpus")  # as the sentence says
+    assert main(["pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps]) == 0
+
+
+@pytest.mark.parametrize(
+    "option", ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax"]
+)
+def test_what_would_shift_rows_or_moments_is_refused_and_not_written(finished, config, capsys, option):
+    before = (finished / "config.toml").read_text()
+    key = option[2:].split("=")[0]
+    assert f"{key}: " in error(capsys, "pretrain", config, f"--run_dir={finished}", option)
+    assert (finished / "config.toml").read_text() == before
+
+
+def test_run_dir_must_be_a_directory(config, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert "is a file" in error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file'}")
+    assert "--run_dir is empty" in error(capsys, "pretrain", config, "--run_dir=")
+
+
+def test_an_unfinished_corpus_is_not_taken_for_text(config, corpus, tmp_path, capsys):
+    unfinished = tmp_path / "corpus"
+    shutil.copytree(corpus, unfinished)
+    (unfinished / "manifest.json").unlink()
+    message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
+    assert "without its manifest.json" in message
+
+
+def test_a_run_is_read_from_anywhere_without_its_source(config, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(corpus.parent)
+    steps = ("--stages.0.steps=1", "--stages.1.steps=1")
+    assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--data.source=corpus", *steps]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "run", "one [MASK] two"]) == 0
+    assert not (tmp_path / "run" / "corpus").exists()
+    for top in ("0", "999"):
+        assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
+
+
+def test_a_terminated_start_says_so(config, tmp_path):
+    process = subprocess.Popen(
+        [*COMMAND, config, f"--run_dir={tmp_path / 'run'}"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "run").exists():  # the imports are done, the first step is far
+        assert process.poll() is None
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 3 and stderr.splitlines()[-1].startswith(("bertzoo: interrupted", "bertzoo: stopped"))
+
+
+def test_the_config_says_what_is_kept_and_how_much_is_evaluated(config, tmp_path):
+    run = tmp_path / "run"
+    keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1", "--stages.*.accumulate=1")
+    assert main(["pretrain", config, f"--run_dir={run}", *keep]) == 0
+    assert [path.name for path in (run / "checkpoints").iterdir() if path.name.isdecimal()] == ["10"]
 
 
 def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
@@ -196,7 +290,7 @@ def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(con
         return write(checkpoint, *rest)
 
     monkeypatch.setattr(manifest, "write", full)
-    assert "No space left on device" in error(capsys, "pretrain", config, f"--run_dir={run}")
+    assert "No space left on device" in error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
     monkeypatch.undo()
     assert (run / "checkpoints" / "2.sha256.json").is_file()
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0

@@ -98,12 +98,13 @@ def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any]
     for sidecar in sidecars:
         dropped.update(sidecar["dropped"])
     kept = {split: [index for index, sidecar in enumerate(sidecars) if split in sidecar["shards"]] for split in SPLITS}
+    said = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
     for split, indexes in kept.items():
         if not indexes:
             raise CorpusError(
-                f"the {split} part of the corpus is empty (heldout = {settings['heldout']},"
-                f" documents dropped: {dict(dropped)}): give more documents or another heldout share,"
-                f" and delete {destination}"
+                f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: {said}):"
+                " put blank lines between documents, or give more of them or another heldout share, and delete"
+                f" {destination}"
             )
     splits = {split: _join(destination, pieces, split, indexes, sidecars) for split, indexes in kept.items()}
     directory = destination / "tokenizer"

@@ -35,8 +35,13 @@ def open_corpus(data: Data, directory: Path, *, workers: int = 0, progress: Prog
 
     Raises ConfigError when an existing corpus was made with other settings than `data` has.
     """
-    source = Path(data.source)
+    source = Path(data.source).expanduser()
     if not (source / NAME).is_file():
+        if (source / "settings.json").is_file():
+            raise CorpusError(
+                f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
+                "run the `bertzoo tokenize` that began it again"
+            )
         return tokenize(data, directory, workers=workers, progress=progress)
     corpus = Corpus.open(source)
     origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
@@ -107,13 +112,17 @@ class Batches:
             lines.append(f"row {place}: epoch {epoch}, record {record}, {document}, tokens {tokens}")
         return lines
 
-    def _shuffled(self, step: int, batch_size: int, rows: slice | None) -> tuple[np.ndarray, np.ndarray]:
+    def check(self, batch_size: int) -> None:
+        """Raises CorpusError unless the rows fill at least one batch."""
         if self.rows < batch_size:
             raise CorpusError(
                 f"the {self._split} part of {self._corpus.directory} gives {self.rows:,} rows of"
                 f" {self._plan.max_length} tokens, too few for one batch of {batch_size:,}: give more text or a"
                 " smaller batch"
             )
+
+    def _shuffled(self, step: int, batch_size: int, rows: slice | None) -> tuple[np.ndarray, np.ndarray]:
+        self.check(batch_size)
         samples = range(step * batch_size, (step + 1) * batch_size)[rows or slice(None)]
         epochs = [sample // self.rows for sample in samples]
         seeds = {epoch: fold(self._seed, _SHUFFLE, epoch) >> 32 for epoch in set(epochs)}

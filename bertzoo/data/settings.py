@@ -19,7 +19,7 @@ class Data:
     source: str = "embedded:python"
     text_field: str = "text"  # of .jsonl records
     sentences: Literal["split", "lines"] = "split"  # lines: every line is a sentence already
-    language: str = "en"  # ISO code of the rules that split sentences
+    language: str = "en"  # ISO code; without rules for it, sentencex takes those of a related language or English
     heldout: float = 0.03  # share of the documents, by the hash of their text; SqueezeBERT holds out 3 %
     minimum_tokens: int = 8  # shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # text of one shard

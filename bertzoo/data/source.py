@@ -149,6 +149,8 @@ def _json_documents(path: Path, text_field: str) -> Iterator[str]:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise CorpusError(f"{path} line {number} is not JSON: {error.msg} at column {error.colno}") from error
+        except RecursionError as error:
+            raise CorpusError(f"{path} line {number} is nested too deeply to be read: give flat records") from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(

@@ -60,9 +60,7 @@ class Grouped(nn.Module):
         x_BLI = x.reshape(*x.shape[:2], -1).astype(self.dtype)
         inputs, outputs = x_BLI.shape[-1], math.prod(self.features)
         if inputs % self.groups or outputs % self.groups:
-            raise ValueError(
-                f"{self.groups} groups divide neither or only one of {inputs} inputs and {outputs} outputs"
-            )
+            raise ValueError(f"{self.groups} groups must divide both {inputs} inputs and {outputs} outputs")
         shape = self.window, inputs // self.groups, outputs
         kernel = parameter(self, "kernel", self.kernel_init, ("window", "group_in", "group_out"), shape)
         kernel = kernel.astype(self.dtype)

@@ -3,8 +3,8 @@
 loop.run(job: Job) -> State
 loop.Job(objective, stages, optimizer, config: Run, mesh, seed, batches, heldout=None, checkpoints=None,
          reporters=(), flops_per_example=None, frozen=None, describe=None)
-    batches(stage_index, row) -> iterator of dict[str, np.ndarray], without end, from the batch beginning with `row`
-    heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> str
+    batches(stage_index, row) -> iterator of dict[str, np.ndarray] to the stage's end, from the batch of `row`
+    heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> list[str]
 loop.Run(log_every, evaluate_every, evaluate_rows, save_every, keep_last, keep_best)             config
 stages.Stage(steps, batch_size, max_length, max_predictions, learning_rate, accumulate, carry)   config
 optim.Lamb | optim.AdamW | optim.BertAdam = optim.Optimizer;  schedule.Schedule                  config
@@ -17,5 +17,5 @@ step.make_eval_step(objective) -> (params, frozen, batch) -> report
 step.evaluate(eval_step, params, frozen, batches, mesh) -> {"loss": …, "<term>_loss": …, metric: …}
 checkpoint.Checkpoints(directory, *, keep_last=3, keep_best=1): save, wait, restore_latest, steps, latest, close
 checkpoint.restore_params(directory, abstract_params, which="latest" | "best" | step) -> (params, step)
-progress.JsonLines(path), TensorBoard(directory), Console(stages, stream=None, quiet_seconds=0)  reporters
+progress.JsonLines(path), TensorBoard(directory), Console(stages, stream=None)  reporters
 """

@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import shutil
+import textwrap
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Literal
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
-from bertzoo.errors import CheckpointError
+from bertzoo.errors import CheckpointError, SaveError
 from bertzoo.train import manifest
 from bertzoo.train.state import State
 
@@ -167,10 +169,10 @@ class Checkpoints:
         # Writes under way may still reach the unfinished checkpoint, so that is left for the next run to remove.
         self._manager = self._open(cleanup=False)
 
-    def _cannot_save(self, step: int, error: BaseException) -> CheckpointError:
+    def _cannot_save(self, step: int, error: BaseException) -> SaveError:
         latest = self.latest()
         resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
-        return CheckpointError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
+        return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
 
 
 def _steps(directory: Path) -> list[int]:
@@ -192,10 +194,17 @@ def _restore(checkpoint: Path, items: Mapping[str, Any]) -> Any:
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
             return reader.restore(checkpoint, args=ocp.args.Composite(**args))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM):  # says nothing about the checkpoint
+            raise
+        raise _Damaged(f"the checkpoint {checkpoint} cannot be read ({error})") from error
     except Exception as error:  # orbax raises half a dozen types for a file that is cut short
+        said = textwrap.shorten(str(error), 200, placeholder=" …")  # orbax prints both trees
         if not sealed:
-            raise _Damaged(f"the checkpoint {checkpoint} has no manifest and cannot be read ({error})") from error
-        raise CheckpointError(f"the checkpoint {checkpoint} is whole but is not of this model ({error})") from error
+            raise _Damaged(f"the checkpoint {checkpoint} has no manifest and cannot be read ({said})") from error
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} is whole but is not of this model and optimiser ({said})"
+        ) from error
 
 
 def _restore_state(checkpoint: Path, abstract: State) -> State:

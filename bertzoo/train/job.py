@@ -55,7 +55,7 @@ class Run:
 class Job:
     """What to train, on what, and where to tell it.
 
-    batches(stage, row): this process's part of the stage's batches, without end, from the one that begins with `row`;
+    batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example: of each stage, forward and backward;
     describe(stage, row, rows): in words, each record of the batch that begins with `row`.

@@ -36,18 +36,20 @@ def run(job: Job) -> State:
                 # 2. Read the metrics of the step before, done by now; a number that is not finite ends the run.
                 record.put(step, row, report)
                 evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
-                if evaluates or saves or stop.name:
+                # A signal is looked at once a step, so that what is said below is what was done.
+                stopping = stop.name if step < total_steps(job.stages) else None
+                if evaluates or saves or stopping:
                     # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
                     record.drain()
-                    # 4. Evaluate, then save, so that the checkpoint knows its held-out loss.
-                    loss = record.heldout(step, measure(index, state.params)) if evaluates else None
-                    if job.checkpoints and (saves or stop.name):
+                    # 4. Evaluate, then save, so that the checkpoint knows its held-out loss; a signal leaves no time.
+                    loss = record.heldout(step, measure(index, state.params)) if evaluates and not stopping else None
+                    if job.checkpoints and (saves or stopping):
                         job.checkpoints.save(state, loss=loss)
                     record.resume()
                 # 5. After a signal, say where the run stopped; at the last step it has finished instead.
-                if stop.name and step < total_steps(job.stages):
-                    record.event("stopped", step, signal=stop.name)
-                    raise job.stopped(step, stop.name)
+                if stopping:
+                    record.event("stopped", step, signal=stopping)
+                    raise job.stopped(step, stopping)
     if job.checkpoints:
         job.checkpoints.wait()
     record.event("finished", step)

@@ -11,7 +11,7 @@ import optax
 from bertzoo.errors import ConfigError
 from bertzoo.train import schedule as schedules
 from bertzoo.train.schedule import Schedule
-from bertzoo.train.stacking import stacked
+from bertzoo.train.stacking import leaf_name, stacked
 
 EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
@@ -85,11 +85,6 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
         return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu), MomentsState(mu, nu)
 
     return optax.GradientTransformation(init, update)
-
-
-def leaf_name(path: tuple) -> str:
-    """The last name in a pytree path, e.g. "kernel"."""
-    return jax.tree_util.keystr(path[-1:], simple=True)
 
 
 def excluded(params: Any) -> Any:

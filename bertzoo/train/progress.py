@@ -1,8 +1,8 @@
 """Where the figures of a run go: metrics.jsonl, TensorBoard, and a line a person can read."""
 
+import contextlib
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -33,8 +33,14 @@ class JsonLines:
             self._file.write("\n")  # a killed run may have left half a line
 
     def __call__(self, record: Record) -> None:
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        except OSError as error:  # a full disk is told without a name
+            error.filename = self._file.name
+            with contextlib.suppress(OSError):  # closing writes again what is left
+                self._file.close()
+            raise
 
     def close(self) -> None:
         self._file.close()
@@ -50,9 +56,13 @@ class TensorBoard:
     """Writes every figure as a scalar named split/figure, e.g. train/loss."""
 
     def __init__(self, directory: Path | str):
-        self._writer = SummaryWriter(str(directory))
+        self._directory = str(directory)
+        self._writer = SummaryWriter(self._directory)
 
     def __call__(self, record: Record) -> None:
+        if record.get("event") == "resumed":  # what a crashed run drew beyond its last checkpoint is drawn again
+            self._writer.close()
+            self._writer = SummaryWriter(self._directory, purge_step=record["step"] + 1)
         if "split" not in record:
             return
         for name, value in record.items():
@@ -121,17 +131,12 @@ def event_line(record: Record) -> str:
 
 
 class Console:
-    """One live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each.
+    """One live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each."""
 
-    `quiet_seconds`: off a terminal, train records follow one another no faster than this.
-    """
-
-    def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None, quiet_seconds: float = 0.0):
+    def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None):
         self._stages = stages
         self._console = RichConsole(file=stream or sys.stderr, highlight=False, soft_wrap=True)
         self._live = Live("", console=self._console, auto_refresh=False) if self._console.is_terminal else None
-        self._quiet = quiet_seconds
-        self._shown = float("-inf")
         if self._live:
             self._live.start()
 
@@ -142,8 +147,7 @@ class Console:
             self._console.print(line(record, self._stages), markup=False)
         elif self._live:
             self._live.update(line(record, self._stages), refresh=True)
-        elif time.monotonic() - self._shown >= self._quiet:
-            self._shown = time.monotonic()
+        else:
             self._console.print(line(record, self._stages), markup=False)
 
     def close(self) -> None:

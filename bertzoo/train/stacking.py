@@ -19,12 +19,17 @@ import optax
 STACK_LIMIT = 2**18
 
 
+def leaf_name(path: tuple) -> str:
+    """The last name in a pytree path, e.g. "kernel"."""
+    return jax.tree_util.keystr(path[-1:], simple=True)
+
+
 def _groups(params: Any) -> list[tuple[str, list[int]]]:
     """Indices of the leaves that go together (equal name, shape and dtype, and small), with the leaf name."""
 
     def kind(item):
         index, (path, leaf) = item
-        name = jax.tree_util.keystr(path[-1:], simple=True)
+        name = leaf_name(path)
         return name, str(leaf.dtype), leaf.shape, index if leaf.size > STACK_LIMIT else -1
 
     leaves = sorted(enumerate(jax.tree.leaves_with_path(params)), key=kind)

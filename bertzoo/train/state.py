@@ -36,6 +36,16 @@ def _init(objective: Any, optimizer: optax.GradientTransformation, seed: int) ->
     )
 
 
+def abstract_params(objective: Any, mesh: jax.sharding.Mesh) -> Any:
+    """The shapes, dtypes and shardings of the parameters alone; raises as `sharding.partition` does."""
+    boxed = jax.eval_shape(objective.init, jax.random.key(0))
+    return jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        nn.unbox(boxed),
+        sharding.shardings(boxed, mesh),
+    )
+
+
 def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> State:
     """The shapes, dtypes and shardings of a state, without computing it; raises as `sharding.partition` does.
 

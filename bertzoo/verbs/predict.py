@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from bertzoo.errors import UserError
 from bertzoo.verbs.shared import checkpoint_option
 
 BLANK = "[MASK]"
@@ -29,6 +30,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.inference import fill, load
 
     trained = load(args.run, args.checkpoint)
+    if not 1 <= args.top <= trained.corpus.tokenizer.vocab_size:
+        raise UserError(
+            f"--top={args.top} is not between 1 and the {trained.corpus.tokenizer.vocab_size} entries of the vocabulary"
+        )
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
     answers = [(text, fill(trained, text, BLANK, args.top)) for text in texts]
     if args.json:

@@ -34,17 +34,18 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.data.pipeline import open_corpus
     from bertzoo.feed import Feed
     from bertzoo.rundir import RunDirectory
-    from bertzoo.training import train
+    from bertzoo.training import devices, train
 
     recipe = loader.load(config(), args.files, overrides)
     run = RunDirectory(args.run_dir)
     with run.locked():
-        for line in run.begin(recipe):
+        for line in run.compare(recipe):
             say(f"changed since the run began: {line}")
+        mesh = devices(recipe)  # before the corpus, which may take hours
         with tokenising() as progress:
             corpus = open_corpus(recipe.data, run.corpus, workers=args.workers, progress=progress)
         for split, part in corpus.manifest.splits.items():
             say(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
-        step = train(recipe, Feed(recipe, corpus, run.plans, say), run)
+        step = train(recipe, Feed(recipe, corpus, run.plans, say), run, mesh)
     say(f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}")
     return 0

@@ -167,6 +167,35 @@ def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, u
     assert resumed.events()[0] == {"event": "resumed", "step": 7, "stage": 1}
 
 
+@pytest.mark.parametrize("look", range(1, 12))
+def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, monkeypatch: pytest.MonkeyPatch):
+    class Late:
+        """A stop request that comes true between two looks at it."""
+
+        looks = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        @property
+        def name(self) -> str | None:
+            self.looks += 1
+            return "SIGTERM" if self.looks >= look else None
+
+    monkeypatch.setattr(loop, "StopRequest", Late)
+    memory = Memory()
+    if look >= TOTAL:  # only looked at in the last step or later
+        run(tmp_path, reporters=[memory])
+        return
+    with pytest.raises(Stopped) as stopped:
+        run(tmp_path, reporters=[memory])
+    step = memory.events()[-1]["step"]
+    assert f"after step {step}, saved as {tmp_path}/{step};" in str(stopped.value)
+    assert memory.train()[-1]["step"] == step and step not in [row["step"] for row in memory.heldout()]
+
+
 def test_a_second_signal_acts_at_once():
     with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -22,11 +22,13 @@ SHAPES = {
 }
 SCHEDULE = Schedule(warmup_steps=2)
 STEPS = 10
+# Nothing at its default, so that an option that is not looked at shows.
+ODD = {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.97, "epsilon": 1e-3, "weight_decay": 0.03, "schedule": SCHEDULE}
 CONFIGS = {
-    "google": Lamb(learning_rate=0.1, schedule=SCHEDULE),
-    "optax": Lamb(learning_rate=0.1, schedule=SCHEDULE, variant="optax"),
-    "adamw": AdamW(learning_rate=0.1, schedule=SCHEDULE),
-    "bert_adam": BertAdam(learning_rate=0.1, schedule=SCHEDULE),
+    "google": Lamb(**ODD),
+    "optax": Lamb(**ODD, variant="optax"),
+    "adamw": AdamW(**ODD),
+    "bert_adam": BertAdam(**ODD),
 }
 
 
@@ -69,13 +71,13 @@ def by_numpy(config: optim.Optimizer, count: int):
         rate = 0.1 * (k / 2 if k < 2 else 1 - k / STEPS)
         for key, w in flat.items():
             g = grads[key] * (min(1, config.clip_norm / norm) if config.clip_norm else 1)
-            m[key] = 0.9 * m[key] + 0.1 * g
-            v[key] = 0.999 * v[key] + 0.001 * g**2
+            m[key] = 0.8 * m[key] + 0.2 * g
+            v[key] = 0.97 * v[key] + 0.03 * g**2
             corrected = isinstance(config, AdamW) or (isinstance(config, Lamb) and config.variant == "optax")
-            c1, c2 = (1 - 0.9 ** (k + 1), 1 - 0.999 ** (k + 1)) if corrected else (1, 1)
-            u = m[key] / c1 / (np.sqrt(v[key] / c2) + 1e-6)
+            c1, c2 = (1 - 0.8 ** (k + 1), 1 - 0.97 ** (k + 1)) if corrected else (1, 1)
+            u = m[key] / c1 / (np.sqrt(v[key] / c2) + 1e-3)
             plain = key[1] in ("bias", "scale")
-            u = u if plain else u + config.weight_decay * w
+            u = u if plain else u + 0.03 * w
             if isinstance(config, Lamb) and not (plain and config.variant == "google"):
                 a, b = np.linalg.norm(w), np.linalg.norm(u)
                 u = u * (a / b if a and b else 1)
@@ -124,14 +126,14 @@ def test_equal_shaped_small_leaves_of_one_name_go_together(monkeypatch: pytest.M
 def test_variant_optax_is_optax_lamb():
     config = dataclasses.replace(CONFIGS["optax"], clip_norm=0.0)
     mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
-    theirs = optax.lamb(optim.schedule_of(config, STEPS), b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01, mask=mask)
+    theirs = optax.lamb(optim.schedule_of(config, STEPS), b1=0.8, b2=0.97, eps=1e-3, weight_decay=0.03, mask=mask)
     assert_close(last(optim.build(config, STEPS), 3)[0], last(theirs, 3)[0], 1e-6)
 
 
 def test_adamw_is_optax_adamw():
     config = dataclasses.replace(CONFIGS["adamw"], clip_norm=0.0)
     mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
-    theirs = optax.adamw(optim.schedule_of(config, STEPS), eps=1e-6, weight_decay=0.01, mask=mask)
+    theirs = optax.adamw(optim.schedule_of(config, STEPS), b1=0.8, b2=0.97, eps=1e-3, weight_decay=0.03, mask=mask)
     assert_close(last(optim.build(config, STEPS), 3)[0], last(theirs, 3)[0], 1e-6)
 
 

@@ -2,7 +2,9 @@
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboardX.proto import event_pb2
@@ -69,15 +71,6 @@ def test_off_a_terminal_every_record_is_a_plain_line():
     assert "\x1b" not in stream.getvalue()
 
 
-def test_off_a_terminal_train_lines_may_be_thinned_but_nothing_else_is():
-    stream = io.StringIO()
-    console = Console(STAGES, stream, quiet_seconds=1000)
-    for _ in range(3):
-        console(RECORD)
-        console({"step": 12, "stage": 1, "split": "heldout", "loss": 5.5})
-    assert len(stream.getvalue().splitlines()) == 4
-
-
 def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
@@ -105,18 +98,38 @@ def test_json_lines_are_there_at_once_and_follow_a_torn_line(tmp_path: Path):
     assert json.loads(first) == RECORD and torn == '{"step": 13, "lo' and json.loads(last)["event"] == "resumed"
 
 
+def events(file: Path) -> Iterator[Any]:
+    """The events of a TensorBoard file: in TFRecord, a length, its checksum, the event, its checksum."""
+    data = file.read_bytes()
+    while data:
+        size = int.from_bytes(data[:8], "little")
+        yield event_pb2.Event.FromString(data[12 : 12 + size])  # pyright: ignore[reportAttributeAccessIssue]
+        data = data[16 + size :]
+
+
+def test_tensorboard_forgets_what_a_crashed_run_drew_beyond_its_checkpoint(tmp_path: Path):
+    board = TensorBoard(tmp_path)
+    board(RECORD)
+    board({"event": "resumed", "step": 9})
+    board.close()
+    started = [event.step for file in tmp_path.iterdir() for event in events(file) if event.HasField("session_log")]
+    assert started == [10]
+
+
+def test_json_lines_name_the_file_of_a_full_disk():
+    lines = JsonLines("/dev/full")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        lines(RECORD)
+    lines.close()
+
+
 def test_tensorboard_has_every_figure(tmp_path: Path):
     board = TensorBoard(tmp_path)
     board(RECORD)
     board({"event": "finished", "step": 12})
     board.close()
     [file] = tmp_path.iterdir()
-    data, found = file.read_bytes(), {}
-    while data:  # TFRecord: length, its checksum, the event, its checksum
-        size = int.from_bytes(data[:8], "little")
-        event = event_pb2.Event.FromString(data[12 : 12 + size])  # pyright: ignore[reportAttributeAccessIssue]
-        found |= {value.tag: (event.step, value.simple_value) for value in event.summary.value}
-        data = data[16 + size :]
+    found = {value.tag: (event.step, value.simple_value) for event in events(file) for value in event.summary.value}
     assert found.keys() == {f"train/{name}" for name in RECORD.keys() - {"step", "stage", "split"}}
     assert found["train/loss"] == (12, 5.25)
 

@@ -1,0 +1,102 @@
+"""What a run reads is what its config says: packing, masking, predictions, held-out rows, warnings."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+
+from bertzoo import config
+from bertzoo.data.pipeline import open_corpus
+from bertzoo.errors import CorpusError
+from bertzoo.feed import Feed
+from bertzoo.recipe import Pretrain
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """A function (options) -> (feed, the warnings it gave)."""
+    directory = tmp_path_factory.mktemp("feed")
+    file = tiny.write_config(directory, tiny.write_text(directory / "text.txt"))
+    corpus = open_corpus(config.load(Pretrain, [file]).data, directory / "corpus")
+
+    def _make(**options: str) -> tuple[Feed, list[str]]:
+        recipe = config.load(Pretrain, [file], [(name.replace("__", "."), value) for name, value in options.items()])
+        said: list[str] = []
+        return Feed(recipe, corpus, directory / "plans", said.append), said
+
+    return _make
+
+
+def first(feed: Feed) -> dict[str, np.ndarray]:
+    return next(feed.train(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("seed", "1"),
+        ("objective__sentence", "none"),
+        ("objective__sentence", "nsp"),
+        ("data__packing__short_share", "1.0"),
+        ("data__masking__share", "0.4"),
+        ("data__masking__mask_share", "0.5"),
+        ("data__masking__random_share", "0.0"),
+        ("data__masking__kind", "word"),
+        ("stages__0__max_predictions", "2"),
+        ("stages__0__max_length", "16"),
+    ],
+)
+def test_every_option_reaches_the_batch(make, option, value):
+    usual, changed = first(make()[0]), first(make(**{option: value})[0])
+    assert usual.keys() != changed.keys() or any(
+        usual[name].shape != changed[name].shape or (usual[name] != changed[name]).any() for name in usual
+    )
+
+
+def test_a_stage_begins_anywhere_in_its_rows_and_ends_with_its_steps(make):
+    feed, _ = make()
+    batches, later = list(feed.train(0, 0)), list(feed.train(0, 32))
+    assert len(batches) == 6 and len(later) == 4
+    for a, b in zip(batches[2:], later, strict=True):
+        assert all((a[name] == b[name]).all() for name in a)
+    assert (batches[0]["input_ids"] != next(make(seed="1")[0].train(0, 0))["input_ids"]).any()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, 10_000])
+def test_held_out_rows_are_never_counted_twice(make, rows):
+    feed, _ = make()
+    there = feed.of(0, "heldout").rows
+    batches = list(feed.heldout(0, rows, 4))
+    seen = [ids.tobytes() for batch in batches for ids in batch["input_ids"][batch["row_weight"] == 1]]
+    assert min(rows, there // 16 * 16) <= len(seen) <= there
+    assert len(set(seen)) > 0.9 * len(seen)  # but for rows whose text is equal
+    assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(batches, feed.heldout(0, rows, 4), strict=True))
+
+
+def test_a_person_is_told_of_rows_whose_second_segment_is_not_the_next(make):
+    feed, said = make()
+    for _ in range(2):
+        feed.plan("train", 32)
+        feed.plan("heldout", 32)
+    assert len(said) == 1 and re.search(r"\d+% of the sentence-order rows at length 32", said[0])
+
+
+def test_too_few_rows_in_any_stage_are_told_before_the_first_step(make):
+    feed, _ = make()
+    feed.check()
+    short = Feed(
+        replace(feed.recipe, stages=(feed.recipe.stages[0], replace(feed.recipe.stages[1], batch_size=4096))),
+        feed.corpus,
+        feed._plans,
+        lambda warning: None,
+    )
+    with pytest.raises(CorpusError, match="rows of 48 tokens, too few for one batch of 4,096"):
+        short.check()
+
+
+def test_the_records_of_a_batch_are_named(make):
+    lines = make()[0].describe(0, 32, 16)
+    assert len(lines) == 16 and lines[15].startswith("row 15: epoch 0, record ")
+    assert lines != make()[0].describe(0, 16, 16)
