@@ -47,5 +47,5 @@ bertzoo pretrain demo --data.source='my/*.txt' --run_dir=runs/mine
                                                       the same on your own text (blank lines between documents)
 bertzoo pretrain squeezebert --data.source='my/*.txt.xz' --run_dir=runs/squeezebert
                                                       the paper's recipe; on a TPU, unchanged
-$run/report.md                                   what you have just seen, as a page
+$run/report.md                              what you have just seen, as a page
 TEXT

@@ -74,12 +74,15 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def show(figures: dict) -> None:
     """Print the figures for a person."""
+    from bertzoo.report import title
+
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
     notes = {
-        "unigram_entropy": "nats; how far word frequencies alone can get",
-        "unigram_cross_entropy": "nats; the training text's word frequencies on the held-out text",
+        "unigram_entropy": "; how far word frequencies alone can get",
+        "unigram_cross_entropy": "; the training text's word frequencies on the held-out text",
     }
     for name in list(figures)[3:]:
-        note = notes.get(name, "nats" if name.endswith("loss") else "of 1")
-        print(f"  {name.replace('_', ' '):24}{figures[name]:8.3f}  {note}")
-    print(f"  {'below the unigram entropy':24}{figures['unigram_entropy'] - figures['mlm_loss']:8.3f}  nats")
+        share = name.endswith("accuracy")
+        unit = "%" if share else f"nats{notes.get(name, '')}"
+        print(f"  {title(name):28}{figures[name] * (100 if share else 1):8.{1 if share else 3}f}  {unit}")
+    print(f"  {'MLM below unigram entropy':28}{figures['unigram_entropy'] - figures['mlm_loss']:8.3f}  nats")
