@@ -196,10 +196,14 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")
-    figure.draw(figure.signal(*series(history.train, key), marker="braille").lines().label("train"))
+    steps, losses = series(history.train, key)
+    figure.draw(figure.signal(steps, losses, marker="braille").lines().label("train"))
     if heldout := series(history.heldout, key)[0]:
         figure.draw(figure.signal(*series(history.heldout, key), marker="o").label("held-out"))
     figure.legend(x=1, y=1, ha="right", va="upper", relative=True)
+    ends = steps[:1] + steps[-1:]
+    marks = sorted({round(ends[0] + (ends[-1] - ends[0]) * part / 4) for part in range(5)}) if ends else []
+    figure.ruler("x").ticks(marks, [f"{mark:,}" for mark in marks])  # plotext's own are floats, 1.1e3
     figure.plot_size(width, height)
     figure.title(f"{title(key)} (nats)")
     figure.label("step")

@@ -147,6 +147,8 @@ def test_the_sketch_shows_the_curve_and_the_heldout_values(run: Path) -> None:
     assert "held-out, step 1000:" in lines[-1] and "MLM accuracy 24.2 %" in lines[-1]
     assert any(0x2800 < ord(c) < 0x2900 for c in sketch)
     assert "\x1b" not in sketch
+    ticks = lines[14].replace(",", "").split()
+    assert ticks == [str(int(tick)) for tick in ticks] and ticks[0] < ticks[-1]
 
 
 def ink(path: Path, colour: str) -> int:

@@ -77,12 +77,13 @@ def show(figures: dict) -> None:
     from bertzoo.report import title
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
-    notes = {
-        "unigram_entropy": "; how far word frequencies alone can get",
-        "unigram_cross_entropy": "; the training text's word frequencies on the held-out text",
-    }
-    for name in list(figures)[3:]:
-        share = name.endswith("accuracy")
-        unit = "%" if share else f"nats{notes.get(name, '')}"
-        print(f"  {title(name):28}{figures[name] * (100 if share else 1):8.{1 if share else 3}f}  {unit}")
-    print(f"  {'MLM below unigram entropy':28}{figures['unigram_entropy'] - figures['mlm_loss']:8.3f}  nats")
+    unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
+    rows = [(title(name), figures[name], "") for name in list(figures)[3:-2]]
+    rows += [
+        ("unigram entropy", unigram, "; how far word frequencies alone can get"),
+        ("unigram cross entropy", cross, "; the training text's word frequencies on the held-out text"),
+        ("MLM loss below the entropy", unigram - figures["mlm_loss"], ""),
+    ]
+    for name, value, note in rows:
+        number = f"{100 * value:8.1f}  %" if name.endswith("accuracy") else f"{value:8.3f}  nats{note}"
+        print(f"  {name:28}{number}")
