@@ -14,6 +14,8 @@ from bertzoo.train import optim, sharding, stages
 SHIPPED = config.shipped()
 # By hand: biases and norms are 10 a layer, the embedding's norm 2, the pooler's bias 1, the masked head's 4 and the
 # sentence head's 1; kernels and tables are 6 a layer, 3 tables, pooler, masked head, sentence head.
+# Table 1.9 of the published counts, whole pretraining model; SqueezeBERT's with a sentence head of 2·768 + 2.
+COUNTS = {"squeezebert": 51_716_928 + 1_538, "bert_base": 110_106_428}
 LEAVES = {"squeezebert": (128, 78), "bert_base": (128, 78), "demo": (28, 18)}
 
 
@@ -39,6 +41,13 @@ def test_its_header_gives_the_command_and_what_to_expect(shipped):
     header = re.match(r"(#.*\n)+", text)
     assert header and f"bertzoo pretrain {name} " in header[0] and "Expected" in header[0]
     assert len(text.splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameters_are_as_many_as_published(name):
+    recipe = config.load(Pretrain, [name])
+    params = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == COUNTS[name]
 
 
 def test_what_is_excluded_from_decay(shipped):

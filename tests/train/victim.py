@@ -1,6 +1,7 @@
 """Saves a checkpoint, then is killed at a given moment of saving the next: python victim.py DIRECTORY MOMENT.
 
-MOMENT is a share of the file operations of a save, or "manifest": after the commit, before the manifest. With "full"
+MOMENT is a share of the file operations of a save, which differ by a few from save to save; or "commit": before the
+rename that makes the checkpoint one; or "manifest": after that, before the manifest. With "full"
 nobody is killed, but the disk is full for the second save: the kernel's limit on the size of files stands for it.
 """
 
@@ -58,7 +59,8 @@ def main(directory: Path, moment: str) -> None:
         nonlocal seen
         if event in OPERATIONS and str(arguments[0]).startswith(str(directory)):
             seen += 1
-            if seen >= deadline:
+            commits = event == "os.rename" and str(arguments[1]) == str(directory / "2")
+            if seen >= deadline or (commits and moment == "commit"):
                 kill()
 
     checkpoints = Checkpoints(directory)
@@ -70,7 +72,7 @@ def main(directory: Path, moment: str) -> None:
         return out_of_space(checkpoints)
     if moment == "manifest":
         manifest.write = kill
-    else:
+    elif moment != "commit":
         deadline = seen + max(1, round(float(moment) * seen))
     checkpoints.save(state(2))
     checkpoints.wait()
