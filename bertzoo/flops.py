@@ -31,7 +31,7 @@ def _count(jaxpr: core.Jaxpr) -> int:
             total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // outputs
         else:
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-            total += repeats * sum(_count(inner) for inner in _inner(equation.params))
+            total += repeats * sum(_count(inner) for inner in inner_jaxprs(equation.params))
     return total
 
 
@@ -39,7 +39,7 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
     return variable.aval.shape  # type: ignore[attr-defined]  # every array has one
 
 
-def _inner(parameters: dict) -> Iterator[core.Jaxpr]:
+def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
     for value in parameters.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):

@@ -15,8 +15,8 @@ SHIPPED = config.shipped()
 # By hand: biases and norms are 10 a layer, the embedding's norm 2, the pooler's bias 1, the masked head's 4 and the
 # sentence head's 1; kernels and tables are 6 a layer, 3 tables, pooler, masked head, sentence head.
 # Table 1.9 of the published counts, whole pretraining model; SqueezeBERT's with a sentence head of 2·768 + 2.
-COUNTS = {"squeezebert": 51_716_928 + 1_538, "bert_base": 110_106_428}
-LEAVES = {"squeezebert": (128, 78), "bert_base": (128, 78), "demo": (28, 18)}
+COUNTS = {"squeezebert": 51_716_928 + 1_538, "bert_base": 110_106_428, "bert_large": 336_226_108}
+LEAVES = {"squeezebert": (128, 78), "bert_base": (128, 78), "bert_large": (248, 150), "demo": (28, 18)}
 
 
 @pytest.fixture(params=SHIPPED, scope="module")

@@ -22,6 +22,8 @@ BELOW = {
     "bertzoo.config": {"errors", "schema"},
     "bertzoo.nn": {"errors"},
     "bertzoo.flops": {"errors"},
+    "bertzoo.liveness": {"flops"},
+    "bertzoo.sizes": {"flops", "liveness", "models"},
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
     "bertzoo.data": {"errors"},
