@@ -40,6 +40,7 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
 
 
 def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
+    """The jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …"""
     for value in parameters.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):

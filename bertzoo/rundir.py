@@ -3,7 +3,6 @@
 import fcntl
 import json
 import platform
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +52,6 @@ class RunDirectory:
         old, done = self.load(), self.latest()
         changed = config.difference(old, recipe)
         if done is None:
-            self._drop_unfinished_corpus(old, recipe)
             return changed
         refused = [line for line in changed if line.startswith(FIXED)] + _stage_changes(old, recipe, done)
         if refused:
@@ -71,11 +69,6 @@ class RunDirectory:
     def begin(self, recipe: Pretrain) -> None:
         """Write the resolved config, from now on the run's."""
         write_atomically(self.config, config.dump(recipe).encode())
-
-    def _drop_unfinished_corpus(self, old: Pretrain, new: Pretrain) -> None:
-        """Remove what a start with another [data] left half-done."""
-        if old.data != new.data and self.corpus.is_dir() and not (self.corpus / MANIFEST).exists():
-            shutil.rmtree(self.corpus)
 
     def describe(self, devices: list[str], corpus: Path) -> None:
         """Write run.json: which software and which devices train this run, and on which tokenised corpus."""

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -61,6 +62,13 @@ def test_every_parameter_has_a_place_on_a_mesh(shipped, sizes):
     _, _, boxed = shipped
     mesh = sharding.make_mesh(sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))))
     sharding.shardings(boxed, mesh)
+
+
+def test_the_demo_is_interrupted_at_a_step_that_it_logs():
+    script = (Path(__file__).parent.parent / "launch" / "demo.sh").read_text()
+    stop = int(re.search(r"^stop_after=(\d+)", script, re.MULTILINE)[1])
+    recipe = config.load(Pretrain, ["demo"])
+    assert stop % recipe.run.log_every == 0 and stop < recipe.stages[0].steps
 
 
 def test_the_recipes_of_the_papers():

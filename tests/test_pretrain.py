@@ -266,11 +266,24 @@ def test_a_terminated_start_says_so(config, tmp_path):
     assert process.returncode == 3 and stderr.splitlines()[-1].startswith(("bertzoo: interrupted", "bertzoo: stopped"))
 
 
-def test_the_config_says_what_is_kept_and_how_much_is_evaluated(config, tmp_path):
+def losses(run: Path, split: str) -> list[float]:
+    return [row["loss"] for row in records(run) if row.get("split") == split]
+
+
+def test_the_config_says_what_is_kept_and_how_much_is_evaluated(finished, config, tmp_path):
     run = tmp_path / "run"
-    keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1", "--stages.*.accumulate=1")
+    keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1")
     assert main(["pretrain", config, f"--run_dir={run}", *keep]) == 0
     assert [path.name for path in (run / "checkpoints").iterdir() if path.name.isdecimal()] == ["10"]
+    assert losses(run, "train") == losses(finished, "train")
+    assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished, "heldout")
+
+
+def test_microbatches_draw_dropout_of_their_own(finished, config, tmp_path):
+    run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
+    assert main(["pretrain", config, f"--run_dir={run}", "--stages.0.accumulate=2", *steps]) == 0
+    first, usual = losses(run, "train")[0], losses(finished, "train")[0]
+    assert first != usual and first == pytest.approx(usual, rel=0.05)
 
 
 def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):

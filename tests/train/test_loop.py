@@ -188,6 +188,7 @@ def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, mon
     memory = Memory()
     if look >= TOTAL:  # only looked at in the last step or later
         run(tmp_path, reporters=[memory])
+        assert [event["event"] for event in memory.events()] == ["finished"]
         return
     with pytest.raises(Stopped) as stopped:
         run(tmp_path, reporters=[memory])
