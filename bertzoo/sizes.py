@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from bertzoo.flops import matmul_flops
 from bertzoo.liveness import peak_bytes
-from bertzoo.models import Compute, Model
+from bertzoo.models import Compute, Model, pretraining
 
 LENGTH = 128  # tokens of the one row that operations and memory are counted for
 
@@ -46,7 +46,7 @@ PUBLISHED = {
 
 def measure(config: Model, sentence: bool) -> Sizes:
     """Count a model; `sentence`: whether its pretraining model has a sentence head."""
-    model = config.pretraining(Compute(), sentence)
+    model = pretraining(config, Compute(), sentence)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     params = nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, one)["params"])
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Pretraining, bert_like, check_divides, check_sizes, leaves
-from bertzoo.nn import Dropout, FeedForward, SelfAttention
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,25 +30,25 @@ class Bert:
         check_sizes(self)
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
-    def pretraining(self, compute: Compute, sentence: bool) -> Pretraining:
-        """The pretraining model; `sentence` adds the two-way sentence head."""
+    def backbone(self, compute: Compute) -> Backbone:
+        """Embedding, post-norm layers and the tanh pooler."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
-        split = (self.heads, self.hidden_size // self.heads)
+        return Backbone(
+            embedding=make.embedding(self, self.hidden_size),
+            encoder=Encoder(
+                layers=tuple(
+                    make.layer(
+                        make.attention(self.hidden_size, self.heads, self.attention_dropout),
+                        make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
+                        self.dropout,
+                    )
+                    for _ in range(self.layers)
+                )
+            ),
+            pooler=make.pooler(self.hidden_size),
+        )
 
-        def attention():
-            return SelfAttention(
-                query=make.dense(split, "model", "heads", "head_size"),
-                key=make.dense(split, "model", "heads", "head_size"),
-                value=make.dense(split, "model", "heads", "head_size"),
-                output=make.dense(self.hidden_size, "heads", "head_size", "model"),
-                dropout=Dropout(self.attention_dropout),
-            )
-
-        def feed_forward():
-            return FeedForward(
-                intermediate=make.dense(self.feed_forward_size, "model", "feed_forward"),
-                output=make.dense(self.hidden_size, "feed_forward", "model"),
-                activation=ACTIVATIONS[self.activation],
-            )
-
-        return bert_like(self, make, attention, feed_forward, sentence)
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """The head tied to the word table."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -13,32 +13,133 @@ from bertzoo.nn import (
     Dense,
     Dropout,
     Embedding,
-    Encoder,
     EncoderOutput,
+    FeedForward,
+    Grouped,
     Layer,
     LayerNorm,
     MaskedHead,
+    SelfAttention,
     Table,
     pool,
 )
 
 
+class Embedded(Protocol):
+    """The fields of a model config that its embedding is made from; token_types is 0 where there are none."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def token_types(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+
+
+class Backbone(NamedTuple):
+    """A model without its heads, as modules yet unbound; without a pooler the first token itself is the pooled one."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+
+
+class ModelConfig(Protocol):
+    """What every model config offers."""
+
+    @property
+    def initializer_range(self) -> float: ...
+    def backbone(self, compute: Compute) -> Backbone: ...
+    def masked_head(self, compute: Compute) -> nn.Module: ...
+
+
 class Leaves(NamedTuple):
-    """Makers of the leaves of one model: what its config says once for all of them."""
+    """Makers of the parts of one model: what its config says once for all of them."""
 
     compute: Compute
     kernel_init: Callable
     norm_epsilon: float
 
-    def dense(self, features: int | tuple[int, ...], *axes: str) -> Dense:
+    def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
+        """An affine map; `axes` names every kernel axis, inputs first; `init` in place of the model's."""
         features = (features,) if isinstance(features, int) else features
-        return Dense(features=features, axes=axes, kernel_init=self.kernel_init, dtype=self.compute.jax_dtype)
+        return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
+
+    def grouped(self, features: int | tuple[int, ...], groups: int) -> Grouped:
+        """A grouped map of window 1."""
+        return Grouped(
+            features=(features,) if isinstance(features, int) else features,
+            groups=groups,
+            kernel_init=self.kernel_init,
+            dtype=self.compute.jax_dtype,
+            lowering=self.compute.grouped,
+        )
 
     def norm(self, axis: str = "model") -> LayerNorm:
         return LayerNorm(epsilon=self.norm_epsilon, axis=axis, dtype=self.compute.jax_dtype)
 
     def table(self, rows: int, features: int, axis: str, width: str = "embed") -> Table:
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
+
+    def embedding(self, config: "Embedded", width: int) -> Embedding:
+        """Word, position and, where the config has any, token type tables of one width, normed."""
+        return Embedding(
+            word=self.table(config.vocab_size, width, "vocab"),
+            position=self.table(config.max_positions, width, "position"),
+            token_type=self.table(config.token_types, width, "token_type") if config.token_types else None,
+            norm=self.norm("embed"),
+            dropout=Dropout(config.dropout),
+        )
+
+    def attention(self, width: int, heads: int, dropout: float, sizes: tuple[int, int] | None = None) -> SelfAttention:
+        """Dense self-attention; `sizes`: of a head's keys and of its values where they are not width / heads."""
+        key_size, value_size = sizes or (width // heads, width // heads)
+        return SelfAttention(
+            query=self.dense((heads, key_size), "model", "heads", "head_size"),
+            key=self.dense((heads, key_size), "model", "heads", "head_size"),
+            value=self.dense((heads, value_size), "model", "heads", "head_size"),
+            output=self.dense(width, "heads", "head_size", "model"),
+            dropout=Dropout(dropout),
+        )
+
+    def feed_forward(self, width: int, size: int, activation: Activation) -> FeedForward:
+        return FeedForward(
+            intermediate=self.dense(size, "model", "feed_forward"),
+            output=self.dense(width, "feed_forward", "model"),
+            activation=ACTIVATIONS[activation],
+        )
+
+    def layer(self, attention: nn.Module, feed_forward: nn.Module, dropout: float) -> Layer:
+        """A post-norm layer, recomputed in the backward pass where compute.remat says so."""
+        # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
+        made = nn.remat(Layer, static_argnums=(3,)) if self.compute.remat else Layer
+        return made(
+            attention=attention,
+            attention_norm=self.norm(),
+            feed_forward=feed_forward,
+            feed_forward_norm=self.norm(),
+            dropout=Dropout(dropout),
+        )
+
+    def projection(self, inputs: int, width: int) -> Dense | None:
+        """From the embedding's width to the layers', where they differ (ELECTRA: Glorot-uniform, as its TF code)."""
+        if inputs == width:
+            return None
+        return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
+
+    def pooler(self, width: int) -> Dense:
+        return self.dense(width, "model", "pooled")
+
+    def masked_head(self, vocab_size: int, width: int, activation: Activation) -> MaskedHead:
+        """The head tied to a word table of the given width."""
+        return MaskedHead(
+            dense=self.dense(width, "model", "embed"),
+            norm=self.norm("embed"),
+            activation=ACTIVATIONS[activation],
+            vocab_size=vocab_size,
+        )
 
 
 def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
@@ -87,7 +188,7 @@ class Pretraining(nn.Module):
     def encode(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
     ) -> EncoderOutput:
-        x_BLE = self.embedding(input_ids, token_type_ids, train)
+        x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         return self.encoder(x_BLE, attention_mask, train)
 
     def __call__(
@@ -106,65 +207,17 @@ class Pretraining(nn.Module):
         return PretrainingOutput(hidden_states, attentions, pooled_BD, masked_BPV, sentence_BC)
 
 
-class BertLike(Protocol):
-    """The fields of a model config that the BERT-shaped wiring reads."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def token_types(self) -> int: ...
-    @property
-    def activation(self) -> Activation: ...
-    @property
-    def dropout(self) -> float: ...
-
-
-def bert_like(
-    config: BertLike,
-    make: Leaves,
-    attention: Callable[[], nn.Module],
-    feed_forward: Callable[[], nn.Module],
-    sentence: bool,
-) -> Pretraining:
-    """BERT's pretraining model, the attention and feed-forward of every layer made by the caller.
-
-    `sentence` adds the two-way sentence head.
-    """
-    width = config.hidden_size
-    # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
-    layer = nn.remat(Layer, static_argnums=(3,)) if make.compute.remat else Layer
+def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretraining:
+    """A model under its masked language model head; `sentence` adds the two-way sentence head."""
+    head = None
+    if sentence:
+        init = nn.initializers.truncated_normal(config.initializer_range)
+        head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=compute.jax_dtype)
+    embedding, encoder, pooler = config.backbone(compute)
     return Pretraining(
-        embedding=Embedding(
-            word=make.table(config.vocab_size, width, "vocab"),
-            position=make.table(config.max_positions, width, "position"),
-            token_type=make.table(config.token_types, width, "token_type"),
-            norm=make.norm("embed"),
-            dropout=Dropout(config.dropout),
-        ),
-        encoder=Encoder(
-            layers=tuple(
-                layer(
-                    attention=attention(),
-                    attention_norm=make.norm(),
-                    feed_forward=feed_forward(),
-                    feed_forward_norm=make.norm(),
-                    dropout=Dropout(config.dropout),
-                )
-                for _ in range(config.layers)
-            )
-        ),
-        pooler=make.dense(width, "model", "pooled"),
-        masked_head=MaskedHead(
-            dense=make.dense(width, "model", "embed"),
-            norm=make.norm("embed"),
-            activation=ACTIVATIONS[config.activation],
-            vocab_size=config.vocab_size,
-        ),
-        sentence_head=make.dense(2, "pooled", "classes") if sentence else None,
+        embedding=embedding,
+        encoder=encoder,
+        pooler=pooler,
+        masked_head=config.masked_head(compute),
+        sentence_head=head,
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Pretraining, bert_like, check_divides, check_sizes, leaves
-from bertzoo.nn import Dropout, FeedForward, Grouped, SelfAttention
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Dropout, Encoder, FeedForward, MaskedHead, SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,34 +55,36 @@ class SqueezeBert:
             output_groups=self.output_groups,
         )
 
-    def pretraining(self, compute: Compute, sentence: bool) -> Pretraining:
-        """The pretraining model; `sentence` adds the two-way sentence head."""
+    def backbone(self, compute: Compute) -> Backbone:
+        """BERT's trunk with every dense map of a layer grouped."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         split = (self.heads, self.hidden_size // self.heads)
 
-        def grouped(features: tuple[int, ...], groups: int) -> Grouped:
-            return Grouped(
-                features=features,
-                groups=groups,
-                kernel_init=make.kernel_init,
-                dtype=compute.jax_dtype,
-                lowering=compute.grouped,
-            )
-
-        def attention():
+        def attention() -> SelfAttention:
             return SelfAttention(
-                query=grouped(split, self.query_groups),
-                key=grouped(split, self.key_groups),
-                value=grouped(split, self.value_groups),
-                output=grouped((self.hidden_size,), self.attention_output_groups),
+                query=make.grouped(split, self.query_groups),
+                key=make.grouped(split, self.key_groups),
+                value=make.grouped(split, self.value_groups),
+                output=make.grouped(self.hidden_size, self.attention_output_groups),
                 dropout=Dropout(self.attention_dropout),
             )
 
-        def feed_forward():
+        def feed_forward() -> FeedForward:
             return FeedForward(
-                intermediate=grouped((self.feed_forward_size,), self.intermediate_groups),
-                output=grouped((self.hidden_size,), self.output_groups),
+                intermediate=make.grouped(self.feed_forward_size, self.intermediate_groups),
+                output=make.grouped(self.hidden_size, self.output_groups),
                 activation=ACTIVATIONS[self.activation],
             )
 
-        return bert_like(self, make, attention, feed_forward, sentence)
+        return Backbone(
+            embedding=make.embedding(self, self.hidden_size),
+            encoder=Encoder(
+                layers=tuple(make.layer(attention(), feed_forward(), self.dropout) for _ in range(self.layers))
+            ),
+            pooler=make.pooler(self.hidden_size),
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """BERT's head, not grouped."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

@@ -25,15 +25,21 @@ class Table(nn.Module):
 
 
 class Embedding(nn.Module):
-    """(B,L) ids and token types -> (B,L,E): norm(word + position + token type), then dropout (BERT §3)."""
+    """(B,L) ids, token types and mask -> (B,L,E): norm(word + position + token type), then dropout (BERT §3).
+
+    Without a token type table (DistilBERT) the token types are not looked at.
+    """
 
     word: nn.Module
     position: nn.Module
-    token_type: nn.Module
+    token_type: nn.Module | None
     norm: nn.Module
     dropout: nn.Module
 
-    def __call__(self, input_ids: jax.Array, token_type_ids: jax.Array, train: bool) -> jax.Array:
-        positions_L = jnp.arange(input_ids.shape[1])
-        x_BLE = self.word(input_ids) + self.position(positions_L) + self.token_type(token_type_ids)
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
+    ) -> jax.Array:
+        x_BLE = self.word(input_ids) + self.position(jnp.arange(input_ids.shape[1]))
+        if self.token_type is not None:
+            x_BLE = x_BLE + self.token_type(token_type_ids)
         return self.dropout(self.norm(x_BLE), train)

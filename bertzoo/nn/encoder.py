@@ -42,11 +42,17 @@ class EncoderOutput(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """(B,L,D), mask (B,L) -> every hidden state and attention map; what is not used costs nothing once compiled."""
+    """(B,L,E), mask (B,L) -> every hidden state and attention map; what is not used costs nothing once compiled.
+
+    `projection` maps (B,L,E) to (B,L,D) where the embedding is not as wide as the layers. A layer that stands in
+    `layers` more than once has one set of parameters, named by its first place (ALBERT §3.1).
+    """
 
     layers: Sequence[nn.Module]
+    projection: nn.Module | None = None
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> EncoderOutput:
+    def __call__(self, x_BLE: jax.Array, mask_BL: jax.Array, train: bool) -> EncoderOutput:
+        x_BLD = x_BLE if self.projection is None else self.projection(x_BLE)
         hidden_states, attentions = [x_BLD], []
         for layer in self.layers:
             x_BLD, probabilities_BHLM = layer(x_BLD, mask_BL, train)

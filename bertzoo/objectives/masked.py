@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput
+from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 
 
@@ -19,7 +19,7 @@ class Masked:
     sentence: Literal["none", "nsp", "sop"] = "none"
 
     def build(self, model: Model, compute: Compute) -> "MaskedObjective":
-        return MaskedObjective(model.pretraining(compute, sentence=self.sentence != "none"), self.sentence)
+        return MaskedObjective(pretraining(model, compute, sentence=self.sentence != "none"), self.sentence)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import pytest
 
 from bertzoo.flops import matmul_flops
-from bertzoo.models import Bert, Compute, SqueezeBert
+from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
 
 SHAPE_ONLY = Compute()
 
 
 def shapes(config, sentence):
     ids = jnp.zeros((1, 8), jnp.int32)
-    model = config.pretraining(SHAPE_ONLY, sentence)
+    model = pretraining(config, SHAPE_ONLY, sentence)
     return model, nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, ids[:, :1])["params"])
 
 
