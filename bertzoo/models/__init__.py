@@ -3,11 +3,28 @@
 Every model config offers `backbone(compute) -> Backbone` and `masked_head(compute)`; `pretraining` puts them together.
 """
 
+from bertzoo.models.albert import Albert
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
+from bertzoo.models.distilbert import DistilBert
+from bertzoo.models.electra import Electra
 from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretraining
+from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
-Model = Bert | SqueezeBert
+Model = Albert | Bert | DistilBert | Electra | SchuBert | SqueezeBert
 
-__all__ = ["Backbone", "Bert", "Compute", "Model", "Pretraining", "PretrainingOutput", "SqueezeBert", "pretraining"]
+__all__ = [
+    "Albert",
+    "Backbone",
+    "Bert",
+    "Compute",
+    "DistilBert",
+    "Electra",
+    "Model",
+    "Pretraining",
+    "PretrainingOutput",
+    "SchuBert",
+    "SqueezeBert",
+    "pretraining",
+]

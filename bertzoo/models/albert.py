@@ -1,0 +1,54 @@
+"""ALBERT (Lan et al. 2020), https://arxiv.org/abs/1909.11942: one layer passed many times, factorised embeddings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Albert:
+    """Sizes of ALBERT; the defaults are ALBERT-base as released in version 2, without dropout (§3.1, Table 1)."""
+
+    kind: Literal["albert"] = "albert"
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_size: int = 768
+    layers: int = 12
+    heads: int = 12
+    feed_forward_size: int = 3072
+    max_positions: int = 512
+    token_types: int = 2
+    activation: Activation = "gelu_tanh"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+        check_divides("hidden_size", self.hidden_size, heads=self.heads)
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """Embedding, projection (whatever the widths), one layer `layers` times and the tanh pooler."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        layer = make.layer(
+            make.attention(self.hidden_size, self.heads, self.attention_dropout),
+            make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
+            self.dropout,
+        )
+        return Backbone(
+            embedding=make.embedding(self, self.embedding_size),
+            encoder=Encoder(
+                projection=make.dense(self.hidden_size, "embed", "model"),
+                layers=(layer,) * self.layers,
+            ),
+            pooler=make.pooler(self.hidden_size),
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """The head tied to the word table, through its width."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

@@ -1,0 +1,58 @@
+"""DistilBERT (Sanh et al. 2019), https://arxiv.org/abs/1910.01108: BERT without token types and without a pooler."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistilBert:
+    """Sizes of DistilBERT; the defaults are the released 6 layers of 768 (§3)."""
+
+    kind: Literal["distilbert"] = "distilbert"
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    layers: int = 6
+    heads: int = 12
+    feed_forward_size: int = 3072
+    max_positions: int = 512
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+        check_divides("hidden_size", self.hidden_size, heads=self.heads)
+
+    @property
+    def token_types(self) -> int:
+        """None: segments are told apart by the separator alone."""
+        return 0
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """Embedding of words and positions, and post-norm layers."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return Backbone(
+            embedding=make.embedding(self, self.hidden_size),
+            encoder=Encoder(
+                layers=tuple(
+                    make.layer(
+                        make.attention(self.hidden_size, self.heads, self.attention_dropout),
+                        make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
+                        self.dropout,
+                    )
+                    for _ in range(self.layers)
+                )
+            ),
+            pooler=None,
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """BERT's head."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)

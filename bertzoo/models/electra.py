@@ -1,0 +1,60 @@
+"""ELECTRA (Clark et al. 2020), https://arxiv.org/abs/2003.10555: BERT's trunk over embeddings of another width."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Electra:
+    """Sizes of an ELECTRA tower, discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
+
+    Embeddings of another width than the layers are projected, after their norm and dropout. The pooled output is the
+    first token's state itself.
+    """
+
+    kind: Literal["electra"] = "electra"
+    vocab_size: int = 30522
+    embedding_size: int = 128
+    hidden_size: int = 256
+    layers: int = 12
+    heads: int = 4
+    feed_forward_size: int = 1024
+    max_positions: int = 512
+    token_types: int = 2
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+        check_divides("hidden_size", self.hidden_size, heads=self.heads)
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """Embedding, projection where the widths differ, and post-norm layers."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return Backbone(
+            embedding=make.embedding(self, self.embedding_size),
+            encoder=Encoder(
+                projection=make.projection(self.embedding_size, self.hidden_size),
+                layers=tuple(
+                    make.layer(
+                        make.attention(self.hidden_size, self.heads, self.attention_dropout),
+                        make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation),
+                        self.dropout,
+                    )
+                    for _ in range(self.layers)
+                ),
+            ),
+            pooler=None,
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """The generator's head, tied to the word table."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.embedding_size, self.activation)

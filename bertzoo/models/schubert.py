@@ -1,0 +1,68 @@
+"""schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT with dimensions of each layer's own."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchuBert:
+    """Sizes of schuBERT: one width, and for each layer its own feed-forward size, heads, and sizes of a head's keys
+    and values (§3, Table 1); the defaults are BERT-base.
+    """
+
+    kind: Literal["schubert"] = "schubert"
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    feed_forward_sizes: tuple[int, ...] = (3072,) * 12
+    heads: tuple[int, ...] = (12,) * 12
+    key_sizes: tuple[int, ...] = (64,) * 12
+    value_sizes: tuple[int, ...] = (64,) * 12
+    max_positions: int = 512
+    token_types: int = 2
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+        for name in ("heads", "key_sizes", "value_sizes"):
+            if len(getattr(self, name)) != self.layers:
+                raise ConfigError(
+                    f"{name} has {len(getattr(self, name))} layers, but feed_forward_sizes has {self.layers}"
+                )
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return len(self.feed_forward_sizes)
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """BERT's trunk of uneven layers, with the tanh pooler."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        shapes = zip(self.heads, self.key_sizes, self.value_sizes, self.feed_forward_sizes, strict=True)
+        return Backbone(
+            embedding=make.embedding(self, self.hidden_size),
+            encoder=Encoder(
+                layers=tuple(
+                    make.layer(
+                        make.attention(self.hidden_size, heads, self.attention_dropout, (key_size, value_size)),
+                        make.feed_forward(self.hidden_size, size, self.activation),
+                        self.dropout,
+                    )
+                    for heads, key_size, value_size, size in shapes
+                )
+            ),
+            pooler=make.pooler(self.hidden_size),
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """BERT's head."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation)
