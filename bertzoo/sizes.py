@@ -36,11 +36,26 @@ class Published:
     gflops: float | None = None
 
 
-# By the name of the config. SqueezeBERT's Table 2 has the parameters and operations of both.
+# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3,
+# those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, schuBERT's and the 9 layers' its own tables.
 PUBLISHED = {
+    "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
+    "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
+    "bert_4l": Published(paper="Sun et al. 2019", params=52.2, gflops=7.6),
+    "bert_6l": Published(paper="Sun et al. 2019", params=67.0, gflops=11.3),
+    "bert_9l": Published(paper="Khetan and Karnin 2020", params=88),
     "bert_base": Published(paper="Devlin et al. 2019", params=109, gflops=22.5),
     "bert_large": Published(paper="Devlin et al. 2019", params=334),
+    "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
+    "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
+    "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
+    "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),
+    "schubert_66m": Published(paper="Khetan and Karnin 2020", params=66),
+    "schubert_77m": Published(paper="Khetan and Karnin 2020", params=77),
+    "schubert_88m": Published(paper="Khetan and Karnin 2020", params=88),
+    "schubert_99m": Published(paper="Khetan and Karnin 2020", params=99),
     "squeezebert": Published(paper="Iandola et al. 2020", params=51.1, gflops=7.42),
+    "tinybert": Published(paper="Jiao et al. 2020", params=14.5, gflops=1.2),
 }
 
 

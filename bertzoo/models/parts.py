@@ -155,18 +155,17 @@ def check_divides(width: str, size: int, **parts: int) -> None:
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size is positive, of every layer too, and every share of dropout is in [0, 1)."""
+    """Raise ConfigError unless every size is positive, in every layer, and every share of dropout is in [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        for size in value if isinstance(value, tuple) else (value,):
-            if isinstance(size, int) and size < 1:
-                raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
-        if field.name.endswith("dropout") and not 0 <= value < 1:
+        if isinstance(value, tuple) and not value:
+            raise ConfigError(f"{field.name} is empty: give one size for each layer")
+        if any(isinstance(size, int) and size < 1 for size in (value if isinstance(value, tuple) else (value,))):
+            raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
+        if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")
         if isinstance(value, float) and value < 0:
             raise ConfigError(f"{field.name} = {value} is negative")
-        if value == ():
-            raise ConfigError(f"{field.name} is empty: give one number for each layer")
 
 
 class PretrainingOutput(NamedTuple):
