@@ -41,6 +41,34 @@ _SQUEEZEBERT = [
     (r"encoder\.layers\.(\d+)\.output\.conv1d", r"encoder/layers_\1/feed_forward/output", _DENSE),
     (r"encoder\.layers\.(\d+)\.output\.layernorm", r"encoder/layers_\1/feed_forward_norm", _NORM),
 ]
+_ALBERT_LAYER = r"encoder\.albert_layer_groups\.0\.albert_layers\.0\."
+_ALBERT = [
+    (r"encoder\.embedding_hidden_mapping_in", "encoder/projection", _DENSE),
+    (_ALBERT_LAYER + r"attention\.(query|key|value)", r"encoder/layers_0/attention/\1", _DENSE),
+    (_ALBERT_LAYER + r"attention\.dense", "encoder/layers_0/attention/output", _DENSE),
+    (_ALBERT_LAYER + r"attention\.LayerNorm", "encoder/layers_0/attention_norm", _NORM),
+    (_ALBERT_LAYER + r"ffn", "encoder/layers_0/feed_forward/intermediate", _DENSE),
+    (_ALBERT_LAYER + r"ffn_output", "encoder/layers_0/feed_forward/output", _DENSE),
+    (_ALBERT_LAYER + r"full_layer_layer_norm", "encoder/layers_0/feed_forward_norm", _NORM),
+    (r"pooler", "pooler", _DENSE),
+    (r"predictions\.dense", "masked_head/dense", _DENSE),
+    (r"predictions\.LayerNorm", "masked_head/norm", _NORM),
+    (r"predictions", "masked_head", {"bias": "bias"}),
+    (r"sop_classifier\.classifier", "sentence_head", _DENSE),
+]
+_DISTILBERT = [
+    (r"transformer\.layer\.(\d+)\.attention\.q_lin", r"encoder/layers_\1/attention/query", _DENSE),
+    (r"transformer\.layer\.(\d+)\.attention\.k_lin", r"encoder/layers_\1/attention/key", _DENSE),
+    (r"transformer\.layer\.(\d+)\.attention\.v_lin", r"encoder/layers_\1/attention/value", _DENSE),
+    (r"transformer\.layer\.(\d+)\.attention\.out_lin", r"encoder/layers_\1/attention/output", _DENSE),
+    (r"transformer\.layer\.(\d+)\.sa_layer_norm", r"encoder/layers_\1/attention_norm", _NORM),
+    (r"transformer\.layer\.(\d+)\.ffn\.lin1", r"encoder/layers_\1/feed_forward/intermediate", _DENSE),
+    (r"transformer\.layer\.(\d+)\.ffn\.lin2", r"encoder/layers_\1/feed_forward/output", _DENSE),
+    (r"transformer\.layer\.(\d+)\.output_layer_norm", r"encoder/layers_\1/feed_forward_norm", _NORM),
+    (r"vocab_transform", "masked_head/dense", _DENSE),
+    (r"vocab_layer_norm", "masked_head/norm", _NORM),
+    (r"vocab_projector", "masked_head", {"bias": "bias"}),
+]
 
 
 def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
@@ -59,7 +87,7 @@ def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
 def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str, np.ndarray], np.ndarray]) -> Tensors:
     ours: Tensors = {}
     for name, tensor in state.items():
-        module, leaf = re.sub(r"^(bert|transformer)\.", "", name).rsplit(".", 1)
+        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert)\.", "", name).rsplit(".", 1)
         paths = [
             f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
             for theirs, our, leaves in rules
@@ -71,15 +99,28 @@ def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str
     return ours
 
 
-def bert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
-    """`BertForPreTraining`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
-
+def _heads_apart(heads: int) -> Callable[[str, np.ndarray], np.ndarray]:
     def layout(path: str, tensor: np.ndarray) -> np.ndarray:
         if re.search(r"attention/(query|key|value)/bias", path):
             return tensor.reshape(heads, -1)
         return _layout(path, tensor, heads)
 
-    return _convert(state, _SHARED + _BERT, layout)
+    return layout
+
+
+def bert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`BertForPreTraining`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
+    return _convert(state, _SHARED + _BERT, _heads_apart(heads))
+
+
+def albert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`AlbertForPreTraining`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
+    return _convert(state, _SHARED[:4] + _ALBERT, _heads_apart(heads))
+
+
+def distilbert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`DistilBertForMaskedLM`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
+    return _convert(state, _SHARED[:4] + _DISTILBERT, _heads_apart(heads))
 
 
 def squeezebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:

@@ -56,7 +56,49 @@ class SqueezeBert(torch.nn.Module):
         return collect(batch, out.hidden_states, probabilities, out.pooler_output, logits, sentence, loss)
 
 
-MODELS: dict[str, Callable[[Mapping], torch.nn.Module]] = {"bert": Bert, "squeezebert": SqueezeBert}
+class Albert(torch.nn.Module):
+    """Hugging Face's `AlbertForPreTraining` (MLM + SOP) on our batches."""
+
+    def __init__(self, settings: Mapping) -> None:
+        super().__init__()
+        config = transformers.AlbertConfig(**settings, attn_implementation="eager")
+        self.model = transformers.AlbertForPreTraining(config)
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        labels, sentence = mlm_labels(batch), torch.tensor(batch["sentence_label"]).long()
+        more = {"output_hidden_states": True, "output_attentions": True}
+        out = self.model(ids, labels=labels, sentence_order_label=sentence, **rest, **more)
+        pooled = self.model.albert(ids, **rest).pooler_output
+        return collect(
+            batch, out.hidden_states, out.attentions, pooled, out.prediction_logits, out.sop_logits, out.loss
+        )
+
+
+class DistilBert(torch.nn.Module):
+    """Hugging Face's `DistilBertForMaskedLM` on our batches: no token types, no sentence head, no pooler."""
+
+    def __init__(self, settings: Mapping) -> None:
+        super().__init__()
+        config = transformers.DistilBertConfig(**settings, attn_implementation="eager")
+        self.model = transformers.DistilBertForMaskedLM(config)
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        mask = rest["attention_mask"]
+        more = {"output_hidden_states": True, "output_attentions": True}
+        out = self.model(ids, labels=mlm_labels(batch), attention_mask=mask, **more)
+        return collect(
+            batch, out.hidden_states, out.attentions, out.hidden_states[-1][:, 0], out.logits, None, out.loss
+        )
+
+
+MODELS: dict[str, Callable[[Mapping], torch.nn.Module]] = {
+    "albert": Albert,
+    "bert": Bert,
+    "distilbert": DistilBert,
+    "squeezebert": SqueezeBert,
+}
 
 
 def inputs(batch: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -74,12 +116,14 @@ def mlm_labels(batch: Mapping[str, np.ndarray]) -> torch.Tensor:
 
 
 def collect(batch, hidden, attentions, pooled, logits, sentence_logits, loss) -> Outputs:
-    """All outputs under our names; `masked_logits` (B,P,V) include those of unused slots."""
+    """All outputs under our names; `masked_logits` (B,P,V) include those of unused slots; sentence logits may be None."""
     rows, positions = torch.arange(len(logits))[:, None], torch.tensor(batch["masked_positions"]).long()
     masked_loss = cross_entropy(logits.flatten(0, 1), mlm_labels(batch).flatten())
     out = {"hidden_states": torch.stack(tuple(hidden)), "attentions": torch.stack(tuple(attentions)), "pooled": pooled}
-    out |= {"masked_logits": logits[rows, positions], "sentence_logits": sentence_logits}
-    return out | {"loss": loss, "masked_loss": masked_loss, "sentence_loss": loss - masked_loss}
+    out |= {"masked_logits": logits[rows, positions], "loss": loss, "masked_loss": masked_loss}
+    if sentence_logits is not None:
+        out |= {"sentence_logits": sentence_logits, "sentence_loss": loss - masked_loss}
+    return out
 
 
 def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
