@@ -116,7 +116,7 @@ def mlm_labels(batch: Mapping[str, np.ndarray]) -> torch.Tensor:
 
 
 def collect(batch, hidden, attentions, pooled, logits, sentence_logits, loss) -> Outputs:
-    """All outputs under our names; `masked_logits` (B,P,V) include those of unused slots; sentence logits may be None."""
+    """All outputs under our names, `masked_logits` (B,P,V) of unused slots too; there may be no sentence logits."""
     rows, positions = torch.arange(len(logits))[:, None], torch.tensor(batch["masked_positions"]).long()
     masked_loss = cross_entropy(logits.flatten(0, 1), mlm_labels(batch).flatten())
     out = {"hidden_states": torch.stack(tuple(hidden)), "attentions": torch.stack(tuple(attentions)), "pooled": pooled}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Bert, Compute, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, DistilBert, Electra, SchuBert, SqueezeBert
 from bertzoo.objectives import Masked
 
 SMALL = {
@@ -22,7 +22,15 @@ SMALL = {
     "max_positions": 16,
     "initializer_range": 0.3,
 }
-MODELS = [Bert(**SMALL), SqueezeBert(**SMALL)]
+UNEVEN = {name: value for name, value in SMALL.items() if name not in ("layers", "heads", "feed_forward_size")}
+MODELS = [
+    Bert(**SMALL),
+    SqueezeBert(**SMALL),
+    Albert(**SMALL | {"embedding_size": 10, "layers": 2, "dropout": 0.1, "attention_dropout": 0.1}),
+    DistilBert(**SMALL),
+    Electra(**SMALL | {"embedding_size": 10}),
+    SchuBert(**UNEVEN, feed_forward_sizes=(20, 34), heads=(3, 2), key_sizes=(7, 5), value_sizes=(4, 9)),
+]
 
 
 def batch_of(rows=4, length=12, masked=3, seed=0):
@@ -41,7 +49,8 @@ def batch_of(rows=4, length=12, masked=3, seed=0):
 
 
 @functools.cache
-def build(config, sentence="sop", **compute):
+def build(config, sentence=None, **compute):
+    sentence = sentence or ("sop" if config.token_types else "none")
     objective = Masked(sentence=sentence).build(config, Compute(**compute))
     return objective, nn.meta.unbox(jax.jit(objective.init)(jax.random.key(1)))
 
@@ -89,9 +98,8 @@ def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters(confi
     assert {leaf.dtype for leaf in jax.tree.leaves(half_params)} == {jnp.dtype("float32")}
     output = half.model.apply({"params": params}, *(batch[name] for name in list(batch)[:4]))
     assert output.hidden_states[-1].dtype == jnp.bfloat16
-    assert {output.attentions[0].dtype, output.masked_logits.dtype, output.sentence_logits.dtype} == {
-        jnp.dtype("float32")
-    }
+    kept = [output.attentions[0], output.masked_logits, output.sentence_logits]
+    assert {array.dtype for array in kept if array is not None} == {jnp.dtype("float32")}
     assert float(loss(half, params, batch)) == pytest.approx(float(loss(objective, params, batch)), rel=0.05)
     assert float(loss(half, params, batch)) != float(loss(objective, params, batch))
 
@@ -134,11 +142,21 @@ def test_sizes_that_disagree_are_refused(change, message):
         SqueezeBert(**(SMALL | change))
 
 
+def computation(config):
+    """What initialising and training a model computes, constants and all, as text."""
+    objective = Masked(sentence="none").build(config, Compute())
+    params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    trained = jax.make_jaxpr(lambda params, key: objective(params, None, batch_of(), key))(params, jax.random.key(0))
+    return str(jax.make_jaxpr(objective.init)(jax.random.key(0))), str(trained)
+
+
 @pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
-@pytest.mark.parametrize("field", ["dropout", "attention_dropout", "initializer_range", "norm_epsilon", "activation"])
-def test_every_option_changes_something(config, field):
-    changed = {"dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.1, "norm_epsilon": 0.1}
-    other = dataclasses.replace(config, **{field: changed.get(field, "relu")})
-    batch, key = batch_of(), jax.random.key(3)
-    results = [loss(objective, params, batch, key) for objective, params in (build(config), build(other))]
-    assert float(results[0]) != float(results[1])
+def test_every_option_changes_something(config):
+    """Beside the sizes, which change shapes: what changes the computation, or what it starts from."""
+    before = computation(config)
+    assert computation(dataclasses.replace(config)) == before
+    for field, value in {"dropout": 0.5, "attention_dropout": 0.5, "norm_epsilon": 0.1, "activation": "relu"}.items():
+        init, trained = computation(dataclasses.replace(config, **{field: value}))
+        assert trained != before[1], field
+    init, trained = computation(dataclasses.replace(config, initializer_range=0.1))
+    assert init != before[0] and trained == before[1]
