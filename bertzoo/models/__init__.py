@@ -8,11 +8,12 @@ from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
+from bertzoo.models.mobilebert import MobileBert
 from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretraining
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
-Model = Albert | Bert | DistilBert | Electra | SchuBert | SqueezeBert
+Model = Albert | Bert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert
 
 __all__ = [
     "Albert",
@@ -21,6 +22,7 @@ __all__ = [
     "Compute",
     "DistilBert",
     "Electra",
+    "MobileBert",
     "Model",
     "Pretraining",
     "PretrainingOutput",

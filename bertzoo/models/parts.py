@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import flax.linen as nn
 import jax
@@ -23,6 +23,8 @@ from bertzoo.nn import (
     Table,
     pool,
 )
+
+AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
 
 
 class Embedded(Protocol):
@@ -111,11 +113,14 @@ class Leaves(NamedTuple):
             activation=ACTIVATIONS[activation],
         )
 
-    def layer(self, attention: nn.Module, feed_forward: nn.Module, dropout: float) -> Layer:
-        """A post-norm layer, recomputed in the backward pass where compute.remat says so."""
+    def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
+        """A class of layers, recomputed in the backward pass where compute.remat says so."""
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
-        made = nn.remat(Layer, static_argnums=(3,)) if self.compute.remat else Layer
-        return made(
+        return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
+
+    def layer(self, attention: nn.Module, feed_forward: nn.Module, dropout: float) -> Layer:
+        """A post-norm layer."""
+        return self.recomputed(Layer)(
             attention=attention,
             attention_norm=self.norm(),
             feed_forward=feed_forward,
@@ -160,7 +165,8 @@ def check_sizes(config: Any) -> None:
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
             raise ConfigError(f"{field.name} is empty: give one size for each layer")
-        if any(isinstance(size, int) and size < 1 for size in (value if isinstance(value, tuple) else (value,))):
+        sizes = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")

@@ -8,19 +8,22 @@ per row, G groups, W window, N layers, C classes, T token types.
 
 Logical axis names of the parameters, which train/sharding.py maps to mesh axes: vocab (V), embed (E), position,
 token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window (W), group_in (I/G), group_out (O),
-pooled (D), classes (C).
+pooled (D), classes (C), bottleneck (I, where a kernel has the model width too).
 """
 
 from bertzoo.nn.attention import SelfAttention
+from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
 from bertzoo.nn.dense import Dense
 from bertzoo.nn.dropout import Dropout
-from bertzoo.nn.embedding import Embedding, Table
+from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import MaskedHead, pool
-from bertzoo.nn.norm import LayerNorm
+from bertzoo.nn.heads import MaskedHead, Untied, pool
+from bertzoo.nn.norm import LayerNorm, NoNorm
 
 __all__ = [
+    "Bottleneck",
+    "BottleneckLayer",
     "Dense",
     "Dropout",
     "Embedding",
@@ -31,8 +34,14 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "MaskedHead",
+    "NoNorm",
     "SelfAttention",
+    "SharedBottleneck",
     "Table",
+    "Trigram",
+    "Untied",
+    "from_bottleneck",
+    "from_stream",
     "grouped_convolution",
     "grouped_einsum",
     "pool",

@@ -12,7 +12,8 @@ class SelfAttention(nn.Module):
     """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
 
     output(softmax(qkᵀ/√K)·v), with the softmax in float32 and dropout on the probabilities.
-    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D).
+    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values are read from
+    `values_BMI` where it is given, from x otherwise.
     """
 
     query: nn.Module
@@ -21,8 +22,11 @@ class SelfAttention(nn.Module):
     output: nn.Module
     dropout: nn.Module
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
-        query_BLHK, key_BMHK, value_BMHJ = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, values_BMI: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        query_BLHK, key_BMHK = self.query(x_BLD), self.key(x_BLD)
+        value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
         query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
         scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
         scores_BHLM = jnp.where(mask_BL[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)

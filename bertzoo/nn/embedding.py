@@ -24,10 +24,37 @@ class Table(nn.Module):
         return self.embedding[ids]
 
 
+class Trigram(nn.Module):
+    """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token beside its neighbours (MobileBERT §3.2).
+
+    The kernel (W,E,D) meets the next token first, then the token itself, then the one before; beyond the ends are
+    zeros. `mask_padding` puts zeros in the place of padding too, so that the last token does not see what follows it.
+    """
+
+    features: int
+    kernel_init: Callable
+    dtype: jnp.dtype
+    mask_padding: bool
+
+    @nn.compact
+    def __call__(self, x_BLE: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        shape = 3, x_BLE.shape[-1], self.features
+        kernel = parameter(self, "kernel", self.kernel_init, ("window", "embed", "model"), shape)
+        bias = parameter(self, "bias", nn.initializers.zeros, ("model",), (self.features,))
+        if self.mask_padding:
+            x_BLE = x_BLE * mask_BL[:, :, None].astype(x_BLE.dtype)
+        x_BLE = x_BLE.astype(self.dtype)
+        next_BLE = jnp.pad(x_BLE[:, 1:], ((0, 0), (0, 1), (0, 0)))
+        previous_BLE = jnp.pad(x_BLE[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        x_BLX = jnp.concatenate([next_BLE, x_BLE, previous_BLE], axis=-1)
+        return x_BLX @ kernel.astype(self.dtype).reshape(-1, self.features) + bias.astype(self.dtype)
+
+
 class Embedding(nn.Module):
     """(B,L) ids, token types and mask -> (B,L,E): norm(word + position + token type), then dropout (BERT §3).
 
-    Without a token type table (DistilBERT) the token types are not looked at.
+    Without a token type table (DistilBERT) the token types are not looked at. `transformation`, where there is one,
+    maps the words (B,L,E) and the mask to the width of the other tables before the sum (MobileBERT).
     """
 
     word: nn.Module
@@ -35,11 +62,15 @@ class Embedding(nn.Module):
     token_type: nn.Module | None
     norm: nn.Module
     dropout: nn.Module
+    transformation: nn.Module | None = None
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
     ) -> jax.Array:
-        x_BLE = self.word(input_ids) + self.position(jnp.arange(input_ids.shape[1]))
+        x_BLE = self.word(input_ids)
+        if self.transformation is not None:
+            x_BLE = self.transformation(x_BLE, attention_mask)
+        x_BLE = x_BLE + self.position(jnp.arange(input_ids.shape[1]))
         if self.token_type is not None:
             x_BLE = x_BLE + self.token_type(token_type_ids)
         return self.dropout(self.norm(x_BLE), train)

@@ -23,3 +23,16 @@ class LayerNorm(nn.Module):
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
         return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
+
+
+class NoNorm(nn.Module):
+    """(..., D) -> (..., D): x · scale + bias, with no statistics (MobileBERT §3.3)."""
+
+    axis: str
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = parameter(self, "scale", nn.initializers.ones, (self.axis,), x.shape[-1:])
+        bias = parameter(self, "bias", nn.initializers.zeros, (self.axis,), x.shape[-1:])
+        return (x.astype(jnp.float32) * scale + bias).astype(self.dtype)

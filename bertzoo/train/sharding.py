@@ -28,6 +28,7 @@ RULES: dict[str, str | None] = {
     "group_out": "tensor",
     "pooled": None,
     "classes": None,
+    "bottleneck": "tensor",
 }
 
 

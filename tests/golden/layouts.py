@@ -69,6 +69,19 @@ _DISTILBERT = [
     (r"vocab_layer_norm", "masked_head/norm", _NORM),
     (r"vocab_projector", "masked_head", {"bias": "bias"}),
 ]
+_MOBILEBERT = [
+    (r"embeddings\.embedding_transformation", "embedding/transformation", _DENSE),
+    (r"encoder\.layer\.(\d+)\.bottleneck\.input\.dense", r"encoder/layers_\1/bottleneck/dense", _DENSE),
+    (r"encoder\.layer\.(\d+)\.bottleneck\.input\.LayerNorm", r"encoder/layers_\1/bottleneck/norm", _NORM),
+    (r"encoder\.layer\.(\d+)\.bottleneck\.attention\.dense", r"encoder/layers_\1/attention_input/dense", _DENSE),
+    (r"encoder\.layer\.(\d+)\.bottleneck\.attention\.LayerNorm", r"encoder/layers_\1/attention_input/norm", _NORM),
+    (r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)", r"encoder/layers_\1/attention/\2", _DENSE),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.dense", r"encoder/layers_\1/attention/output", _DENSE),
+    (r"encoder\.layer\.(\d+)\.attention\.output\.LayerNorm", r"encoder/layers_\1/attention_norm", _NORM),
+    (r"encoder\.layer\.(\d+)\.output\.bottleneck\.dense", r"encoder/layers_\1/output", _DENSE),
+    (r"encoder\.layer\.(\d+)\.output\.bottleneck\.LayerNorm", r"encoder/layers_\1/output_norm", _NORM),
+    (r"cls\.predictions\.dense", "masked_head/extra", {"weight": "kernel"}),
+]
 
 
 def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
@@ -87,7 +100,7 @@ def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
 def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str, np.ndarray], np.ndarray]) -> Tensors:
     ours: Tensors = {}
     for name, tensor in state.items():
-        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert)\.", "", name).rsplit(".", 1)
+        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert|mobilebert)\.", "", name).rsplit(".", 1)
         paths = [
             f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
             for theirs, our, leaves in rules
@@ -126,3 +139,33 @@ def distilbert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
 def squeezebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
     """`SqueezeBertForMaskedLM`'s tensors and a `cls.seq_relationship` Linear, as `{our path: array in our layout}`."""
     return _convert(state, _SHARED + _SQUEEZEBERT, lambda path, tensor: _layout(path, tensor, heads))
+
+
+def _feed_forwards(count: int, plain: bool) -> list:
+    """Rules for the stacked feed-forwards: the last one has BERT's names; a plain layer has just that one."""
+    rules = []
+    for index in range(count):
+        module = rf"encoder\.layer\.(\d+)\.ffn\.{index}\." if index < count - 1 else r"encoder\.layer\.(\d+)\."
+        number = "" if plain else f"_{index}"
+        rules += [
+            (module + r"(intermediate|output)\.dense", rf"encoder/layers_\1/feed_forward{number}/\2", _DENSE),
+            (module + r"output\.LayerNorm", rf"encoder/layers_\1/feed_forward_norm{number}", _NORM),
+        ]
+    return rules
+
+
+def mobilebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`MobileBertForPreTraining`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
+
+    def layout(path: str, tensor: np.ndarray) -> np.ndarray:
+        if path == "masked_head/extra/kernel":  # used as it is stored, (D - E, V)
+            return tensor
+        if path == "embedding/transformation/kernel":  # (D, 3*E) -> (3, E, D): next, current, previous token
+            return tensor.T.reshape(3, -1, len(tensor))
+        if re.search(r"attention/(query|key|value)/bias", path):
+            return tensor.reshape(heads, -1)
+        return _layout(path, tensor, heads)
+
+    stacked = {match[1] for name in state if (match := re.search(r"\.ffn\.(\d+)\.", name))}
+    plain = not any(".bottleneck." in name for name in state)
+    return _convert(state, _SHARED + _MOBILEBERT + _feed_forwards(len(stacked) + 1, plain), layout)

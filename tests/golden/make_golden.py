@@ -35,6 +35,9 @@ GROUPS |= {"output_groups": 2, "embedding_size": WIDTHS["hidden_size"]}
 # Hugging Face's DistilBERT has names of its own.
 DISTILBERT = {"vocab_size": 97, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 56, "max_position_embeddings": 13}
 EMBEDDING = {"embedding_size": 10}
+# As released, but for the sizes: shared bottleneck, no_norm, relu, no pooler; every width is another one.
+MOBILEBERT = WIDTHS | {"embedding_size": 10, "intra_bottleneck_size": 12, "intermediate_size": 20}
+MOBILEBERT |= {"num_feedforward_networks": 2, "classifier_activation": False}
 
 
 def excluded(path: str) -> bool:
@@ -133,6 +136,7 @@ if __name__ == "__main__":
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
+    files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)

@@ -16,14 +16,14 @@ import numpy as np
 import optax
 import pytest
 
-from bertzoo.models import Albert, Bert, Compute, DistilBert, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, DistilBert, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked
 from bertzoo.train import optim
 from bertzoo.train.schedule import Schedule
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5
-SENTENCE = {"albert": "sop", "bert": "nsp", "distilbert": "none", "squeezebert": "sop"}
+SENTENCE = {"albert": "sop", "bert": "nsp", "distilbert": "none", "mobilebert": "nsp", "squeezebert": "sop"}
 KINDS = list(SENTENCE)
 CONSTANT = Schedule(kind="constant")
 
@@ -82,7 +82,31 @@ def distilbert(settings: dict) -> DistilBert:
     )
 
 
-MODELS = {"albert": albert, "bert": bert, "distilbert": distilbert, "squeezebert": squeezebert}
+def mobilebert(settings: dict) -> MobileBert:
+    assert not settings["classifier_activation"]
+    return MobileBert(
+        vocab_size=settings["vocab_size"],
+        embedding_size=settings["embedding_size"],
+        hidden_size=settings["hidden_size"],
+        bottleneck_size=settings["intra_bottleneck_size"],
+        layers=settings["num_hidden_layers"],
+        heads=settings["num_attention_heads"],
+        feed_forward_size=settings["intermediate_size"],
+        feed_forwards=settings["num_feedforward_networks"],
+        max_positions=settings["max_position_embeddings"],
+        token_types=settings["type_vocab_size"],
+        mask_padding=False,  # Hugging Face's trigrams see padding
+        norm_epsilon=1e-5,
+    )
+
+
+MODELS = {
+    "albert": albert,
+    "bert": bert,
+    "distilbert": distilbert,
+    "mobilebert": mobilebert,
+    "squeezebert": squeezebert,
+}
 
 
 class Golden:

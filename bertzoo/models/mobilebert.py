@@ -1,0 +1,151 @@
+"""MobileBERT and its teacher IB-BERT (Sun et al. 2020), https://arxiv.org/abs/2004.02984: bottleneck layers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import flax.linen as nn
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
+from bertzoo.nn import (
+    Bottleneck,
+    BottleneckLayer,
+    Dropout,
+    Embedding,
+    Encoder,
+    Layer,
+    LayerNorm,
+    MaskedHead,
+    NoNorm,
+    SharedBottleneck,
+    Trigram,
+    Untied,
+    from_bottleneck,
+    from_stream,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MobileBert:
+    """Sizes of MobileBERT; the defaults are the released model.
+
+    hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads share out
+    ("none": plain layers of the stream's width). feed_forwards: how many follow one another in a layer.
+    attention_input: what queries, keys and values are read from: the stream (the paper's Table 1, IB-BERT), the layer's
+    bottleneck (tiny), or values from the stream and the others from one more bottleneck, "shared" (the released model).
+    mask_padding: whether the trigrams see zeros in the place of padding; the published checkpoints see its embedding.
+    """
+
+    kind: Literal["mobilebert"] = "mobilebert"
+    vocab_size: int = 30522
+    embedding_size: int = 128
+    hidden_size: int = 512
+    bottleneck_size: int | None = 128
+    layers: int = 24
+    heads: int = 4
+    feed_forward_size: int = 512
+    feed_forwards: int = 4
+    attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
+    norm: Literal["no_norm", "layer_norm"] = "no_norm"
+    pooler: bool = False
+    mask_padding: bool = True
+    max_positions: int = 512
+    token_types: int = 2
+    activation: Activation = "relu"
+    dropout: float = 0.0
+    attention_dropout: float = 0.1
+    initializer_range: float = 0.02
+    norm_epsilon: float = 1e-12
+
+    def __post_init__(self):
+        check_sizes(self)
+        if self.embedding_size > self.hidden_size:
+            raise ConfigError(
+                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}: "
+                "the head that is tied to the embedding is hidden_size wide"
+            )
+        if self.bottleneck_size is not None:
+            check_divides("bottleneck_size", self.bottleneck_size, heads=self.heads)
+            return
+        check_divides("hidden_size", self.hidden_size, heads=self.heads)
+        if self.attention_input != "stream":
+            raise ConfigError(
+                f'attention_input = "{self.attention_input}" needs a bottleneck, but bottleneck_size = "none": '
+                'give "stream"'
+            )
+        if self.feed_forwards != 1:
+            raise ConfigError(
+                f"feed_forwards = {self.feed_forwards} are stacked in a bottleneck, "
+                'but bottleneck_size = "none": give feed_forwards = 1'
+            )
+
+    def backbone(self, compute: Compute) -> Backbone:
+        """Trigram embedding, bottleneck layers, and the tanh pooler where there is one."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        return Backbone(
+            embedding=self._embedding(make),
+            encoder=Encoder(layers=tuple(self._layer(make) for _ in range(self.layers))),
+            pooler=make.pooler(self.hidden_size) if self.pooler else None,
+        )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """As wide as the stream: tied to the word table as far as that goes, with weights of its own beyond."""
+        make = leaves(compute, self.initializer_range, self.norm_epsilon)
+        extra = Untied(features=self.vocab_size, kernel_init=make.kernel_init)
+        return MaskedHead(
+            dense=make.dense(self.hidden_size, "model", "embed"),
+            norm=make.norm("embed"),
+            activation=ACTIVATIONS[self.activation],
+            vocab_size=self.vocab_size,
+            extra=extra if self.embedding_size < self.hidden_size else None,
+        )
+
+    def _norm(self, make: Leaves) -> LayerNorm | NoNorm:
+        return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)
+
+    def _embedding(self, make: Leaves) -> Embedding:
+        return Embedding(
+            word=make.table(self.vocab_size, self.embedding_size, "vocab"),
+            position=make.table(self.max_positions, self.hidden_size, "position", "model"),
+            token_type=make.table(self.token_types, self.hidden_size, "token_type", "model"),
+            norm=self._norm(make),
+            dropout=Dropout(self.dropout),
+            transformation=Trigram(
+                features=self.hidden_size,
+                kernel_init=make.kernel_init,
+                dtype=make.compute.jax_dtype,
+                mask_padding=self.mask_padding,
+            ),
+        )
+
+    def _layer(self, make: Leaves) -> nn.Module:
+        size = self.bottleneck_size or self.hidden_size
+        attention = make.attention(size, self.heads, self.attention_dropout)
+        repeat = range(self.feed_forwards)
+        feed_forwards = tuple(make.feed_forward(size, self.feed_forward_size, self.activation) for _ in repeat)
+        norms = tuple(self._norm(make) for _ in repeat)
+        if self.bottleneck_size is None:
+            return make.recomputed(Layer)(
+                attention=attention,
+                attention_norm=self._norm(make),
+                feed_forward=feed_forwards[0],
+                feed_forward_norm=norms[0],
+                dropout=Dropout(self.dropout),
+            )
+
+        def narrow(kind: type) -> nn.Module:
+            return kind(dense=make.dense(size, "model", "bottleneck"), norm=self._norm(make))
+
+        inputs = {"stream": from_stream, "bottleneck": from_bottleneck}
+        return make.recomputed(BottleneckLayer)(
+            bottleneck=narrow(Bottleneck),
+            attention_input=inputs.get(self.attention_input) or narrow(SharedBottleneck),
+            attention=attention,
+            attention_norm=self._norm(make),
+            feed_forward=feed_forwards,
+            feed_forward_norm=norms,
+            output=make.dense(self.hidden_size, "bottleneck", "model"),
+            output_norm=self._norm(make),
+            dropout=Dropout(self.dropout),
+        )

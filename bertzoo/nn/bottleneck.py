@@ -1,0 +1,69 @@
+"""The bottleneck layer of MobileBERT and IB-BERT: narrow work inside a wide stream."""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+
+# (stream (B,L,D), bottleneck (B,L,I)) -> what queries and keys are read from, and what values are read from.
+Sources = tuple[jax.Array, jax.Array]
+AttentionInput = Callable[[jax.Array, jax.Array], Sources]
+
+
+def from_stream(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+    """Queries, keys and values from the wide stream (IB-BERT; MobileBERT Table 1)."""
+    return x_BLD, x_BLD
+
+
+def from_bottleneck(x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+    """Queries, keys and values from the layer's own bottleneck (MobileBERT-tiny)."""
+    return b_BLI, b_BLI
+
+
+class Bottleneck(nn.Module):
+    """(B,L,D) -> (B,L,I): norm(dense(x))."""
+
+    dense: nn.Module
+    norm: nn.Module
+
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        return self.norm(self.dense(x_BLD))
+
+
+class SharedBottleneck(nn.Module):
+    """Queries and keys from a bottleneck of their own, norm(dense(x)), values from the stream (MobileBERT's code)."""
+
+    dense: nn.Module
+    norm: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
+        return self.norm(self.dense(x_BLD)), x_BLD
+
+
+class BottleneckLayer(nn.Module):
+    """(B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (MobileBERT Figure 1).
+
+    b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
+    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). The attention maps what it reads, D or I
+    wide, to I, and is given `values` only where these are read from elsewhere than queries and keys.
+    """
+
+    bottleneck: nn.Module
+    attention_input: AttentionInput
+    attention: nn.Module
+    attention_norm: nn.Module
+    feed_forward: Sequence[nn.Module]
+    feed_forward_norm: Sequence[nn.Module]
+    output: nn.Module
+    output_norm: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        b_BLI = self.bottleneck(x_BLD)
+        source, values = self.attention_input(x_BLD, b_BLI)
+        more = () if values is source else (values,)
+        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more)
+        b_BLI = self.attention_norm(b_BLI + attended_BLI)
+        for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
+            b_BLI = norm(b_BLI + feed_forward(b_BLI))
+        return self.output_norm(x_BLD + self.dropout(self.output(b_BLI), train)), probabilities_BHLM

@@ -1,0 +1,199 @@
+"""What MobileBERT's options and parts do."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_golden
+import test_models
+from test_models import batch_of, build, loss
+
+from bertzoo.errors import ConfigError
+from bertzoo.models import Compute, MobileBert
+from bertzoo.models.parts import leaves
+from bertzoo.nn import Bottleneck, BottleneckLayer, Dropout, SelfAttention, from_bottleneck, from_stream
+from bertzoo.objectives import Masked
+
+SMALL = {
+    "vocab_size": 50,
+    "embedding_size": 10,
+    "hidden_size": 24,
+    "bottleneck_size": 16,
+    "layers": 1,
+    "heads": 4,
+    "feed_forward_size": 20,
+    "feed_forwards": 2,
+    "max_positions": 16,
+    "initializer_range": 0.3,
+}
+RELEASED = MobileBert(**SMALL)
+STREAM = MobileBert(**SMALL, attention_input="stream", norm="layer_norm", activation="gelu", pooler=True)
+PLAIN = MobileBert(**(SMALL | {"bottleneck_size": None, "feed_forwards": 1}), attention_input="stream")
+
+
+def objective_of(config, **compute):
+    return Masked(sentence="sop").build(config, Compute(**compute))
+
+
+def hidden(config, batch):
+    """The last hidden states of the real tokens."""
+    _, params = build(RELEASED)
+    inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
+    encode = functools.partial(objective_of(config).model.apply, train=False, method="encode")
+    return jax.jit(encode)({"params": params}, *inputs).hidden_states[-1][batch["attention_mask"] > 0]
+
+
+@pytest.mark.parametrize("config", [RELEASED, STREAM, PLAIN], ids=["shared", "stream", "plain"])
+def test_padding_changes_nothing(config):
+    test_models.test_padding_changes_nothing(config)
+
+
+@pytest.mark.parametrize("mask_padding", [True, False])
+def test_trigrams_see_padding_only_where_the_config_says_so(mask_padding):
+    """Other ids in the padding, and none behind the longest row, move the last real token of a row and what sees it."""
+    batch = batch_of()
+    real = batch["attention_mask"] > 0
+    assert not real.all()
+    config = dataclasses.replace(RELEASED, mask_padding=mask_padding)
+    before = hidden(config, batch)
+    after = hidden(config, batch | {"input_ids": np.where(real, batch["input_ids"], 7)})
+    assert bool(jnp.array_equal(before, after)) == mask_padding
+
+
+def test_remat_changes_nothing_but_memory():
+    batch, key, (_, params) = batch_of(), jax.random.key(3), build(RELEASED)
+    gradients = [
+        jax.jit(jax.grad(functools.partial(loss, objective_of(RELEASED, remat=remat)))) for remat in (False, True)
+    ]
+    expected, found = (gradient(params, batch, key) for gradient in gradients)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), expected, found)
+    assert ["remat" in str(jax.make_jaxpr(gradient)(params, batch, key)) for gradient in gradients] == [False, True]
+
+
+def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters():
+    batch, (objective, params) = batch_of(), build(RELEASED)
+    half = objective_of(RELEASED, dtype="bfloat16")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(jax.eval_shape(half.init, jax.random.key(0)))} == {"float32"}
+    output = jax.eval_shape(half.model.apply, {"params": params}, *(batch[name] for name in list(batch)[:4]))
+    assert {state.dtype.name for state in output.hidden_states} == {"bfloat16"}
+    exact = [output.attentions[0], output.masked_logits, output.sentence_logits]
+    assert {array.dtype.name for array in exact} == {"float32"}
+    near, full = float(loss(half, params, batch)), float(loss(objective, params, batch))
+    assert near == pytest.approx(full, rel=0.05) and near != full
+
+
+CHANGES = {
+    "vocab_size": 60,
+    "embedding_size": 8,
+    "hidden_size": 32,
+    "bottleneck_size": 12,
+    "layers": 2,
+    "heads": 2,
+    "feed_forward_size": 24,
+    "feed_forwards": 3,
+    "attention_input": "stream",
+    "norm": "layer_norm",
+    "pooler": True,
+    "mask_padding": False,
+    "max_positions": 18,
+    "token_types": 3,
+    "activation": "gelu",
+    "dropout": 0.5,
+    "attention_dropout": 0.5,
+    "initializer_range": 0.1,
+    "norm_epsilon": 0.1,
+}
+
+
+def test_every_option_is_looked_at():
+    assert {"kind", *CHANGES} == {field.name for field in dataclasses.fields(MobileBert)}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_every_option_changes_something(field):
+    """The shapes of the parameters, their first values or the loss of a training step."""
+    other = dataclasses.replace(RELEASED, **{field: CHANGES[field]})
+    if shapes(RELEASED) != shapes(other):
+        return
+    objective, params = build(RELEASED)
+    if field == "initializer_range":
+        table = build(other)[1]["embedding"]["word"]["embedding"]
+        np.testing.assert_allclose(table * 3, params["embedding"]["word"]["embedding"], rtol=1e-5)
+    else:
+        batch, key = batch_of(), jax.random.key(3)
+        assert float(loss(objective, params, batch, key)) != float(loss(objective_of(other), params, batch, key))
+
+
+@functools.cache
+def shapes(config):
+    return jax.tree.map(jnp.shape, nn.unbox(jax.eval_shape(objective_of(config).init, jax.random.key(0))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 5}, "heads = 5 does not divide bottleneck_size = 16"),
+        ({"embedding_size": 25}, "embedding_size = 25 is larger than hidden_size = 24"),
+        ({"feed_forwards": 0}, "feed_forwards = 0"),
+        ({"bottleneck_size": 0}, "bottleneck_size = 0"),
+        ({"bottleneck_size": None}, 'attention_input = "shared" needs a bottleneck, but bottleneck_size = "none"'),
+        ({"bottleneck_size": None, "attention_input": "stream"}, "feed_forwards = 2 .* feed_forwards = 1"),
+        ({"bottleneck_size": None, "heads": 7}, "heads = 7 does not divide hidden_size = 24"),
+        ({"dropout": 1.0}, "dropout = 1.0"),
+    ],
+)
+def test_options_that_disagree_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        MobileBert(**(SMALL | change))
+
+
+class Neighbours(nn.Module):
+    """An attention of somebody else's: nothing but the contract attention(x, mask, train) -> (y, probabilities)."""
+
+    dense: nn.Module
+
+    def __call__(self, x, mask, train):
+        return self.dense(x * mask[:, :, None]), jnp.zeros((x.shape[0], 1, x.shape[1], x.shape[1]))
+
+
+@pytest.mark.parametrize(
+    ("attention", "attention_input"),
+    [("grouped", from_stream), ("grouped", from_bottleneck), ("foreign", from_bottleneck)],
+)
+def test_any_attention_stands_in_a_bottleneck(attention, attention_input):
+    make = leaves(Compute(), 0.3, 1e-12)
+    if attention == "grouped":
+        maps = {name: make.grouped((4, 4), 4) for name in ("query", "key", "value")}
+        module = SelfAttention(**maps, output=make.grouped(16, 2), dropout=Dropout(0.0))
+    else:
+        module = Neighbours(dense=make.dense(16, "model", "heads"))
+    layer = BottleneckLayer(
+        bottleneck=Bottleneck(dense=make.dense(16, "model", "bottleneck"), norm=make.norm()),
+        attention_input=attention_input,
+        attention=module,
+        attention_norm=make.norm(),
+        feed_forward=(make.feed_forward(16, 20, "gelu"),),
+        feed_forward_norm=(make.norm(),),
+        output=make.dense(24, "bottleneck", "model"),
+        output_norm=make.norm(),
+        dropout=Dropout(0.0),
+    )
+    x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32).at[1, 3:].set(0)
+    params = nn.unbox(jax.jit(layer.init, static_argnums=3)(jax.random.key(1), x, mask, False)["params"])
+    target = jax.random.normal(jax.random.key(2), x.shape)
+
+    def error(params):
+        return jnp.mean((layer.apply({"params": params}, x, mask, True)[0] - target) ** 2)
+
+    step = jax.jit(jax.value_and_grad(error))
+    first, gradients = step(params)
+    still = [path for path, leaf in test_golden.flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
+    assert still == (["attention/key/bias"] if attention == "grouped" else [])
+    kernel = params["attention"]["query" if attention == "grouped" else "dense"]["kernel"]
+    inputs = kernel.shape[1] * 4 if attention == "grouped" else kernel.shape[0]
+    assert inputs == (24 if attention_input is from_stream else 16)
+    assert float(step(jax.tree.map(lambda leaf, gradient: leaf - 0.03 * gradient, params, gradients))[0]) < float(first)

@@ -1,0 +1,116 @@
+# pyright: reportMissingImports=false
+"""MobileBERT beside Hugging Face's, live, at random odd sizes; run by `make parity`, which installs torch."""
+
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
+pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+
+from test_huggingface import assert_close  # isort: skip  # it finds the two below
+import layouts
+import reference
+
+from bertzoo.models import Compute, MobileBert
+from bertzoo.objectives import Masked
+
+NAMES = {
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "hidden_size": "hidden_size",
+    "intra_bottleneck_size": "bottleneck_size",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feed_forward_size",
+    "num_feedforward_networks": "feed_forwards",
+    "normalization_type": "norm",
+    "classifier_activation": "pooler",
+    "max_position_embeddings": "max_positions",
+    "type_vocab_size": "token_types",
+    "hidden_act": "activation",
+}
+# Hugging Face builds the shared bottleneck of the tiny model, which then is not used, unless it is told not to.
+INPUTS = {
+    "shared": {"use_bottleneck_attention": False, "key_query_shared_bottleneck": True},
+    "bottleneck": {"use_bottleneck_attention": True, "key_query_shared_bottleneck": False},
+    "plain": {"use_bottleneck": False},
+}
+
+
+def random_settings(random: np.random.Generator, plain: bool) -> dict[str, Any]:
+    """Sizes that share few factors, so that a swapped pair of axes cannot fit."""
+    heads = int(random.choice([2, 3, 5]))
+    narrow = heads * int(random.integers(2, 5))
+    wide = heads * int(random.integers(5, 9))
+    return {
+        "vocab_size": int(random.integers(30, 200)),
+        "embedding_size": int(random.integers(3, wide)),
+        "hidden_size": wide,
+        "intra_bottleneck_size": narrow,
+        "num_hidden_layers": int(random.integers(1, 4)),
+        "num_attention_heads": heads,
+        "intermediate_size": int(random.integers(7, 40)),
+        "num_feedforward_networks": 1 if plain else int(random.integers(1, 4)),
+        "max_position_embeddings": int(random.integers(16, 40)),
+        "type_vocab_size": int(random.integers(2, 4)),
+        "hidden_act": str(random.choice(["gelu", "relu"])),
+    }
+
+
+CASES = [
+    ("shared", "no_norm", False),
+    ("shared", "layer_norm", True),
+    ("bottleneck", "no_norm", True),
+    ("bottleneck", "layer_norm", False),
+    ("plain", "layer_norm", True),
+]
+
+
+@pytest.mark.parametrize(("attention_input", "norm", "pooler"), CASES)
+def test_forward_loss_and_gradients(attention_input: str, norm: str, pooler: bool) -> None:
+    case = CASES.index((attention_input, norm, pooler))
+    random = np.random.default_rng([case, 7])
+    settings = random_settings(random, attention_input == "plain")
+    settings |= {"normalization_type": norm, "classifier_activation": pooler} | INPUTS[attention_input]
+    theirs = reference.MODELS["mobilebert"](settings)
+    reference.randomise(theirs, random)
+    batch = reference.random_batch(random, settings["vocab_size"], lengths=(7, 13, 1 + int(random.integers(4, 12))))
+    expected = theirs(batch)
+    expected["loss"].backward()
+    heads, named = settings["num_attention_heads"], dict(theirs.model.named_parameters())
+    params = layouts.mobilebert({name: tensor.detach().numpy() for name, tensor in named.items()}, heads)
+    gradients = layouts.mobilebert({name: tensor.grad.numpy() for name, tensor in named.items()}, heads)
+
+    sizes = {NAMES[name]: value for name, value in settings.items() if name in NAMES}
+    if attention_input == "plain":
+        sizes |= {"bottleneck_size": None, "attention_input": "stream"}
+    else:
+        sizes["attention_input"] = attention_input
+    config = MobileBert(**sizes, mask_padding=False, norm_epsilon=1e-5)
+    objective = Masked(sentence="nsp").build(config, Compute())
+    tree = flax.traverse_util.unflatten_dict(
+        {path: jnp.asarray(value, jnp.float32) for path, value in params.items()}, sep="/"
+    )
+
+    @jax.jit
+    def ours(params):
+        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+        output = objective.model.apply({"params": params}, *inputs)
+        sums, _ = objective(params, None, batch, None)
+        return sum(sums[term] / weight for term, weight in objective.weights(batch).items()), output
+
+    (loss, output), grads = jax.value_and_grad(ours, has_aux=True)(tree)
+    assert_close(loss, expected["loss"].detach(), "loss")
+    for name in ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits"):
+        assert_close(np.array(getattr(output, name)), expected[name].detach(), name)
+    found = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(grads).items()}
+    assert found.keys() == gradients.keys()
+    for path, gradient in gradients.items():
+        # The gradient of a key bias is zero on paper, a softmax does not see it: it is measured by the query bias's.
+        scale = np.abs(gradients[path.replace("key/bias", "query/bias")]).max()
+        assert_close(found[path], gradient, path, float(scale))
