@@ -136,7 +136,8 @@ if __name__ == "__main__":
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
-    files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6)
+    # The embedding's gradients have come through every stacked feed-forward, without a norm, and round the more too.
+    files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6, epsilon=1e-2)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
