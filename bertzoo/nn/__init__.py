@@ -14,26 +14,46 @@ pooled (D), classes (C).
 from bertzoo.nn.attention import SelfAttention
 from bertzoo.nn.dense import Dense
 from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.dynamic_convolution import (
+    Depthwise,
+    DynamicConvolution,
+    FixedConvolution,
+    SpanKey,
+    depthwise_convolution,
+    dynamic_convolution,
+    keep_padding,
+    zero_padding,
+)
 from bertzoo.nn.embedding import Embedding, Table
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import MaskedHead, pool
+from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm
 
 __all__ = [
     "Dense",
+    "Depthwise",
     "Dropout",
+    "DynamicConvolution",
     "Embedding",
     "Encoder",
     "EncoderOutput",
     "FeedForward",
+    "FixedConvolution",
     "Grouped",
     "Layer",
     "LayerNorm",
     "MaskedHead",
+    "MixedAttention",
     "SelfAttention",
+    "SpanKey",
     "Table",
+    "depthwise_convolution",
+    "dynamic_convolution",
     "grouped_convolution",
     "grouped_einsum",
+    "keep_padding",
     "pool",
+    "zero_padding",
 ]
