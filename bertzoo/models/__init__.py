@@ -6,19 +6,21 @@ Every model config offers `backbone(compute) -> Backbone` and `masked_head(compu
 from bertzoo.models.albert import Albert
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
+from bertzoo.models.convbert import ConvBert
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretraining
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
-Model = Albert | Bert | DistilBert | Electra | SchuBert | SqueezeBert
+Model = Albert | Bert | ConvBert | DistilBert | Electra | SchuBert | SqueezeBert
 
 __all__ = [
     "Albert",
     "Backbone",
     "Bert",
     "Compute",
+    "ConvBert",
     "DistilBert",
     "Electra",
     "Model",

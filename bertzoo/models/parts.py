@@ -160,7 +160,8 @@ def check_sizes(config: Any) -> None:
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
             raise ConfigError(f"{field.name} is empty: give one size for each layer")
-        if any(isinstance(size, int) and size < 1 for size in (value if isinstance(value, tuple) else (value,))):
+        sizes = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
             raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")
