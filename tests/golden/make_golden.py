@@ -35,6 +35,8 @@ GROUPS |= {"output_groups": 2, "embedding_size": WIDTHS["hidden_size"]}
 # Hugging Face's DistilBERT has names of its own.
 DISTILBERT = {"vocab_size": 97, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 56, "max_position_embeddings": 13}
 EMBEDDING = {"embedding_size": 10}
+# Half of the heads attend, 2 of size 6; embeddings of another width than the layers; windows of 5 in rows of 6 to 11.
+CONVOLUTION = {"num_attention_heads": 4, "embedding_size": 20, "conv_kernel_size": 5, "head_ratio": 2, "num_groups": 2}
 
 
 def excluded(path: str) -> bool:
@@ -133,6 +135,7 @@ if __name__ == "__main__":
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
+    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
