@@ -12,13 +12,14 @@ def matmul_flops(function: Callable, *arguments) -> int:
     """Operations of the matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
     Arguments may be ShapeDtypeStructs. As in the papers, element-wise work, norms and look-ups are not counted; neither
-    is what no output needs, since jit drops it too.
+    is what no output needs, since jit drops it too. A jitted function with "convolution" in its name is one spelled out
+    element by element (nn/dynamic_convolution.py): its multiplications are counted.
     """
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
 
 
-def _count(jaxpr: core.Jaxpr) -> int:
+def _count(jaxpr: core.Jaxpr, spelled_out: bool = False) -> int:
     total = 0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -29,9 +30,12 @@ def _count(jaxpr: core.Jaxpr) -> int:
             kernel = _shape(equation.invars[1])
             outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
             total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // outputs
+        elif equation.primitive.name == "mul" and spelled_out:
+            total += 2 * math.prod(_shape(equation.outvars[0]))
         else:
+            inside = spelled_out or "convolution" in str(equation.params.get("name", ""))
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-            total += repeats * sum(_count(inner) for inner in inner_jaxprs(equation.params))
+            total += repeats * sum(_count(inner, inside) for inner in inner_jaxprs(equation.params))
     return total
 
 

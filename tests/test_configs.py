@@ -26,6 +26,10 @@ LEAVES = {
     "bert_9l": (98, 60),
     "bert_base": (128, 78),
     "bert_large": (248, 150),
+    # 3 biases and 4 kernels a layer more than BERT's, no pooler, and a projection where the widths differ.
+    "convbert_base": (162, 124),
+    "convbert_medium_small": (163, 125),
+    "convbert_small": (163, 125),
     "demo": (28, 18),
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     "squeezebert": (128, 78),

@@ -6,6 +6,7 @@ Every model config offers `backbone(compute) -> Backbone` and `masked_head(compu
 from bertzoo.models.albert import Albert
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
+from bertzoo.models.convbert import ConvBert
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.mobilebert import MobileBert
@@ -13,13 +14,14 @@ from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretr
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
-Model = Albert | Bert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert
+Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert
 
 __all__ = [
     "Albert",
     "Backbone",
     "Bert",
     "Compute",
+    "ConvBert",
     "DistilBert",
     "Electra",
     "MobileBert",

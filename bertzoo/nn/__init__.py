@@ -15,34 +15,54 @@ from bertzoo.nn.attention import SelfAttention
 from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
 from bertzoo.nn.dense import Dense
 from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.dynamic_convolution import (
+    Depthwise,
+    DynamicConvolution,
+    FixedConvolution,
+    SpanKey,
+    depthwise_convolution,
+    dynamic_convolution,
+    keep_padding,
+    zero_padding,
+)
 from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import MaskedHead, Untied, pool
+from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 
 __all__ = [
     "Bottleneck",
     "BottleneckLayer",
     "Dense",
+    "Depthwise",
     "Dropout",
+    "DynamicConvolution",
     "Embedding",
     "Encoder",
     "EncoderOutput",
     "FeedForward",
+    "FixedConvolution",
     "Grouped",
     "Layer",
     "LayerNorm",
     "MaskedHead",
+    "MixedAttention",
     "NoNorm",
     "SelfAttention",
     "SharedBottleneck",
+    "SpanKey",
     "Table",
     "Trigram",
     "Untied",
+    "depthwise_convolution",
+    "dynamic_convolution",
     "from_bottleneck",
     "from_stream",
     "grouped_convolution",
     "grouped_einsum",
+    "keep_padding",
     "pool",
+    "zero_padding",
 ]

@@ -8,10 +8,26 @@ import jax.numpy as jnp
 MASKED_SCORE = -3e4
 
 
-class SelfAttention(nn.Module):
-    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M) (Vaswani et al. 2017 §3.2).
+def attend(
+    query_BLHK: jax.Array,
+    key_BMHK: jax.Array,
+    value_BMHJ: jax.Array,
+    mask_BM: jax.Array,
+    dropout: nn.Module,
+    train: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """softmax(qkᵀ/√K)·v (B,L,H,J) and the probabilities (B,H,L,M), softmax in float32, dropout on the probabilities."""
+    query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
+    scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
+    probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
+    dropped_BHLM = dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
+    return jnp.einsum("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
 
-    output(softmax(qkᵀ/√K)·v), with the softmax in float32 and dropout on the probabilities.
+
+class SelfAttention(nn.Module):
+    """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): output(attend(...)) (Vaswani et al. 2017 §3.2).
+
     `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values are read from
     `values_BMI` where it is given, from x otherwise.
     """
@@ -27,10 +43,5 @@ class SelfAttention(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         query_BLHK, key_BMHK = self.query(x_BLD), self.key(x_BLD)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
-        query_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
-        scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", query_BLHK, key_BMHK, preferred_element_type=jnp.float32)
-        scores_BHLM = jnp.where(mask_BL[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
-        probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
-        dropped_BHLM = self.dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
-        context_BLHJ = jnp.einsum("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ)
+        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
         return self.output(context_BLHJ), probabilities_BHLM

@@ -7,11 +7,19 @@ of values live at once that depend on the input, were nothing fused.
 examples:
   bertzoo models
   bertzoo models squeezebert bert_base --json
+  bertzoo models squeezebert --model.layers=6
 """
 
 import argparse
 import json
 from collections.abc import Sequence
+
+
+def config() -> type:
+    """The class of the configs."""
+    from bertzoo.recipe import Pretrain
+
+    return Pretrain
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +32,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Count and print."""
-    from bertzoo import config
-    from bertzoo.recipe import Pretrain
+    from bertzoo import config as loader
     from bertzoo.sizes import PUBLISHED, Published, measure
 
     rows = []
-    for name in args.names or config.shipped():
-        recipe = config.load(Pretrain, [name])
+    for name in args.names or loader.shipped():
+        recipe = loader.load(config(), [name], overrides)
         sizes = measure(recipe.model, recipe.objective.sentence != "none")
-        published = PUBLISHED.get(name, Published(paper=""))
+        # What is printed of a model is not printed of another that options have made of it.
+        published = Published(paper="") if overrides else PUBLISHED.get(name, Published(paper=""))
         rows.append(
             {
                 "name": name,

@@ -82,6 +82,34 @@ _MOBILEBERT = [
     (r"encoder\.layer\.(\d+)\.output\.bottleneck\.LayerNorm", r"encoder/layers_\1/output_norm", _NORM),
     (r"cls\.predictions\.dense", "masked_head/extra", {"weight": "kernel"}),
 ]
+_CONVBERT = [
+    (r"embeddings_project", "encoder/projection", _DENSE),
+    (r"encoder\.layer\.(\d+)\.attention\.self\.(query|key|value)", r"encoder/layers_\1/attention/\2", _DENSE),
+    (
+        r"encoder\.layer\.(\d+)\.attention\.self\.key_conv_attn_layer\.(depthwise|pointwise)",
+        r"encoder/layers_\1/attention/convolution/span_key/\2",
+        {"weight": "kernel"},
+    ),
+    (
+        r"encoder\.layer\.(\d+)\.attention\.self\.key_conv_attn_layer",
+        r"encoder/layers_\1/attention/convolution/span_key/pointwise",
+        {"bias": "bias"},
+    ),
+    (
+        r"encoder\.layer\.(\d+)\.attention\.self\.conv_kernel_layer",
+        r"encoder/layers_\1/attention/convolution/kernel_generator",
+        _DENSE,
+    ),
+    (
+        r"encoder\.layer\.(\d+)\.attention\.self\.conv_out_layer",
+        r"encoder/layers_\1/attention/convolution/value",
+        _DENSE,
+    ),
+    *_BERT[1:],
+    (r"generator_predictions\.dense", "masked_head/dense", _DENSE),
+    (r"generator_predictions\.LayerNorm", "masked_head/norm", _NORM),
+    (r"generator_lm_head", "masked_head", {"bias": "bias"}),
+]
 
 
 def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
@@ -100,7 +128,8 @@ def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
 def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str, np.ndarray], np.ndarray]) -> Tensors:
     ours: Tensors = {}
     for name, tensor in state.items():
-        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert|mobilebert)\.", "", name).rsplit(".", 1)
+        prefix = r"^(bert|transformer(?!\.layer)|albert|convbert|distilbert|mobilebert)\."
+        module, leaf = re.sub(prefix, "", name).rsplit(".", 1)
         paths = [
             f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
             for theirs, our, leaves in rules
@@ -169,3 +198,21 @@ def mobilebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
     stacked = {match[1] for name in state if (match := re.search(r"\.ffn\.(\d+)\.", name))}
     plain = not any(".bottleneck." in name for name in state)
     return _convert(state, _SHARED + _MOBILEBERT + _feed_forwards(len(stacked) + 1, plain), layout)
+
+
+def convbert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
+    """`ConvBertForMaskedLM`'s tensors, of whose `heads` half attend, as `{our path: array in our layout}`."""
+    half = heads // 2
+
+    def layout(path: str, tensor: np.ndarray) -> np.ndarray:
+        if path.endswith("depthwise/kernel"):  # (D, 1, W) -> (W, D)
+            return tensor[:, 0].T
+        if "feed_forward/" in path and tensor.ndim == 3:  # groups: (G, in/G, out/G) -> (1, in/G, out)
+            return tensor.transpose(1, 0, 2).reshape(1, tensor.shape[1], -1)
+        if re.search(r"attention/(query|key|value|convolution/.*)/kernel", path):  # (H*K, D) -> (D, H, K)
+            return tensor.reshape(*tensor.shape[:2]).T.reshape(tensor.shape[1], half, -1)
+        if re.search(r"attention/(query|key|value|convolution/.*)/bias", path):
+            return tensor.reshape(half, -1)
+        return _layout(path, tensor, heads)
+
+    return _convert(state, _SHARED + _CONVBERT, layout)

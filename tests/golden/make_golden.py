@@ -38,6 +38,8 @@ EMBEDDING = {"embedding_size": 10}
 # As released, but for the sizes: shared bottleneck, no_norm, relu, no pooler; every width is another one.
 MOBILEBERT = WIDTHS | {"embedding_size": 10, "intra_bottleneck_size": 12, "intermediate_size": 20}
 MOBILEBERT |= {"num_feedforward_networks": 2, "classifier_activation": False}
+# Half of the heads attend, 2 of size 6; embeddings of another width than the layers; windows of 5 in rows of 6 to 11.
+CONVOLUTION = {"num_attention_heads": 4, "embedding_size": 20, "conv_kernel_size": 5, "head_ratio": 2, "num_groups": 2}
 
 
 def excluded(path: str) -> bool:
@@ -138,6 +140,7 @@ if __name__ == "__main__":
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
     # The embedding's gradients have come through every stacked feed-forward, without a norm, and round the more too.
     files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6, epsilon=1e-2)
+    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)

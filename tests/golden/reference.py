@@ -115,9 +115,28 @@ class MobileBert(torch.nn.Module):
         return collect(batch, out.hidden_states, out.attentions, pooled, logits, sentence_logits, out.loss)
 
 
+class ConvBert(torch.nn.Module):
+    """Hugging Face's `ConvBertForMaskedLM`; no pooler, no sentence head."""
+
+    def __init__(self, settings: Mapping) -> None:
+        super().__init__()
+        config = transformers.ConvBertConfig(**settings, attn_implementation="eager", pad_token_id=0)
+        self.model = transformers.ConvBertForMaskedLM(config)
+        # An ordinary row, as in the original code: its windows see the padding, so that the row has a gradient.
+        self.model.convbert.embeddings.word_embeddings.padding_idx = None
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        more = {"output_hidden_states": True, "output_attentions": True}
+        out = self.model(ids, labels=mlm_labels(batch), **rest, **more)
+        pooled = out.hidden_states[-1][:, 0]
+        return collect(batch, out.hidden_states, out.attentions, pooled, out.logits, None, out.loss)
+
+
 MODELS: dict[str, Callable[[Mapping], torch.nn.Module]] = {
     "albert": Albert,
     "bert": Bert,
+    "convbert": ConvBert,
     "distilbert": DistilBert,
     "mobilebert": MobileBert,
     "squeezebert": SqueezeBert,

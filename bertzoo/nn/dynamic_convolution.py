@@ -1,0 +1,159 @@
+"""Convolutions over time whose kernels are spelled out in products of shifted slices, and ConvBERT's three uses."""
+
+from collections.abc import Callable, Iterator
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertzoo.nn.parameter import parameter
+
+BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def _padded(x: jax.Array, window: int) -> jax.Array:
+    """(B,L,...) -> (B,L+W-1,...), zeros on both sides; windows are odd, so that they have a middle."""
+    if window % 2 == 0:
+        raise ValueError(f"a window of {window} has no middle: give an odd one")
+    return jnp.pad(x, ((0, 0), (window // 2, window // 2), *[(0, 0)] * (x.ndim - 2)))
+
+
+def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
+    """(B,L,...) -> for each tap w, in turn, x[:, t + w - W//2] with zeros beyond the ends."""
+    padded = _padded(x, window)
+    for tap in range(window):
+        yield padded[:, tap : tap + x.shape[1]]
+
+
+def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
+    """(W,...): Σ over `axis` of dy · (x shifted by tap w); a loop, since side by side XLA keeps W copies of x."""
+    padded = _padded(x, window)
+
+    def tap(w: jax.Array) -> jax.Array:
+        return jnp.sum(dy * jax.lax.dynamic_slice_in_dim(padded, w, x.shape[1], axis=1), axis)
+
+    return jax.lax.map(tap, jnp.arange(window))
+
+
+# Both convolutions keep for the backward pass what they were given and no shifted copy of it. Their parts are jitted
+# under names with "convolution" in them, by which flops.py tells their products from other arithmetic.
+@jax.custom_vjp
+@jax.jit
+def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Array:
+    """(B,L,H,J), (B,L,H,W) -> (B,L,H,J): y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
+
+    Beyond the ends stand zeros. Every position and head has a kernel of its own; tap 0 is the leftmost.
+    """
+    y_BLHJ = jnp.zeros_like(value_BLHJ)
+    for tap, value in enumerate(_shifted(value_BLHJ, kernel_BLHW.shape[-1])):
+        y_BLHJ = y_BLHJ + kernel_BLHW[..., tap, None] * value
+    return y_BLHJ
+
+
+@jax.jit
+def _dynamic_convolution_backward(
+    given: tuple[jax.Array, jax.Array], dy_BLHJ: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    value_BLHJ, kernel_BLHW = given
+    window = kernel_BLHW.shape[-1]
+    dvalue_BLHJ = jnp.zeros_like(value_BLHJ)
+    shifted = zip(_shifted(dy_BLHJ, window), _shifted(kernel_BLHW, window), strict=True)
+    for tap, (dy, kernel) in enumerate(shifted):
+        dvalue_BLHJ = dvalue_BLHJ + kernel[..., window - 1 - tap, None] * dy
+    return dvalue_BLHJ, jnp.moveaxis(_over_taps(value_BLHJ, dy_BLHJ, window, axis=-1), 0, -1)
+
+
+dynamic_convolution.defvjp(
+    lambda value, kernel: (dynamic_convolution(value, kernel), (value, kernel)), _dynamic_convolution_backward
+)
+
+
+@jax.custom_vjp
+@jax.jit
+def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """(B,L,*C), (W,*C) -> (B,L,*C): y_t = Σ_w kernel_w · x_(t+w-W//2), every channel by itself, zeros outside."""
+    y = jnp.zeros_like(x)
+    for tap, shifted in enumerate(_shifted(x, len(kernel))):
+        y = y + kernel[tap] * shifted
+    return y
+
+
+@jax.jit
+def _depthwise_convolution_backward(given: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = given
+    return depthwise_convolution(dy, kernel[::-1]), _over_taps(x, dy, len(kernel), axis=(0, 1))
+
+
+depthwise_convolution.defvjp(
+    lambda x, kernel: (depthwise_convolution(x, kernel), (x, kernel)), _depthwise_convolution_backward
+)
+
+
+def zero_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    """(B,L,...) with zeros at the padding, so that a window sees beyond a row's end what it sees beyond the batch's."""
+    return jnp.where(jnp.expand_dims(mask_BL, tuple(range(2, x.ndim))) > 0, x, jnp.zeros((), x.dtype))
+
+
+def keep_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    """x itself: windows see what stands at the padding, as in the reference code."""
+    return x
+
+
+class Depthwise(nn.Module):
+    """(B,L,*C) -> (B,L,*C) with kernel (W,*C) and no bias; `axes` names every channel axis."""
+
+    window: int
+    axes: tuple[str, ...]
+    kernel_init: Callable
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        shape = self.window, *x.shape[2:]
+        kernel = parameter(self, "kernel", self.kernel_init, ("window", *self.axes), shape)
+        return depthwise_convolution(x.astype(self.dtype), kernel.astype(self.dtype))
+
+
+class SpanKey(nn.Module):
+    """(B,L,D) -> (B,L,H,K): what surrounds a token, pointwise(depthwise(x)) (ConvBERT §3.3)."""
+
+    depthwise: nn.Module
+    pointwise: nn.Module
+
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        return self.pointwise(self.depthwise(x_BLD))
+
+
+class DynamicConvolution(nn.Module):
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with kernels made from the input.
+
+    With a span key, kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W)
+    (ConvBERT Eq. 6); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 4, Wu et al. 2019).
+    `before_window` sees (B,L,...) and the mask before every window.
+    """
+
+    span_key: nn.Module | None
+    kernel_generator: nn.Module
+    value: nn.Module
+    before_window: BeforeWindow
+
+    def __call__(self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        source = x_BLD
+        if self.span_key is not None:
+            source = self.span_key(self.before_window(x_BLD, mask_BL)) * query_BLHK
+        kernel_BLHW = jax.nn.softmax(
+            self.kernel_generator(source.reshape(*x_BLD.shape[:2], -1)).astype(jnp.float32), axis=-1
+        )
+        value_BLHJ = self.before_window(self.value(x_BLD), mask_BL)
+        return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
+
+
+class FixedConvolution(nn.Module):
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel a channel."""
+
+    depthwise: nn.Module
+    value: nn.Module
+    before_window: BeforeWindow
+
+    def __call__(self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        return self.depthwise(self.before_window(self.value(x_BLD), mask_BL))

@@ -1,0 +1,28 @@
+"""Self-attention and convolution side by side, as heads of one layer."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertzoo.nn.attention import attend
+
+
+class MixedAttention(nn.Module):
+    """(B,L,D), mask (B,L) -> (B,L,D) and the attention heads' probabilities (B,H,L,M) (ConvBERT §3.3).
+
+    output(H attention heads, then H heads of convolution). `query`, `key`, `value` map (B,L,D) to (B,L,H,K);
+    `convolution` maps (B,L,D), the query and the mask to (B,L,H,K); `output` maps (B,L,2·H,K) to (B,L,D).
+    """
+
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    convolution: nn.Module
+    output: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+        query_BLHK, key_BMHK, value_BMHJ = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
+        convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL)
+        return self.output(jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)), probabilities_BHLM

@@ -1,0 +1,290 @@
+"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py), and what no reference is needed for."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_golden import CONSTANT, assert_close, assert_trees_close, flatten
+
+from bertzoo.errors import ConfigError
+from bertzoo.models import Compute, ConvBert
+from bertzoo.objectives import Masked
+from bertzoo.train import optim
+
+FILE = Path(__file__).parents[1] / "golden" / "convbert.npz"
+CONVOLUTIONS = ["span", "dynamic", "fixed", "none"]
+SMALL = {
+    "vocab_size": 50,
+    "embedding_size": 20,
+    "hidden_size": 24,
+    "layers": 1,
+    "heads": 4,
+    "kernel_size": 5,
+    "feed_forward_size": 48,
+    "feed_forward_groups": 2,
+    "max_positions": 16,
+}
+
+
+@functools.cache
+def golden() -> dict[str, Any]:
+    """The golden file's arrays by the first part of their names, and its settings."""
+    with np.load(FILE, allow_pickle=False) as file:
+        flat = dict(file)
+    trees: dict[str, Any] = {"settings": json.loads(str(flat.pop("settings")))}
+    for path, array in flat.items():
+        tree, leaf = path.split("/", 1)
+        trees.setdefault(tree, {})[leaf] = array
+    return trees
+
+
+def released(settings: dict[str, Any]) -> ConvBert:
+    """Hugging Face's settings as ours: its windows see the padding."""
+    return ConvBert(
+        vocab_size=settings["vocab_size"],
+        embedding_size=settings["embedding_size"],
+        hidden_size=settings["hidden_size"],
+        layers=settings["num_hidden_layers"],
+        heads=settings["num_attention_heads"],
+        head_ratio=settings["head_ratio"],
+        kernel_size=settings["conv_kernel_size"],
+        feed_forward_size=settings["intermediate_size"],
+        feed_forward_groups=settings["num_groups"],
+        max_positions=settings["max_position_embeddings"],
+        token_types=settings["type_vocab_size"],
+        mask_padding=False,
+    )
+
+
+def nested(leaves: dict[str, np.ndarray]) -> Any:
+    return flax.traverse_util.unflatten_dict({path: jnp.asarray(leaf) for path, leaf in leaves.items()}, sep="/")
+
+
+def test_forward_and_training_step_equal_hugging_faces() -> None:
+    """Parameter tree, outputs, loss, gradients and steps of AdamW and LAMB: one test, so that all is compiled once."""
+    g = golden()
+    objective = Masked().build(released(g["settings"]["model"]), Compute())
+    ours = flatten(nn.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    assert {path: leaf.shape for path, leaf in ours.items()} == {path: x.shape for path, x in g["params"].items()}
+    params, batch, theirs = nested(g["params"]), g["batch"], g["outputs"]
+
+    @jax.jit
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def run(params):
+        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+        sums, _ = objective(params, None, batch, None)
+        return sums["mlm"] / batch["masked_weights"].sum(), objective.model.apply({"params": params}, *inputs)
+
+    (loss, output), gradients = run(params)
+    for name in ("hidden_states", "attentions"):
+        for index, (mine, reference) in enumerate(zip(getattr(output, name), theirs[name], strict=True)):
+            assert_close(mine, reference, f"{name} {index}")
+    assert_close(output.masked_logits, theirs["masked_logits"], "masked logits")
+    assert_close(loss, theirs["loss"], "loss")
+    scale = {path: float(np.abs(g["gradients"][path.replace("key", "query")]).max()) for path in key_biases(g)}
+    assert_trees_close(gradients, g["gradients"], scale)
+    for name, kind in {
+        "adamw": optim.AdamW(clip_norm=0.0, **hyper("adamw")),
+        "lamb": optim.Lamb(**hyper("lamb")),
+    }.items():
+        optimizer = optim.build(kind, steps=10)
+        updates, _ = jax.jit(lambda g, p, o=optimizer: o.update(g, o.init(p), p))(gradients, params)
+        assert_trees_close(jax.tree.map(jnp.add, params, updates), g[name])
+
+
+def key_biases(g: dict[str, Any]) -> list[str]:
+    """The attention's key biases, whose gradient a softmax makes zero; the span key's and the kernels' are others."""
+    paths = [path for path in g["gradients"] if path.endswith("attention/key/bias")]
+    assert paths and max(np.abs(g["gradients"][path]).max() for path in paths) < 1e-12
+    return paths
+
+
+def hyper(name: str) -> dict[str, Any]:
+    return {"schedule": CONSTANT, **golden()["settings"][name]}
+
+
+def batch_of() -> dict[str, np.ndarray]:
+    """Rows of 6 to 11 tokens and more padding; the first row's last token is masked, whose window sees padding."""
+    random, length = np.random.default_rng(0), 12
+    mask = (np.arange(length) < np.array([[6], [8], [9], [11]])).astype(np.int32)
+    return {
+        "input_ids": random.integers(5, 50, mask.shape) * mask,
+        "token_type_ids": random.integers(0, 2, mask.shape) * mask,
+        "attention_mask": mask,
+        "masked_positions": np.array([[5, 2, 1]] * 4),
+        "masked_ids": random.integers(5, 50, (4, 3)),
+        "masked_weights": np.ones((4, 3), np.float32),
+        "row_weight": np.ones(4, np.float32),
+    }
+
+
+def shapes(model: ConvBert) -> dict[str, Any]:
+    """The parameters of the model under its masked head, by path."""
+    return flatten(nn.unbox(jax.eval_shape(Masked().build(model, Compute()).init, jax.random.key(0))))
+
+
+@functools.cache
+def build(model: ConvBert, **compute: Any) -> tuple[Any, Any]:
+    """The objective, and parameters drawn by numpy, which takes no compiling."""
+    random = np.random.default_rng(1)
+    params = {path: 0.3 * random.normal(size=leaf.shape) for path, leaf in shapes(model).items()}
+    return Masked().build(model, Compute(**compute)), nested({path: x.astype("f4") for path, x in params.items()})
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def loss_of(objective: Any, params: Any, batch: Any, key: Any = None) -> jax.Array:
+    sums, _ = objective(params, None, batch, key)
+    return sums["mlm"] / objective.weights(batch)["mlm"]
+
+
+def config(**changes: Any) -> ConvBert:
+    return ConvBert(**{**SMALL, **changes})
+
+
+def leak(model: ConvBert) -> tuple[float, float]:
+    """How much a real token's last state changes with what stands at the padding, and with more of it."""
+    batch = batch_of()
+    ids, mask, where = batch["input_ids"], batch["attention_mask"], batch["masked_positions"]
+    objective, params = build(model)
+
+    @jax.jit
+    def last(ids: Any, mask: Any) -> jax.Array:
+        return objective.model.apply({"params": params}, ids, mask * 0, mask, where).hidden_states[-1]
+
+    def change(other: Any) -> float:
+        return float(np.abs((np.asarray(other)[:, : ids.shape[1]] - plain) * mask[:, :, None]).max())
+
+    plain = np.asarray(last(ids, mask))
+    more = [np.pad(x, ((0, 0), (0, 3))) for x in (ids, mask)]
+    return change(last(np.where(mask > 0, ids, 7), mask)), change(last(*more))
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS)
+def test_padding_leaks_only_where_it_is_let(convolution: Any) -> None:
+    """Two layers: what has leaked into a token in one spreads in the next."""
+    assert max(leak(config(convolution=convolution, layers=2))) < 1e-5
+    if convolution != "none":
+        assert min(leak(config(convolution=convolution, layers=2, mask_padding=False))) > 1e-3
+
+
+def test_groups_and_convolution_learn_together() -> None:
+    """SqueezeBERT's groups in ConvBERT's feed-forward: every leaf has a gradient."""
+    objective, params = build(config())
+    gradients = jax.jit(lambda p: jax.grad(lambda p: loss_of(objective, p, batch_of()))(p))(params)
+    dead = {path for path, leaf in flatten(gradients).items() if not float(np.abs(leaf).max()) > 1e-6}
+    assert dead <= {"encoder/layers_0/attention/key/bias"}  # a softmax over keys sees no constant
+    assert flatten(gradients)["encoder/layers_0/feed_forward/intermediate/kernel"].shape == (1, 12, 48)
+
+
+def test_bfloat16_computes_near_float32() -> None:
+    (single, params), (half, _) = build(config()), build(config(), dtype="bfloat16")
+    losses = [float(loss_of(objective, params, batch_of())) for objective in (single, half)]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05) and losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("field", ["mask_padding", "activation", "norm_epsilon", "dropout", "attention_dropout"])
+def test_every_option_changes_the_loss(field: str) -> None:
+    changed = {
+        "mask_padding": False,
+        "activation": "relu",
+        "norm_epsilon": 0.1,
+        "dropout": 0.5,
+        "attention_dropout": 0.5,
+    }
+    models = config(), config(**{field: changed[field]})
+    # Which padding a window sees does not depend on chance, so it is looked at without dropout.
+    key = jax.random.key(3) if "dropout" in field else None
+    results = [float(loss_of(*build(model), batch_of(), key)) for model in models]
+    assert results[0] != results[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"head_ratio": 4},
+        {"kernel_size": 3},
+        {"feed_forward_groups": 1},
+        {"feed_forward_groups": 4},
+        {"embedding_size": 24},
+        *({"convolution": convolution} for convolution in CONVOLUTIONS[1:]),
+    ],
+    ids=str,
+)
+def test_every_size_changes_the_parameters(change: dict[str, Any]) -> None:
+    plain, changed = ({path: x.shape for path, x in shapes(model).items()} for model in (config(), config(**change)))
+    assert plain != changed
+
+
+def test_kernels_start_as_the_official_code_has_them() -> None:
+    """A standard deviation of 1/W for the depthwise kernels, initializer_range for the rest, before a cut at 2σ."""
+    model = config(hidden_size=240, kernel_size=9, initializer_range=0.02)
+    params = nn.meta.unbox(jax.jit(Masked().build(model, Compute()).init)(jax.random.key(1)))
+    convolution = params["encoder"]["layers_0"]["attention"]["convolution"]
+    depthwise, pointwise = (convolution["span_key"][name]["kernel"] for name in ("depthwise", "pointwise"))
+    assert depthwise.shape == (9, 240)
+    for kernel, deviation in ((depthwise, 1 / 9), (pointwise, 0.02), (convolution["value"]["kernel"], 0.02)):
+        assert float(kernel.std()) == pytest.approx(0.88 * deviation, rel=0.05)
+        assert float(jnp.abs(kernel).max()) <= 2 * deviation
+
+
+SIZES = {  # multiplier of the generator's width; counts of the official joint models, embeddings shared
+    "small": ({}, 1 / 4, 14_019_903),
+    "medium-small": (
+        {"hidden_size": 384, "heads": 8, "feed_forward_size": 1536, "feed_forward_groups": 2},
+        1 / 4,
+        18_539_191,
+    ),
+    "base": ({"embedding_size": 768, "hidden_size": 768, "heads": 12, "feed_forward_size": 3072}, 1 / 3, 115_836_059),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_generator_is_the_official_ones(size: str) -> None:
+    """Discriminator, its head (a dense map and one logit) and generator count as the official code's joint model."""
+    changes, width, joint = SIZES[size]
+    discriminator = ConvBert(**changes)
+    ours, its = (
+        {path: x.size for path, x in shapes(m).items()} for m in (discriminator, discriminator.generator(width))
+    )
+    shared = {path for path in its if path.startswith("embedding/")}
+    assert {path: its[path] for path in shared} == {path: ours[path] for path in shared}
+    head = discriminator.hidden_size**2 + 2 * discriminator.hidden_size + 1
+    total = sum(size for path, size in ours.items() if not path.startswith("masked_head/")) + head
+    assert total + sum(size for path, size in its.items() if path not in shared) == joint
+
+
+def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:
+    """Official: 1 head of 64 attends and 1 convolves, so that the output reads 128 of a width of 64."""
+    found = shapes(dataclasses.replace(ConvBert().generator(0.25), layers=1))
+    assert found["encoder/layers_0/attention/output/kernel"].shape == (2, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernel_size": 4}, "kernel_size = 4 is even"),
+        ({"heads": 5}, "heads = 5 does not divide hidden_size = 24"),
+        ({"feed_forward_groups": 5}, "feed_forward_groups = 5 does not divide hidden_size = 24"),
+        (
+            {"feed_forward_groups": 3, "feed_forward_size": 40},
+            "feed_forward_groups = 3 does not divide feed_forward_size",
+        ),
+        ({"head_ratio": 0}, "head_ratio = 0 is not a size"),
+    ],
+)
+def test_sizes_that_disagree_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**change)
+
+
+def test_a_generator_whose_heads_do_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"0\.3 times as wide .* heads = 4 does not divide hidden_size = 230"):
+        ConvBert(hidden_size=768, heads=12).generator(0.3)

@@ -1,0 +1,245 @@
+"""Dynamic and depthwise convolution and ConvBERT's three kinds equal their equations in numpy, gradients too."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.flops import inner_jaxprs, matmul_flops
+from bertzoo.nn import (
+    Dense,
+    Depthwise,
+    DynamicConvolution,
+    FixedConvolution,
+    SpanKey,
+    depthwise_convolution,
+    dynamic_convolution,
+    keep_padding,
+    zero_padding,
+)
+
+TOLERANCE = 1e-5
+FLOAT = jnp.dtype("float32")
+INIT = nn.initializers.normal()
+Arrays = dict[str, np.ndarray]
+
+
+def assert_close(ours: Any, theirs: Any, what: str) -> None:
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    assert ours.shape == theirs.shape, f"{what}: ours {ours.shape}, theirs {theirs.shape}"
+    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    assert error <= TOLERANCE, f"{what}: off by {error:.2e} of the largest value"
+
+
+def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """y[b,t,h,j] = Σ_w kernel[b,t,h,w] · x[b,t+w-W//2,h,j], with zeros outside."""
+    window, length = kernel.shape[-1], x.shape[1]
+    y = np.zeros_like(x)
+    for t in range(length):
+        for w in range(window):
+            if 0 <= t + w - window // 2 < length:
+                y[:, t] += kernel[:, t, ..., w, None] * x[:, t + w - window // 2]
+    return y
+
+
+def depthwise(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """y[b,t,c] = Σ_w kernel[w,c] · x[b,t+w-W//2,c]."""
+    channels = x.reshape(*x.shape[:2], -1)
+    kernels = np.broadcast_to(kernel.reshape(len(kernel), -1).T, (*channels.shape, len(kernel)))
+    return convolve(channels[..., None], kernels)[..., 0].reshape(x.shape)
+
+
+def differences(function: Callable[..., np.ndarray], primals: Arrays, cotangent: np.ndarray) -> Arrays:
+    """The gradient of <function, cotangent> by central differences in float64, element by element."""
+    gradients, step = {}, 1e-5
+    for name, value in primals.items():
+        gradient = np.zeros_like(value)
+        for index in np.ndindex(value.shape):
+            sides = []
+            for sign in (step, -step):
+                moved = value.copy()
+                moved[index] += sign
+                sides.append((function(**{**primals, name: moved}) * cotangent).sum())
+            gradient[index] = (sides[0] - sides[1]) / (2 * step)
+        gradients[name] = gradient
+    return gradients
+
+
+def compare(ours: Callable, theirs: Callable[..., np.ndarray], primals: Arrays) -> None:
+    """Output and the gradient of every argument."""
+    expected = theirs(**primals)
+    cotangent = np.random.default_rng(9).normal(size=expected.shape)
+
+    @jax.jit
+    def run(tensors: Any) -> Any:
+        y, pull = jax.vjp(lambda tensors: ours(**tensors), tensors)
+        return y, pull(jnp.asarray(cotangent, jnp.float32))[0]
+
+    y, gradients = run({name: jnp.asarray(value, jnp.float32) for name, value in primals.items()})
+    assert_close(y, expected, "y")
+    for name, gradient in differences(theirs, primals, cotangent).items():
+        assert_close(gradients[name], gradient, f"d{name}")
+
+
+def draw(**shapes: tuple[int, ...]) -> Arrays:
+    random = np.random.default_rng(3)
+    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(("length", "window"), [(7, 1), (7, 3), (6, 5), (3, 9)])
+def test_dynamic_convolution_is_its_equation(length: int, window: int) -> None:
+    """Also where the window is wider than the row is long."""
+    compare(
+        lambda x, kernel: dynamic_convolution(x, kernel),
+        convolve,
+        draw(x=(2, length, 3, 2), kernel=(2, length, 3, window)),
+    )
+
+
+@pytest.mark.parametrize(("length", "window"), [(7, 3), (3, 9)])
+def test_depthwise_convolution_is_its_equation(length: int, window: int) -> None:
+    compare(
+        lambda x, kernel: depthwise_convolution(x, kernel), depthwise, draw(x=(2, length, 3, 2), kernel=(window, 3, 2))
+    )
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def dense(*features: int, axes: tuple[str, ...] = ("model", "heads", "head_size")) -> Dense:
+    return Dense(features=features, axes=axes, kernel_init=INIT, dtype=FLOAT)
+
+
+ROWS, LENGTH, WIDTH, HEADS, SIZE, WINDOW = 2, 5, 6, 2, 2, 3
+SHAPES = {
+    "x": (ROWS, LENGTH, WIDTH),
+    "query": (ROWS, LENGTH, HEADS, SIZE),
+    "value": (WIDTH, HEADS, SIZE),
+    "value_bias": (HEADS, SIZE),
+}
+GENERATOR = {"generator_bias": (HEADS, WINDOW)}
+MORE = {
+    "span": {
+        "spread": (WINDOW, WIDTH),
+        "pointwise": (WIDTH, HEADS, SIZE),
+        "pointwise_bias": (HEADS, SIZE),
+        "generator": (HEADS * SIZE, HEADS, WINDOW),
+        **GENERATOR,
+    },
+    "dynamic": {"generator": (WIDTH, HEADS, WINDOW), **GENERATOR},
+    "fixed": {"spread": (WINDOW, HEADS, SIZE)},
+}
+MASK = np.array([[1] * LENGTH, [1] * (LENGTH - 2) + [0] * 2])
+
+
+def equation(kind: str, mask: np.ndarray) -> Callable[..., np.ndarray]:
+    """ConvBERT §3.2 and §3.3 in numpy, everything before a window times `mask`."""
+
+    def project(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        return np.einsum("bld,dhk->blhk", x, kernel) + bias
+
+    def apply(x, query, value, value_bias, spread=None, pointwise=None, pointwise_bias=None, generator=None, **more):
+        values = project(x, value, value_bias) * mask[:, :, None, None]
+        if kind == "fixed":
+            return depthwise(values, spread)
+        source = x
+        if kind == "span":
+            span = project(depthwise(x * mask[:, :, None], spread), pointwise, pointwise_bias)
+            source = (span * query).reshape(ROWS, LENGTH, -1)
+        return convolve(values, softmax(project(source, generator, more["generator_bias"])))
+
+    return apply
+
+
+def module(kind: str, before_window: Any) -> nn.Module:
+    value = dense(HEADS, SIZE)
+    if kind == "fixed":
+        depthwise = Depthwise(window=WINDOW, axes=("heads", "head_size"), kernel_init=INIT, dtype=FLOAT)
+        return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
+    depthwise = Depthwise(window=WINDOW, axes=("model",), kernel_init=INIT, dtype=FLOAT)
+    return DynamicConvolution(
+        span_key=SpanKey(depthwise=depthwise, pointwise=dense(HEADS, SIZE)) if kind == "span" else None,
+        kernel_generator=dense(HEADS, WINDOW, axes=("model", "heads", "window")),
+        value=value,
+        before_window=before_window,
+    )
+
+
+def tree(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as the module names them (docs/architecture.md)."""
+    params: dict[str, Any] = {"value": {"kernel": given["value"], "bias": given["value_bias"]}}
+    if kind == "fixed":
+        return params | {"depthwise": {"kernel": given["spread"]}}
+    if kind == "span":
+        pointwise = {"kernel": given["pointwise"], "bias": given["pointwise_bias"]}
+        params["span_key"] = {"depthwise": {"kernel": given["spread"]}, "pointwise": pointwise}
+    return params | {"kernel_generator": {"kernel": given["generator"], "bias": given["generator_bias"]}}
+
+
+@pytest.mark.parametrize("kind", MORE)
+@pytest.mark.parametrize("masked", [True, False])
+def test_kinds_are_their_equations(kind: str, masked: bool) -> None:
+    layer = module(kind, zero_padding if masked else keep_padding)
+    primals = draw(**SHAPES, **MORE[kind])
+    if kind != "span":
+        del primals["query"]  # nothing but the span's kernels sees it
+
+    def ours(x: Any, query: Any = None, **given: Any) -> Any:
+        query = jnp.zeros(SHAPES["query"]) if query is None else query
+        return layer.apply({"params": tree(kind, given)}, x, query, jnp.asarray(MASK))
+
+    theirs = equation(kind, MASK if masked else np.ones_like(MASK))
+    compare(ours, lambda x, query=None, **given: theirs(x, query, **given), primals)
+
+
+def jaxprs(jaxpr: Any) -> Iterator[Any]:
+    yield jaxpr
+    for equation in jaxpr.eqns:
+        for inner in inner_jaxprs(equation.params):
+            yield from jaxprs(inner)
+
+
+CASES = [
+    (dynamic_convolution, (2, 32, 3, 16), (2, 32, 3, 9)),
+    (depthwise_convolution, (2, 32, 48), (9, 48)),
+]
+
+
+@pytest.mark.parametrize(("function", "given", "kernel"), CASES)
+def test_no_copies_for_every_tap(function: Callable, given: tuple, kernel: tuple) -> None:
+    """No value on the way is much larger than the input, and the backward pass keeps only what was given."""
+    x, k = jnp.ones(given), jnp.ones(kernel)
+    traced = jax.make_jaxpr(lambda x, k: jax.vjp(function, x, k)[1](x))(x, k).jaxpr
+    largest = max(v.aval.size for inner in jaxprs(traced) for e in inner.eqns for v in e.outvars)
+    assert x.size < largest < 2 * x.size
+    _, pull = jax.vjp(function, x, k)
+    assert sum(leaf.size for leaf in jax.tree.leaves(pull)) == x.size + k.size
+
+
+@pytest.mark.parametrize(("function", "given", "kernel"), CASES)
+def test_operations_are_counted(function: Callable, given: tuple, kernel: tuple) -> None:
+    """2 a multiply-add forward, and as many again for each of the two gradients."""
+    x, k = jnp.ones(given), jnp.ones(kernel)
+    forward = 2 * x.size * 9
+    assert matmul_flops(function, x, k) == forward
+
+    def both(x: jax.Array, k: jax.Array) -> Any:
+        y, pull = jax.vjp(function, x, k)
+        return y, pull(y)
+
+    assert matmul_flops(both, x, k) == 3 * forward
+    assert matmul_flops(lambda x: x * x, x) == 0
+
+
+@pytest.mark.parametrize("function", [dynamic_convolution, depthwise_convolution])
+def test_even_windows_are_refused(function: Callable) -> None:
+    with pytest.raises(ValueError, match="window of 4 has no middle"):
+        function(
+            jnp.ones((1, 6, 2, 4)), jnp.ones((1, 6, 2, 4)) if function is dynamic_convolution else jnp.ones((4, 2, 4))
+        )
