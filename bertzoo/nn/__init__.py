@@ -17,8 +17,9 @@ from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.embedding import Embedding, Table
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import MaskedHead, pool
+from bertzoo.nn.heads import MaskedHead, ReplacedHead, pool
 from bertzoo.nn.norm import LayerNorm
+from bertzoo.nn.random import content_seeds, row_seeds, sample
 
 __all__ = [
     "Dense",
@@ -31,9 +32,13 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "MaskedHead",
+    "ReplacedHead",
     "SelfAttention",
     "Table",
+    "content_seeds",
     "grouped_convolution",
     "grouped_einsum",
     "pool",
+    "row_seeds",
+    "sample",
 ]

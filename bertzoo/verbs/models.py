@@ -1,6 +1,7 @@
 """Every shipped config's model: parameters, operations and memory, counted on the real module beside the published.
 
-Parameters in millions: the encoder with its embeddings, that with the pooler, and the whole pretraining model. GFLOPs
+Parameters in millions: the encoder with its embeddings, that with the pooler, and all that is pretrained, with the
+generator of replaced token detection where there is one. GFLOPs
 (2 per multiply-add) and activations are those of one inference of 128 tokens in float32; activations are the most bytes
 of values live at once that depend on the input, were nothing fused.
 
@@ -31,7 +32,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     rows = []
     for name in args.names or config.shipped():
         recipe = config.load(Pretrain, [name])
-        sizes = measure(recipe.model, recipe.objective.sentence != "none")
+        sizes = measure(recipe.model, recipe.objective)
         published = PUBLISHED.get(name, Published(paper=""))
         rows.append(
             {
