@@ -35,6 +35,7 @@ GROUPS |= {"output_groups": 2, "embedding_size": WIDTHS["hidden_size"]}
 # Hugging Face's DistilBERT has names of its own.
 DISTILBERT = {"vocab_size": 97, "dim": 24, "n_layers": 2, "n_heads": 3, "hidden_dim": 56, "max_position_embeddings": 13}
 EMBEDDING = {"embedding_size": 10}
+GENERATOR = {"hidden_size": 12, "num_attention_heads": 1, "intermediate_size": 48}  # of half the width
 
 
 def excluded(path: str) -> bool:
@@ -92,6 +93,29 @@ def golden(kind: str, settings: dict, seed: int, epsilon: float = 1e-3) -> dict[
     return flat | {"settings": np.array(json.dumps({"model": settings, "adamw": hyper, "lamb": LAMB}))}
 
 
+def replaced(settings: dict, generator: dict, weight: float, seed: int) -> dict[str, np.ndarray]:
+    """As `golden`, of a discriminator and its generator, without steps of the optimisers."""
+    model = reference.Electra(settings, settings | generator, weight)
+    reference.randomise(model, np.random.default_rng(seed))
+    random = np.random.default_rng(seed + 1)
+    batch = reference.random_batch(random, settings["vocab_size"], lengths=(11, 8, 6))
+    batch["drawn"] = reference.drawn(random, batch, settings["vocab_size"])
+    out = model(batch)
+    out["loss"].backward()
+    heads = settings["num_attention_heads"], generator["num_attention_heads"]
+    named = dict(model.named_parameters())
+    trees = {
+        "params": layouts.electra({n: p.detach().numpy() for n, p in named.items()}, *heads),
+        "gradients": layouts.electra({n: p.grad.numpy() for n, p in named.items()}, *heads),
+        "outputs": {name: value.detach().numpy() for name, value in out.items()},
+    }
+    flat = {
+        f"{tree}/{path}": leaf.astype(np.float32) for tree, leaves in trees.items() for path, leaf in leaves.items()
+    }
+    flat |= {f"batch/{name}": array for name, array in batch.items()}
+    return flat | {"settings": np.array(json.dumps({"model": settings, "weight": weight}))}
+
+
 def grouped(cases: dict[str, dict[str, int]], seed: int) -> dict[str, np.ndarray]:
     """torch's Conv1d in our layout, (B, L, I) x (W, I/G, O): output, and gradients of <output, cotangent>."""
     random, flat = np.random.default_rng(seed), {}
@@ -133,6 +157,7 @@ if __name__ == "__main__":
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
+    files["electra"] = replaced(WIDTHS | EMBEDDING, GENERATOR, weight=50.0, seed=6)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)

@@ -10,12 +10,12 @@ from bertzoo.nn import content_seeds, row_seeds, sample
 
 def draws(logits_V, rows: int, slots: int, seed: int = 0) -> np.ndarray:
     logits_BPV = jnp.broadcast_to(jnp.asarray(logits_V, jnp.float32), (rows, slots, len(logits_V)))
-    return np.asarray(sample(logits_BPV, row_seeds(jax.random.key(seed), rows)))
+    return np.asarray(jax.jit(sample)(logits_BPV, row_seeds(jax.random.key(seed), rows)))
 
 
 def test_draws_are_distributed_as_the_softmax_says():
     logits = np.random.default_rng(0).normal(0, 2, 40)
-    counts = np.bincount(draws(logits, 500, 200).ravel(), minlength=40)
+    counts = np.bincount(draws(logits, 100, 200).ravel(), minlength=40)
     expected = np.exp(logits) / np.exp(logits).sum() * counts.sum()
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
@@ -24,7 +24,7 @@ def test_rare_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should_be(
     """One token has half of the probability, 30,000 share the rest: the noise must be fine where it is large."""
     logits = np.zeros(30_001)
     logits[0] = np.log(30_000)
-    drawn = draws(logits, 100, 50, seed=1)
+    drawn = draws(logits, 20, 25, seed=1)
     assert stats.binomtest(int((drawn == 0).sum()), drawn.size, 0.5).pvalue > 1e-3
     rare = drawn[drawn > 0]
     assert stats.kstest(rare / 30_001, "uniform").pvalue > 1e-3
