@@ -19,7 +19,7 @@ from pathlib import Path
 from bertzoo.data import source, tokenizer
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import Packing, Plan, Sentence, plan
+from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
 from bertzoo.data.pipeline import Batches
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import tokenize
@@ -81,7 +81,7 @@ def measure_batches(corpus: Corpus, directory: Path) -> list[Result]:
         def pack(sentence: Sentence = sentence) -> None:
             where = Path(tempfile.mkdtemp(dir=directory))
             plans[sentence] = plan(
-                corpus, "train", Packing(), sentence=sentence, max_length=LENGTH, seed=0, directory=where
+                corpus, "train", SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=where
             )
 
         results.append(measure(f"pack, {sentence}", "sentences/s", 300_000, sentences, pack, repeats=2))

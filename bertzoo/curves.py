@@ -3,18 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.report import Run, keys, series, title
+from bertzoo.report import SHARES, Run, keys, series, title
 
-_UNITS = {"loss": "nats", "mlm_loss": "nats a masked token", "sop_loss": "nats a pair", "nsp_loss": "nats a pair"}
+_UNITS = {
+    "mlm_loss": "nats a masked token",
+    "rtd_loss": "nats a token",
+    "sop_loss": "nats a pair",
+    "nsp_loss": "nats a pair",
+}
 TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
 def draw(run: Run) -> list[Path]:
-    """Write `loss.png` and, if accuracies were logged, `accuracy.png` into the run directory; returns their paths."""
+    """Write `loss.png` and, if accuracies were logged, `accuracy.png` with them and any area under a ROC curve, into
+    the run directory; returns their paths.
+    """
     written = []
-    for ending in ("loss", "accuracy"):
-        if chosen := keys(run.history, ending):
-            written.append(_figure(run, chosen, run.directory / f"{ending}.png"))
+    for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
+        if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
+            written.append(_figure(run, chosen, run.directory / f"{name}.png"))
     return written
 
 
@@ -34,7 +41,7 @@ def _figure(run: Run, chosen: Sequence[str], path: Path) -> Path:
 
 
 def _panel(axes, run: Run, key: str) -> None:
-    scale = 100 if key.endswith("accuracy") else 1
+    scale = 100 if key.endswith(SHARES) else 1
     for lines, label, style in (
         (run.history.train, "train", {"color": TRAIN, "linewidth": 1.2}),
         (run.history.heldout, "held-out", {"color": HELDOUT, "linewidth": 1.2, "marker": "o", "markersize": 4}),
@@ -46,6 +53,7 @@ def _panel(axes, run: Run, key: str) -> None:
         axes.axvline(step, color="0.4", linewidth=0.9, label=None if i else "next stage")
     for i, step in enumerate(dict.fromkeys(e["step"] for e in run.history.events if e["event"] == "resumed")):
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
-    axes.set_ylabel(f"{title(key)} ({_UNITS.get(key, 'nats') if scale == 1 else '%'})")
+    unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
+    axes.set_ylabel(f"{title(key)} ({unit})" if unit else title(key))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

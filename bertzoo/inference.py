@@ -9,7 +9,7 @@ import numpy as np
 
 from bertzoo.data.corpus import Corpus
 from bertzoo.errors import UserError
-from bertzoo.objectives import MaskedObjective
+from bertzoo.objectives import MaskedObjective, ReplacedObjective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding, state
@@ -22,7 +22,7 @@ class Trained:
 
     recipe: Pretrain
     run: RunDirectory
-    objective: MaskedObjective
+    objective: MaskedObjective | ReplacedObjective
     params: Any
     step: int
     corpus: Corpus
@@ -66,15 +66,15 @@ def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
     if len(ids) > longest:
         raise UserError(f"the text has {len(ids)} tokens, but the model reads at most {longest}; give a shorter one")
     input_ids = np.array([ids], np.int32)
-    output = jax.jit(trained.objective.model.apply)(
-        {"params": trained.params},
-        input_ids,
-        np.zeros_like(input_ids),
-        np.ones_like(input_ids),
-        np.array([places], np.int32),
-    )
+    batch = {
+        "input_ids": input_ids,
+        "token_type_ids": np.zeros_like(input_ids),
+        "attention_mask": np.ones_like(input_ids),
+        "masked_positions": np.array([places], np.int32),
+    }
+    logits_BPV = jax.jit(trained.objective.masked_logits)(trained.params, batch)
     # The table may have spare rows beyond the tokenizer's entries.
-    logits_PV = output.masked_logits[0, :, : tokenizer.vocab_size]
+    logits_PV = logits_BPV[0, :, : tokenizer.vocab_size]
     values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
     return [
         Blank(tokens=tuple(tokenizer.token(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))

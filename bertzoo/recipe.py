@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from bertzoo.data.pack import ElectraPacking
 from bertzoo.data.settings import Data
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
-from bertzoo.objectives import Masked
+from bertzoo.objectives import Masked, Replaced
 from bertzoo.train import optim, stages
 from bertzoo.train.loop import Run
 from bertzoo.train.optim import Optimizer
@@ -19,7 +20,7 @@ class Pretrain:
 
     seed: int = 0
     model: Model
-    objective: Masked = field(default_factory=Masked)
+    objective: Masked | Replaced = field(default_factory=Masked)
     data: Data = field(default_factory=Data)
     optimizer: Optimizer
     stages: tuple[Stage, ...]
@@ -31,7 +32,10 @@ class Pretrain:
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed = {self.seed} is not between 0 and 2^63 - 1")
         stages.validate(self.stages)
-        shortest = 5 if self.objective.sentence != "none" else 3  # the special tokens, and a token for each segment
+        try:
+            shortest = self.data.packing.shortest(self.objective.sentence)
+        except ConfigError as error:
+            raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
         for index, stage in enumerate(self.stages):
             group = stages.schedule_group(self.stages, index)
             try:
@@ -41,7 +45,8 @@ class Pretrain:
             if stage.max_length < shortest:
                 raise ConfigError(
                     f"stages.{index}.max_length = {stage.max_length} has no room for text beside the special tokens: "
-                    f"objective.sentence = {self.objective.sentence} needs at least {shortest}"
+                    f"data.packing.kind = {self.data.packing.kind} with objective.sentence = {self.objective.sentence} "
+                    f"needs at least {shortest}"
                 )
             if stage.max_length > self.model.max_positions:
                 raise ConfigError(
@@ -52,6 +57,10 @@ class Pretrain:
             raise ConfigError(
                 f"objective.sentence = {self.objective.sentence} needs two token types, but "
                 f"model.token_types = {self.model.token_types}"
+            )
+        if isinstance(self.data.packing, ElectraPacking) and self.model.token_types == 1:
+            raise ConfigError(
+                "data.packing.kind = electra makes rows of two segments, but model.token_types = 1; give 2 or more"
             )
         trained = not self.data.tokenizer.path
         if trained and self.data.tokenizer.vocab_size > self.model.vocab_size:

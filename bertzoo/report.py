@@ -16,6 +16,8 @@ from typing import Any
 from bertzoo.errors import UserError
 
 Line = Mapping[str, Any]
+SHARES = ("accuracy", "precision", "recall")  # the endings of metrics that are shown in per cent
+KINDS = ("loss", *SHARES, "auc")  # of all that says how well a model does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +103,11 @@ def keys(history: History, ending: str) -> list[str]:
 def title(key: str) -> str:
     """`mlm_loss` as a person writes it: MLM loss."""
     term, _, kind = key.rpartition("_")
-    return f"{term.upper()} {kind}".strip()
+    return f"{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
 
 
 def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
-    """The step and value of the lowest loss or the highest accuracy, or None."""
+    """The step and value of the lowest loss or the highest of another metric, or None."""
     pairs = zip(*series(lines, key), strict=True)
     return (min if key.endswith("loss") else max)(pairs, key=lambda pair: pair[1], default=None)
 
@@ -132,7 +134,7 @@ def _what(run: Run) -> str:
 
 def _figures(history: History) -> str:
     rows = []
-    for key in [*keys(history, "loss"), *keys(history, "accuracy")]:
+    for key in [key for kind in KINDS for key in keys(history, kind)]:
         top = best(history.heldout, key)
         last = [series(lines, key)[1][-1:] for lines in (history.train, history.heldout)]
         cells = [show(key, values[0]) if values else "" for values in last]
@@ -170,7 +172,7 @@ def _speed(run: Run) -> str:
 
 def show(key: str, value: float) -> str:
     """`value` of the metric `key` with its unit and the digits that matter."""
-    if key.endswith("accuracy") or key == "mfu":
+    if key.endswith((*SHARES, "mfu")):
         return f"{100 * value:.1f} %"
     if key == "memory_bytes":
         return f"{value / 2**30:.2f} GiB"
@@ -213,7 +215,7 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
 
 def _heldout_lines(history: History, rows: int = 8) -> str:
     """At most `rows` held-out lines, evenly spread, the last among them."""
-    chosen = [key for ending in ("loss", "accuracy") for key in keys(history, ending)]
+    chosen = [key for kind in ("loss", "accuracy", "auc") for key in keys(history, kind)]
     lines = history.heldout
     picked = [
         lines[round(i * (len(lines) - 1) / max(1, min(rows, len(lines)) - 1))] for i in range(min(rows, len(lines)))

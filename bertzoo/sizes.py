@@ -10,14 +10,16 @@ import jax.numpy as jnp
 from bertzoo.flops import matmul_flops
 from bertzoo.liveness import peak_bytes
 from bertzoo.models import Compute, Model, pretraining
+from bertzoo.objectives import Masked, Replaced
 
 LENGTH = 128  # tokens of the one row that operations and memory are counted for
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Parameters of the encoder with its embeddings, of that with the pooler, and of the whole pretraining model;
-    and of one inference of a row of 128 tokens, the operations (2 per multiply-add) and the peak bytes of activations.
+    """Parameters of the encoder with its embeddings, of that with the pooler, and of all that is pretrained (a
+    generator too); and of one inference of a row of 128 tokens, the operations (2 per multiply-add) and the peak bytes
+    of activations.
     """
 
     params_encoder: int
@@ -62,11 +64,12 @@ PUBLISHED = {
 }
 
 
-def measure(config: Model, sentence: bool) -> Sizes:
-    """Count a model; `sentence`: whether its pretraining model has a sentence head."""
-    model = pretraining(config, Compute(), sentence)
+def measure(config: Model, objective: Masked | Replaced) -> Sizes:
+    """Count a model and, of its pretraining, the parameters."""
+    model = pretraining(config, Compute(), sentence=False)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     params = nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, one)["params"])
+    pretrained = jax.eval_shape(objective.build(config, Compute()).init, jax.random.key(0))
 
     def count(*names: str) -> int:
         return sum(leaf.size for name in names if name in params for leaf in jax.tree.leaves(params[name]))
@@ -78,7 +81,7 @@ def measure(config: Model, sentence: bool) -> Sizes:
     return Sizes(
         params_encoder=count("embedding", "encoder"),
         params_with_pooler=count("embedding", "encoder", "pooler"),
-        params_pretraining=count(*params),
+        params_pretraining=sum(leaf.size for leaf in jax.tree.leaves(pretrained)),
         flops_128=matmul_flops(pooled, params, ids, ids, ids, one),
         activation_bytes=peak_bytes(pooled, params, ids, ids, ids, one),
     )

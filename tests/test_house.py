@@ -23,7 +23,7 @@ BELOW = {
     "bertzoo.nn": {"errors"},
     "bertzoo.flops": {"errors"},
     "bertzoo.liveness": {"flops"},
-    "bertzoo.sizes": {"flops", "liveness", "models"},
+    "bertzoo.sizes": {"flops", "liveness", "models", "objectives"},
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
     "bertzoo.data": {"errors"},

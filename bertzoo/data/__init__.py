@@ -6,7 +6,8 @@
     corpus = tokenize(data, directory, workers=0, progress=None)  # tokenize.py: what `bertzoo tokenize` calls
     corpus = Corpus.open(directory); corpus.verify()  # corpus.py
 
-    # pack.py: the rows of a split for one length and objective, sentence = "none", "nsp" or "sop"
+    # pack.py: the rows of a split for one length and objective, sentence = "none", "nsp" or "sop"; ELECTRA's (packing
+    # kind "electra") have two segments and no sentence label
     rows = plan(corpus, "train", data.packing, sentence="sop", max_length=128, seed=0, directory=cache)
     rows.warnings, rows.fallback_share, rows.truncated_tokens, rows.positives
 

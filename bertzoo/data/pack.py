@@ -4,7 +4,7 @@ memory-mapped.
 A row is two ranges of the split's flat stream of tokens. Rows with sentence pairs are BERT's (google-research/bert
 create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order prediction);
 rows without are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2) and lose
-no token.
+no token, or ELECTRA's (electra.py), which have two segments and no label.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bertzoo.data import electra
 from bertzoo.data.corpus import Corpus, Split, SplitIndex
 from bertzoo.data.pairs import Row, pair_rows
 from bertzoo.data.rng import SplitMix, fold
@@ -44,19 +45,53 @@ _ROWS_TOGETHER = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packing:
-    """How sentences become rows; defaults as in BERT."""
+class SentencePacking:
+    """Rows of whole sentences, with a label where the objective wants one; defaults as in BERT."""
 
+    kind: Literal["sentences"] = "sentences"
     short_share: float = (
         0.1  # documents (per pass) that are packed to a random shorter length, so that short inputs are seen
     )
     passes: int = 1  # times every document is packed, each with its own randomness (BERT's dupe_factor)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.short_share <= 1:
-            raise ConfigError(f"short_share = {self.short_share} must lie between 0 and 1")
-        if self.passes < 1:
-            raise ConfigError(f"passes = {self.passes} must be at least 1")
+        _check(self.passes, short_share=self.short_share)
+
+    def shortest(self, sentence: Sentence) -> int:
+        """The fewest tokens of a row that leave room for text: the special tokens, and a token for each segment."""
+        return 5 if sentence != "none" else 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElectraPacking:
+    """Rows of two segments without a label, as ELECTRA's (data/electra.py)."""
+
+    kind: Literal["electra"] = "electra"
+    single_share: float = 0.1  # rows of one segment, as in tasks that have but one
+    short_share: float = 0.05  # rows of a random shorter length
+    passes: int = 1  # times every document is packed, each with its own randomness
+
+    def __post_init__(self) -> None:
+        _check(self.passes, single_share=self.single_share, short_share=self.short_share)
+
+    def shortest(self, sentence: Sentence) -> int:
+        """The fewest tokens of a row; raises ConfigError where rows should have a label."""
+        if sentence != "none":
+            raise ConfigError(
+                f'packing.kind = "electra" makes no labels for sentence = "{sentence}": use kind = "sentences"'
+            )
+        return electra.SHORTEST
+
+
+Packing = SentencePacking | ElectraPacking
+
+
+def _check(passes: int, **shares: float) -> None:
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ConfigError(f"{name} = {share} must lie between 0 and 1")
+    if passes < 1:
+        raise ConfigError(f"passes = {passes} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +138,7 @@ def plan(
 
     Raises CorpusError when the split cannot be packed and ConfigError when no row fits max_length.
     """
-    if max_length < (5 if sentence != "none" else 3):
+    if max_length < packing.shortest(sentence):
         raise ConfigError(f"max_length = {max_length} leaves no room for text beside the special tokens")
     key = {
         "format": _FORMAT,
@@ -179,14 +214,18 @@ def _chunks(rows: Iterator[Row]) -> Iterator[tuple[np.ndarray, int]]:
 
 def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[Row]:
     """Every document's rows, pass after pass; a document's randomness depends on (seed, pass, document) alone."""
-    room = max_length - (2 if sentence == "none" else 3)
     offsets, documents = index.offsets, index.documents
     for number in range(packing.passes):
         for document in range(index.record.documents):
             random = SplitMix(fold(seed, number, document))
+            bounds = offsets[documents[document] : documents[document + 1] + 1].tolist()
+            if isinstance(packing, ElectraPacking):
+                shares = packing.single_share, packing.short_share
+                yield from electra.electra_rows(bounds, max_length, document, *shares, random)
+                continue
+            room = max_length - (2 if sentence == "none" else 3)
             short = random.random() < packing.short_share
             target = random.integer(2, room) if short and room > 2 else room
-            bounds = offsets[documents[document] : documents[document + 1] + 1].tolist()
             if sentence == "none":
                 yield from single_rows(bounds, room, target, document)
             else:

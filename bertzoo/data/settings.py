@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import Packing
+from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.wordpiece import WordPiece
 from bertzoo.errors import ConfigError
@@ -24,7 +24,7 @@ class Data:
     minimum_tokens: int = 8  # shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # text of one shard
     tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)
-    packing: Packing = field(default_factory=Packing)
+    packing: Packing = field(default_factory=SentencePacking)
     masking: Masking = field(default_factory=Masking)
 
     def __post_init__(self) -> None:

@@ -1,6 +1,8 @@
 """One short file per paper: its config and its wiring; `Model` is the union that [model] selects by `kind`.
 
-Every model config offers `backbone(compute) -> Backbone` and `masked_head(compute)`; `pretraining` puts them together.
+Every model config offers `backbone(compute) -> Backbone` and `masked_head(compute)`; `pretraining` puts them together,
+and `replaced_detection` puts the backbone beside a generator: one of ELECTRA's, or what a method `generator(width)` of
+the config describes.
 """
 
 from bertzoo.models.albert import Albert
@@ -11,6 +13,7 @@ from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.mobilebert import MobileBert
 from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretraining
+from bertzoo.models.replaced import ReplacedDetection, replaced_detection
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
@@ -28,7 +31,9 @@ __all__ = [
     "Model",
     "Pretraining",
     "PretrainingOutput",
+    "ReplacedDetection",
     "SchuBert",
     "SqueezeBert",
     "pretraining",
+    "replaced_detection",
 ]

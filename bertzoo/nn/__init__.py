@@ -28,9 +28,10 @@ from bertzoo.nn.dynamic_convolution import (
 from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import MaskedHead, Untied, pool
+from bertzoo.nn.heads import MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
+from bertzoo.nn.random import content_seeds, row_seeds, sample
 
 __all__ = [
     "Bottleneck",
@@ -50,12 +51,14 @@ __all__ = [
     "MaskedHead",
     "MixedAttention",
     "NoNorm",
+    "ReplacedHead",
     "SelfAttention",
     "SharedBottleneck",
     "SpanKey",
     "Table",
     "Trigram",
     "Untied",
+    "content_seeds",
     "depthwise_convolution",
     "dynamic_convolution",
     "from_bottleneck",
@@ -64,5 +67,7 @@ __all__ = [
     "grouped_einsum",
     "keep_padding",
     "pool",
+    "row_seeds",
+    "sample",
     "zero_padding",
 ]

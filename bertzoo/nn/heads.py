@@ -51,3 +51,17 @@ class MaskedHead(nn.Module):
             rest = rest + self.extra(beyond_BPI)
         logits_BPV = jnp.einsum("bpe,ve->bpv", z_BPE, table_VE.astype(z_BPE.dtype), preferred_element_type=jnp.float32)
         return logits_BPV + rest
+
+
+class ReplacedHead(nn.Module):
+    """Hidden states (B,L,D) -> logits (B,L) in float32 of whether the token at each position was replaced.
+
+    output(activation(dense(x))) (ELECTRA, Clark et al. 2020, §2: a sigmoid layer; the dense map is its code's).
+    """
+
+    dense: nn.Module
+    output: nn.Module
+    activation: Callable[[jax.Array], jax.Array]
+
+    def __call__(self, hidden_BLD: jax.Array) -> jax.Array:
+        return self.output(self.activation(self.dense(hidden_BLD)))[..., 0]

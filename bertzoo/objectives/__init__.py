@@ -2,5 +2,6 @@
 
 from bertzoo.objectives.base import Metrics, Objective, Sums
 from bertzoo.objectives.masked import Masked, MaskedObjective
+from bertzoo.objectives.replaced import Replaced, ReplacedObjective
 
-__all__ = ["Masked", "MaskedObjective", "Metrics", "Objective", "Sums"]
+__all__ = ["Masked", "MaskedObjective", "Metrics", "Objective", "Replaced", "ReplacedObjective", "Sums"]

@@ -40,16 +40,7 @@ class MaskedObjective:
         return weights
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        applied = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["token_type_ids"],
-            batch["attention_mask"],
-            batch["masked_positions"],
-            train=key is not None,
-            rngs=None if key is None else {"dropout": key},
-        )
-        output = cast(PretrainingOutput, applied)
+        output = self._apply(params, batch, key)
         terms = {"mlm": (output.masked_logits, batch["masked_ids"], batch["masked_weights"])}
         if output.sentence_logits is not None:
             terms[self.sentence] = (output.sentence_logits, batch["sentence_label"], batch["row_weight"])
@@ -60,3 +51,19 @@ class MaskedObjective:
             metrics[f"{name}_loss"] = sums[name], total
             metrics[f"{name}_accuracy"] = jnp.sum((jnp.argmax(logits, axis=-1) == labels) * weight), total
         return sums, metrics
+
+    def masked_logits(self, params: Params, batch: Batch) -> jax.Array:
+        """(B,P,V): what the model puts into the masked positions; no dropout."""
+        return self._apply(params, batch, None).masked_logits
+
+    def _apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
+        applied = self.model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["token_type_ids"],
+            batch["attention_mask"],
+            batch["masked_positions"],
+            train=key is not None,
+            rngs=None if key is None else {"dropout": key},
+        )
+        return cast(PretrainingOutput, applied)

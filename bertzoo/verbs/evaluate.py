@@ -74,7 +74,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def show(figures: dict) -> None:
     """Print the figures for a person."""
-    from bertzoo.report import title
+    from bertzoo.report import SHARES, title
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
     unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
@@ -85,5 +85,6 @@ def show(figures: dict) -> None:
         ("MLM loss below the entropy", unigram - figures["mlm_loss"], ""),
     ]
     for name, value, note in rows:
-        number = f"{100 * value:8.1f}  %" if name.endswith("accuracy") else f"{value:8.3f}  nats{note}"
+        unit = "" if name.endswith("AUC") else f"  nats{note}"
+        number = f"{100 * value:8.1f}  %" if name.endswith(SHARES) else f"{value:8.3f}{unit}"
         print(f"  {name:28}{number}")

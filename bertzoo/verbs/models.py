@@ -1,6 +1,7 @@
 """Every shipped config's model: parameters, operations and memory, counted on the real module beside the published.
 
-Parameters in millions: the encoder with its embeddings, that with the pooler, and the whole pretraining model. GFLOPs
+Parameters in millions: the encoder with its embeddings, that with the pooler, and all that is pretrained, with the
+generator of replaced token detection where there is one. GFLOPs
 (2 per multiply-add) and activations are those of one inference of 128 tokens in float32; activations are the most bytes
 of values live at once that depend on the input, were nothing fused.
 
@@ -38,7 +39,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     rows = []
     for name in args.names or loader.shipped():
         recipe = loader.load(config(), [name], overrides)
-        sizes = measure(recipe.model, recipe.objective.sentence != "none")
+        sizes = measure(recipe.model, recipe.objective)
         # What is printed of a model is not printed of another that options have made of it.
         published = Published(paper="") if overrides else PUBLISHED.get(name, Published(paper=""))
         rows.append(

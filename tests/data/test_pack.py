@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up import made_up_documents, small, write_documents
 
 from bertzoo.data.corpus import Corpus, Split
-from bertzoo.data.pack import Packing, Plan, Sentence, plan
+from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
 from bertzoo.data.pairs import pair_rows
 from bertzoo.data.rng import SplitMix
 from bertzoo.data.single import single_rows
@@ -137,7 +137,13 @@ def test_sentence_order_loses_only_what_it_says(documents, room, seed):
 
 
 def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes: Any) -> Plan:
-    settings: dict[str, Any] = {"max_length": 64, "seed": 1, "directory": tmp_path, "packing": Packing(), **changes}
+    settings: dict[str, Any] = {
+        "max_length": 64,
+        "seed": 1,
+        "directory": tmp_path,
+        "packing": SentencePacking(),
+        **changes,
+    }
     packing = settings.pop("packing")
     return plan(corpus, split, packing, sentence=sentence, **settings)
 
@@ -152,7 +158,7 @@ def test_a_plan_without_pairs_holds_every_token_once(corpus, tmp_path):
 
 
 def test_every_pass_packs_every_document_anew(corpus, tmp_path):
-    once, twice = (make(corpus, tmp_path, "sop", packing=Packing(passes=n)).rows for n in (1, 2))
+    once, twice = (make(corpus, tmp_path, "sop", packing=SentencePacking(passes=n)).rows for n in (1, 2))
     np.testing.assert_array_equal(twice[: len(once)], once)
     assert not np.array_equal(twice[len(once) :], once)
     assert set(twice[len(once) :]["document"]) == set(range(corpus.manifest.splits["train"].documents))
@@ -160,18 +166,18 @@ def test_every_pass_packs_every_document_anew(corpus, tmp_path):
 
 def test_short_rows_are_as_frequent_as_asked(corpus, tmp_path):
     means = [
-        make(corpus, tmp_path, "none", packing=Packing(short_share=share)).rows["a_length"].mean()
+        make(corpus, tmp_path, "none", packing=SentencePacking(short_share=share)).rows["a_length"].mean()
         for share in (0, 0.5, 1)
     ]
     assert means[0] > means[1] + 3 and means[1] > means[2] + 3
     longest = corpus.split("train").sentences.max()
-    full = make(corpus, tmp_path, "none", packing=Packing(short_share=0)).rows
+    full = make(corpus, tmp_path, "none", packing=SentencePacking(short_share=0)).rows
     goes_on = np.diff(full["document"]) == 0  # the last row of a document may be short, no other
     assert full["a_length"][:-1][goes_on].min() > 62 - longest
 
 
 def test_statistics_of_next_sentence_prediction(corpus, tmp_path):
-    made = make(corpus, tmp_path, "nsp", packing=Packing(passes=8))
+    made = make(corpus, tmp_path, "nsp", packing=SentencePacking(passes=8))
     rows = made.rows
     real = rows["label"] == 0
     share = real.mean()
@@ -191,7 +197,7 @@ def test_statistics_of_next_sentence_prediction(corpus, tmp_path):
 
 
 def test_statistics_of_sentence_order_prediction(corpus, tmp_path):
-    made = make(corpus, tmp_path, "sop", packing=Packing(passes=8))
+    made = make(corpus, tmp_path, "sop", packing=SentencePacking(passes=8))
     rows, fallback = made.rows, made.rows["fallback"] == 1
     assert made.fallbacks == fallback.sum() and made.fallback_share == fallback.mean()
     assert np.all(rows["label"][fallback] == 1)
@@ -208,7 +214,7 @@ def test_too_many_fallbacks_are_warned_of(corpus, tmp_path):
 
 
 def test_truncation_is_counted(corpus, tmp_path):
-    made = make(corpus, tmp_path, "sop", packing=Packing(short_share=0))
+    made = make(corpus, tmp_path, "sop", packing=SentencePacking(short_share=0))
     record = corpus.manifest.splits["train"]
     own = made.rows["a_length"].sum() + made.rows["b_length"][made.rows["fallback"] == 0].sum()
     assert 0 < record.tokens - own <= made.truncated_tokens < record.tokens
@@ -219,7 +225,7 @@ def test_plans_depend_on_everything_that_they_are_named_after(corpus, tmp_path):
     changed: list[dict[str, Any]] = [
         {"seed": 2},
         {"max_length": 65},
-        {"packing": Packing(short_share=0.2)},
+        {"packing": SentencePacking(short_share=0.2)},
         {"split": "heldout"},
     ]
     for changes in changed:
@@ -258,9 +264,9 @@ def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
             make(corpus, tmp_path, sentence, max_length=length)
         assert len(make(corpus, tmp_path, sentence, max_length=length + 1).rows)
     with pytest.raises(ConfigError, match=r"short_share = 1\.5"):
-        Packing(short_share=1.5)
+        SentencePacking(short_share=1.5)
     with pytest.raises(ConfigError, match="passes = 0"):
-        Packing(passes=0)
+        SentencePacking(passes=0)
 
 
 def test_pairs_need_two_documents(tmp_path):

@@ -10,7 +10,7 @@ from made_up import small
 
 from bertzoo.data.corpus import Split
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import Packing, Sentence, plan
+from bertzoo.data.pack import Sentence, SentencePacking, plan
 from bertzoo.data.pipeline import Batches, open_corpus, prefetch
 from bertzoo.errors import ConfigError, CorpusError
 
@@ -22,7 +22,7 @@ def make(corpus, tmp_path_factory):
     cache = tmp_path_factory.mktemp("plans")
 
     def _make(sentence: Sentence = "sop", split: Split = "train", seed=3, **changes) -> Batches:
-        rows = plan(corpus, split, Packing(), sentence=sentence, max_length=LENGTH, seed=0, directory=cache)
+        rows = plan(corpus, split, SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=cache)
         options = {"max_length": LENGTH, "max_predictions": PREDICTIONS, "seed": seed, **changes}
         return Batches(corpus, split, rows, Masking(), **options)
 

@@ -111,6 +111,16 @@ _CONVBERT = [
     (r"generator_lm_head", "masked_head", {"bias": "bias"}),
 ]
 
+_ELECTRA = [
+    (r"embeddings_project", "encoder/projection", _DENSE),
+    *_BERT,
+    (r"discriminator_predictions\.dense", "replaced_head/dense", _DENSE),
+    (r"discriminator_predictions\.dense_prediction", "replaced_head/output", _DENSE),
+    (r"generator_predictions\.dense", "masked_head/dense", _DENSE),
+    (r"generator_predictions\.LayerNorm", "masked_head/norm", _NORM),
+    (r"generator_lm_head", "masked_head", {"bias": "bias"}),
+]
+
 
 def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
     if path.endswith("/kernel"):
@@ -130,6 +140,7 @@ def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str
     for name, tensor in state.items():
         prefix = r"^(bert|transformer(?!\.layer)|albert|convbert|distilbert|mobilebert)\."
         module, leaf = re.sub(prefix, "", name).rsplit(".", 1)
+        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert|electra)\.", "", name).rsplit(".", 1)
         paths = [
             f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
             for theirs, our, leaves in rules
@@ -163,6 +174,19 @@ def albert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
 def distilbert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
     """`DistilBertForMaskedLM`'s tensors, tied duplicates left out, as `{our path: array in our layout}`."""
     return _convert(state, _SHARED[:4] + _DISTILBERT, _heads_apart(heads))
+
+
+def electra(state: Mapping[str, np.ndarray], heads: int, generator_heads: int) -> Tensors:
+    """The tensors of `ElectraForPreTraining` under `discriminator.` and of `ElectraForMaskedLM` under `generator.`, the
+    embeddings, which they share, under the first, as `{our path: array in our layout}`.
+    """
+
+    def tower(name: str, heads: int) -> Tensors:
+        own = {key.removeprefix(f"{name}."): tensor for key, tensor in state.items() if key.startswith(f"{name}.")}
+        return _convert(own, _SHARED[:4] + _ELECTRA, _heads_apart(heads))
+
+    generator = {f"generator/{path}": tensor for path, tensor in tower("generator", generator_heads).items()}
+    return tower("discriminator", heads) | generator
 
 
 def squeezebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:

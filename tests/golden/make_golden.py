@@ -40,6 +40,7 @@ MOBILEBERT = WIDTHS | {"embedding_size": 10, "intra_bottleneck_size": 12, "inter
 MOBILEBERT |= {"num_feedforward_networks": 2, "classifier_activation": False}
 # Half of the heads attend, 2 of size 6; embeddings of another width than the layers; windows of 5 in rows of 6 to 11.
 CONVOLUTION = {"num_attention_heads": 4, "embedding_size": 20, "conv_kernel_size": 5, "head_ratio": 2, "num_groups": 2}
+GENERATOR = {"hidden_size": 12, "num_attention_heads": 1, "intermediate_size": 48}  # of half the width
 
 
 def excluded(path: str) -> bool:
@@ -97,6 +98,29 @@ def golden(kind: str, settings: dict, seed: int, epsilon: float = 1e-3) -> dict[
     return flat | {"settings": np.array(json.dumps({"model": settings, "adamw": hyper, "lamb": LAMB}))}
 
 
+def replaced(settings: dict, generator: dict, weight: float, seed: int) -> dict[str, np.ndarray]:
+    """As `golden`, of a discriminator and its generator, without steps of the optimisers."""
+    model = reference.Electra(settings, settings | generator, weight)
+    reference.randomise(model, np.random.default_rng(seed))
+    random = np.random.default_rng(seed + 1)
+    batch = reference.random_batch(random, settings["vocab_size"], lengths=(11, 8, 6))
+    batch["drawn"] = reference.drawn(random, batch, settings["vocab_size"])
+    out = model(batch)
+    out["loss"].backward()
+    heads = settings["num_attention_heads"], generator["num_attention_heads"]
+    named = dict(model.named_parameters())
+    trees = {
+        "params": layouts.electra({n: p.detach().numpy() for n, p in named.items()}, *heads),
+        "gradients": layouts.electra({n: p.grad.numpy() for n, p in named.items()}, *heads),
+        "outputs": {name: value.detach().numpy() for name, value in out.items()},
+    }
+    flat = {
+        f"{tree}/{path}": leaf.astype(np.float32) for tree, leaves in trees.items() for path, leaf in leaves.items()
+    }
+    flat |= {f"batch/{name}": array for name, array in batch.items()}
+    return flat | {"settings": np.array(json.dumps({"model": settings, "weight": weight}))}
+
+
 def grouped(cases: dict[str, dict[str, int]], seed: int) -> dict[str, np.ndarray]:
     """torch's Conv1d in our layout, (B, L, I) x (W, I/G, O): output, and gradients of <output, cotangent>."""
     random, flat = np.random.default_rng(seed), {}
@@ -141,6 +165,7 @@ if __name__ == "__main__":
     # The embedding's gradients have come through every stacked feed-forward, without a norm, and round the more too.
     files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6, epsilon=1e-2)
     files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
+    files["electra"] = replaced(WIDTHS | EMBEDDING, GENERATOR, weight=50.0, seed=6)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)

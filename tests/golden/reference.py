@@ -133,6 +133,54 @@ class ConvBert(torch.nn.Module):
         return collect(batch, out.hidden_states, out.attentions, pooled, out.logits, None, out.loss)
 
 
+class Electra(torch.nn.Module):
+    """Hugging Face's `ElectraForPreTraining` and `ElectraForMaskedLM` on one embedding; `batch["drawn"]` (B,P) are the
+    ids that the generator would have drawn.
+    """
+
+    def __init__(self, settings: Mapping, generator: Mapping, weight: float) -> None:
+        super().__init__()
+        config, smaller = (
+            transformers.ElectraConfig(**sizes, attn_implementation="eager") for sizes in (settings, generator)
+        )
+        self.discriminator, self.generator = (
+            transformers.ElectraForPreTraining(config),
+            transformers.ElectraForMaskedLM(smaller),
+        )
+        self.generator.electra.embeddings = self.discriminator.electra.embeddings
+        self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
+        self.weight = weight
+
+    def forward(self, batch: Mapping[str, np.ndarray]) -> Outputs:
+        ids, rest = inputs(batch)
+        more = {**rest, "output_hidden_states": True, "output_attentions": True}
+        masked = self.generator(ids, labels=mlm_labels(batch), **more)
+        rows, slots = np.nonzero(batch["masked_weights"])
+        places, labels = batch["masked_positions"][rows, slots], np.zeros(batch["input_ids"].shape)
+        labels[rows, places] = (batch["drawn"] != batch["masked_ids"])[rows, slots]
+        ids = ids.clone()
+        ids[rows, places] = torch.tensor(batch["drawn"][rows, slots]).long()
+        replaced = self.discriminator(ids, labels=torch.tensor(labels), **more)
+        every = torch.arange(len(ids))[:, None]
+        return {
+            "generator_hidden_states": torch.stack(masked.hidden_states),
+            "generator_attentions": torch.stack(masked.attentions),
+            "masked_logits": masked.logits[every, torch.tensor(batch["masked_positions"]).long()],
+            "masked_loss": masked.loss,
+            "hidden_states": torch.stack(replaced.hidden_states),
+            "attentions": torch.stack(replaced.attentions),
+            "replaced_logits": replaced.logits,
+            "replaced_loss": replaced.loss,
+            "loss": masked.loss + self.weight * replaced.loss,
+        }
+
+
+def drawn(random: np.random.Generator, batch: Mapping[str, np.ndarray], vocabulary: int) -> np.ndarray:
+    """(B,P) random ids for the slots, about a third of them what was there."""
+    ids = random.integers(1, vocabulary, batch["masked_ids"].shape)
+    return np.where(random.random(ids.shape) < 0.3, batch["masked_ids"], ids).astype(np.int32)
+
+
 MODELS: dict[str, Callable[[Mapping], torch.nn.Module]] = {
     "albert": Albert,
     "bert": Bert,

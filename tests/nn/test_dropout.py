@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from bertzoo.nn import Dropout
-from bertzoo.nn.dropout import random_bits
+from bertzoo.nn.random import random_bits
 
 
 def bits(seed, shape):

@@ -1,0 +1,42 @@
+"""Rows of ELECTRA: two segments of consecutive sentences, sometimes one, and nothing to predict of them."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from bertzoo.data.pairs import Row
+from bertzoo.data.rng import SplitMix
+
+SHORTEST = 5  # of a short row: [CLS] A [SEP] B [SEP] of one token each
+
+
+def electra_rows(
+    bounds: list[int], max_length: int, document: int, single_share: float, short_share: float, random: SplitMix
+) -> Iterator[Row]:
+    """The rows of one document as google-research/electra's build_pretraining_dataset.py makes them.
+
+    `bounds` are the addresses at which the document's sentences begin, and its end. Sentences are gathered until they
+    hold the row's target, `max_length` tokens or (a share of the rows) fewer; the first half of the target, in whole
+    sentences, is A and the rest is B, or (a share of the rows) all is A. What does not fit is cut off. Once B has begun
+    it takes all that follows, so that text keeps its order; the reference lets a later short sentence go back to A.
+    """
+    count = len(bounds) - 1
+    first = 0
+    while first < count:
+        target = random.integer(SHORTEST, max_length) if random.random() < short_share else max_length
+        stop = min(bisect_left(bounds, bounds[first] + target, first), count)
+        middle = stop if random.random() < single_share else _middle(bounds, first, stop, (target - 3) // 2, random)
+        start, split, end = bounds[first], bounds[middle], bounds[stop]
+        a_length = min(split - start, max_length - 2)
+        b_length = min(end - split, max(0, max_length - a_length - 3))
+        yield start, split if b_length else 0, a_length, b_length, document, 0, 0, end - start - a_length - b_length
+        first = stop
+
+
+def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
+    """The sentence that begins B: the first that brings A to `half` tokens, or by a coin's toss the one after it."""
+    middle = first + 1  # A has a sentence, however long
+    while middle < stop and bounds[middle + 1] - bounds[first] < half:
+        middle += 1
+    if middle < stop and bounds[middle] - bounds[first] < half and random.random() < 0.5:
+        middle += 1
+    return middle

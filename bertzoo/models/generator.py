@@ -1,0 +1,70 @@
+"""The generator that goes with a model under replaced token detection (ELECTRA, Clark et al. 2020, §3.2)."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.compute import Compute
+from bertzoo.models.parts import ModelConfig, leaves
+from bertzoo.nn import Encoder, EncoderOutput
+
+HEAD_SIZE = 64
+
+
+class Generator(nn.Module):
+    """Encoder and masked language model head of a generator; the embeddings are its discriminator's.
+
+    (B,L,E) -> logits (B,P,V) at the positions, and what the encoder gives.
+    """
+
+    encoder: nn.Module
+    masked_head: nn.Module
+
+    def __call__(
+        self, x_BLE: jax.Array, mask_BL: jax.Array, positions_BP: jax.Array, table_VE: jax.Array, train: bool
+    ) -> tuple[jax.Array, EncoderOutput]:
+        output = self.encoder(x_BLE, mask_BL, train)
+        return self.masked_head(output.hidden_states[-1], positions_BP, table_VE), output
+
+
+def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
+    """A generator `width` times as wide as a model, or the one that the model's own `generator(width)` describes.
+
+    Without such a method it is ELECTRA's: as many layers of BERT, feed-forwards of 4 times the width, and heads of 64
+    or the least above it that divides the width; activation, dropout and initialisation are the model's. Raises
+    ConfigError where the width rounds to nothing.
+    """
+    if (own := getattr(config, "generator", None)) is not None:
+        made = own(width)
+        return Generator(encoder=made.backbone(compute).encoder, masked_head=made.masked_head(compute))
+    size = round(width * config.hidden_size)
+    if size < 1:
+        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has no width")
+    heads = max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
+    make = leaves(compute, config.initializer_range, config.norm_epsilon)
+    embedding: Any = config.backbone(compute).embedding
+    return Generator(
+        encoder=Encoder(
+            projection=make.projection(_embedded_width(embedding), size),
+            layers=tuple(
+                make.layer(
+                    make.attention(size, heads, config.attention_dropout),
+                    make.feed_forward(size, 4 * size, config.activation),
+                    config.dropout,
+                )
+                for _ in range(config.layers)
+            ),
+        ),
+        # The width of the table, which the embedding's output need not have (MobileBERT: 128 of 512).
+        masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),
+    )
+
+
+def _embedded_width(embedding: Any) -> int:
+    """The width of an embedding's output, whatever it is made of."""
+    ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    x_BLE, _ = jax.eval_shape(lambda ids: embedding.init_with_output(jax.random.key(0), ids, ids, ids, False), ids)
+    return x_BLE.shape[-1]

@@ -1,0 +1,146 @@
+"""Replaced token detection (ELECTRA, Clark et al. 2020, https://arxiv.org/abs/2003.10555)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bertzoo.errors import ConfigError
+from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
+from bertzoo.nn import content_seeds, row_seeds, sample
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """A small generator fills the masked positions, and the model tells which tokens it replaced (§2)."""
+
+    sentence: ClassVar[Literal["none"]] = "none"  # the second segment is for nothing
+
+    kind: Literal["replaced"] = "replaced"
+    generator_width: float = 0.25  # of the model's hidden_size
+    weight: float = 50.0  # of the discriminator's loss beside the generator's 1 (the paper's λ)
+    temperature: float = 1.0  # of the softmax that replacements are drawn from
+
+    def __post_init__(self):
+        for name in ("generator_width", "weight", "temperature"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} = {getattr(self, name)} is not a finite number above 0")
+
+    def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
+        return ReplacedObjective(
+            replaced_detection(model, compute, self.generator_width), self.weight, self.temperature
+        )
+
+
+@dataclass(frozen=True)
+class ReplacedObjective:
+    """Mean cross-entropy of the generator over masked slots, plus `weight` times the mean binary cross-entropy of the
+    discriminator over all tokens, [CLS] and [SEP] too (§2).
+
+    The generator learns from the first alone. A token that it fills in as it was counts as original.
+    """
+
+    model: ReplacedDetection
+    weight: float
+    temperature: float
+
+    def init(self, key: jax.Array) -> Params:
+        ids = jnp.zeros((1, 8), jnp.int32)
+        return self.model.init(key, ids, ids, ids + 1, ids[:, :1])["params"]
+
+    def weights(self, batch: Batch) -> Sums:
+        return {"mlm": jnp.sum(batch["masked_weights"]), "rtd": jnp.sum(_token_weights(batch))}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        generator_key, sample_key, discriminator_key = (None,) * 3 if key is None else jax.random.split(key, 3)
+        masked_BPV = self.masked_logits(params, batch, generator_key)
+        batch = corrupt(batch, self.draw(masked_BPV, batch, sample_key))
+        logits_BL = self.replaced_logits(params, batch, discriminator_key)
+        return self.loss(batch, masked_BPV, logits_BL)
+
+    def masked_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
+        """(B,P,V): the generator's for the masked positions; without a key there is no dropout."""
+        return self._apply("generate", params, batch, key, batch["masked_positions"])
+
+    def draw(self, masked_BPV: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+        """(B,P) ids from the generator's distributions; no gradient flows back.
+
+        Without a key the draw of a row depends on the row's own tokens: a held-out row is always corrupted alike,
+        whatever batch it is in, and by samples as in training, which the likeliest tokens would not be.
+        """
+        if key is None:
+            seeds_B = content_seeds(batch["input_ids"], batch["attention_mask"])
+        else:
+            seeds_B = row_seeds(key, len(batch["input_ids"]))
+        return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B)
+
+    def replaced_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
+        """(B,L): the discriminator's for a batch that `corrupt` made; above 0 it takes a token for replaced."""
+        return self._apply("discriminate", params, batch, key)
+
+    def loss(self, batch: Batch, masked_BPV: jax.Array, logits_BL: jax.Array) -> tuple[Sums, Metrics]:
+        """The terms and the metrics of both models' logits for a batch that `corrupt` made."""
+        ids_BP, masked_BP = batch["masked_ids"], batch["masked_weights"]
+        replaced_BL, token_BL = batch["replaced"], _token_weights(batch)
+        masked, tokens = jnp.sum(masked_BP), jnp.sum(token_BL)
+        mlm = jnp.sum(optax.softmax_cross_entropy_with_integer_labels(masked_BPV, ids_BP) * masked_BP)
+        rtd = jnp.sum(optax.sigmoid_binary_cross_entropy(logits_BL, replaced_BL) * token_BL)
+        said_BL = logits_BL > 0
+        hits = jnp.sum(said_BL * replaced_BL * token_BL)
+        metrics = {
+            "mlm_loss": (mlm, masked),
+            "mlm_accuracy": (jnp.sum((jnp.argmax(masked_BPV, axis=-1) == ids_BP) * masked_BP), masked),
+            "rtd_loss": (rtd, tokens),
+            "rtd_accuracy": (jnp.sum((said_BL == replaced_BL) * token_BL), tokens),
+            "rtd_precision": (hits, jnp.sum(said_BL * token_BL)),
+            "rtd_recall": (hits, jnp.sum(replaced_BL * token_BL)),
+            "rtd_auc": pairs_in_order(logits_BL, replaced_BL, token_BL),
+        }
+        return {"mlm": mlm, "rtd": self.weight * rtd}, metrics
+
+    def _apply(self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: jax.Array) -> Any:
+        logits, _ = self.model.apply(  # pyright: ignore[reportGeneralTypeIssues]
+            {"params": params},
+            batch["input_ids"],
+            batch["token_type_ids"],
+            batch["attention_mask"],
+            *more,
+            train=key is not None,
+            rngs=None if key is None else {"dropout": key},
+            method=method,
+        )
+        return logits
+
+
+def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
+    """The batch with the drawn ids at its masked positions, and `replaced` (B,L) float32: 1 where they are new.
+
+    Unused slots, whose position is 0, write nowhere; the positions of the others are distinct.
+    """
+    length = batch["input_ids"].shape[1]
+    places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+    new_BP = (drawn_BP != batch["masked_ids"]).astype(jnp.float32)
+
+    @jax.vmap
+    def put(row_L: jax.Array, places_P: jax.Array, values_P: jax.Array) -> jax.Array:
+        return row_L.at[places_P].set(values_P, mode="drop")
+
+    ids_BL = put(batch["input_ids"], places_BP, drawn_BP)
+    return {**batch, "input_ids": ids_BL, "replaced": put(jnp.zeros(ids_BL.shape), places_BP, new_BP)}
+
+
+def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of all pairs of a positive and a negative in one row: how many have the positive above (equal: half), and how
+    many there are. The quotient is the area under the ROC curve, within rows, so that it adds up over batches.
+    """
+    pairs_BLL = (labels_BL * weights_BL)[:, :, None] * ((1 - labels_BL) * weights_BL)[:, None, :]
+    difference_BLL = scores_BL[:, :, None] - scores_BL[:, None, :]
+    return jnp.sum(pairs_BLL * (0.5 * jnp.sign(difference_BLL) + 0.5)), jnp.sum(pairs_BLL)
+
+
+def _token_weights(batch: Batch) -> jax.Array:
+    """(B,L): 1 for every token of a row that counts."""
+    return batch["attention_mask"] * batch["row_weight"][:, None]
