@@ -17,10 +17,11 @@ from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.embedding import Embedding, Table
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import MaskedHead, pool
+from bertzoo.nn.heads import ClassificationHead, MaskedHead, pool
 from bertzoo.nn.norm import LayerNorm
 
 __all__ = [
+    "ClassificationHead",
     "Dense",
     "Dropout",
     "Embedding",

@@ -32,3 +32,21 @@ class MaskedHead(nn.Module):
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))
         logits_BPV = jnp.einsum("bpe,ve->bpv", z_BPE, table_VE.astype(z_BPE.dtype), preferred_element_type=jnp.float32)
         return logits_BPV + bias_V
+
+
+class ClassificationHead(nn.Module):
+    """(..., D) -> logits (..., C) in float32: output(dropout(x)).
+
+    With `dense` (ELECTRA's and DistilBERT's heads at Hugging Face) x is activation(dense(input_dropout(x))) first.
+    """
+
+    dense: nn.Module | None
+    activation: Callable[[jax.Array], jax.Array]
+    input_dropout: nn.Module
+    output: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        if self.dense is not None:
+            x = self.activation(self.dense(self.input_dropout(x, train)))
+        return self.output(self.dropout(x, train)).astype(jnp.float32)
