@@ -117,7 +117,9 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     if refusal:
         raise UserError(f"Hugging Face's {layout.architecture} cannot express this model: {refusal}")
     if layout.dropout is not None and layout.dropout in family.dropouts:
-        attributes[layout.dropout] = head.dropout
+        # None stands for the model's own rate.
+        default, rate = family.dropouts[layout.dropout], head.dropout
+        attributes[layout.dropout] = None if default is None and rate == model.dropout else rate
     if labels := getattr(head, "labels", None):
         attributes["id2label"] = {str(index): label for index, label in enumerate(labels)}
         attributes["label2id"] = {label: index for index, label in enumerate(labels)}

@@ -7,6 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
+from bertzoo.convert import unigram
 from bertzoo.convert.pretrained import fits
 from bertzoo.data import tokenizer as saved
 from bertzoo.data.sentencepiece import SentencePiece, SentencePieceTokenizer
@@ -55,6 +56,8 @@ def _json(path: Path) -> dict[str, Any]:
 def _wordpiece(directory: Path, options: dict[str, Any], whole: dict[str, Any]) -> Tokenizer:
     path = directory / WHOLE
     model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
+    if model.get("type") == "Unigram":
+        raise UserError(f"{path} is of a SentencePiece model, which is read from {PIECES}, but {directory} has none")
     asked = {
         "model.type": (model.get("type"), "WordPiece"),
         "model.unk_token": (model.get("unk_token"), "[UNK]"),
@@ -114,9 +117,8 @@ def write(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     A vocabulary with far fewer entries than the model's table has rows is filled up with entries [unused0] and so on,
     as BERT's own is, so that its size fits; no text ever becomes one of them.
     """
-    options: dict[str, Any] = {"model_max_length": model.max_positions}
-    if not model.token_types:
-        options["model_input_names"] = ["input_ids", "attention_mask"]
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
+    options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
     match tokenizer:
         case WordPieceTokenizer():
             names = _BERT
@@ -150,6 +152,9 @@ def write(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
                 "do_lower_case": tokenizer.config.lowercase,
                 "keep_accents": not tokenizer.config.strip_accents,
             }
+            tokenizer.save(directory)
+            pieces, kept = (directory / PIECES).read_bytes(), tokenizer.config
+            unigram.library(pieces, kept.lowercase, kept.strip_accents, names).save(str(directory / WHOLE))
         case _:
             raise ValueError(f"no Hugging Face files for {tokenizer}")
     tokenizer.save(directory)

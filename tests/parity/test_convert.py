@@ -4,6 +4,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -23,9 +24,16 @@ from torch.nn.functional import cross_entropy
 
 import bertzoo
 from bertzoo.cli import main
-from bertzoo.convert import directory, huggingface, table
+from bertzoo.convert import directory, huggingface, table, tokenizers
+from bertzoo.data.sentencepiece import SentencePiece
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "##e", "##f", "the", "model", ".", ","]
+TEXT = "The  mödel, abcd. zzz ADE Ω"
+
+
+SENTENCE_LOGITS = {"AlbertForPreTraining": "sop_logits"} | dict.fromkeys(
+    ("BertForPreTraining", "MobileBertForPreTraining"), "seq_relationship_logits"
+)
 
 
 def architectures() -> list[tuple[str, str]]:
@@ -71,16 +79,26 @@ def make_theirs(name: str, folder: Path, seed: int) -> tuple[Any, dict[str, Any]
     random = np.random.default_rng([seed, *name.encode()])
     family = name.split("For")[0].removesuffix("Model")
     settings = random_settings(random, family)
+    pieces = None
+    if family == "Albert":
+        pieces = SentencePiece(vocab_size=90).train(lambda: iter([TEXT, "the model, a model."] * 9))
+        settings["vocab_size"] = pieces.vocab_size
     if name == "ElectraForMaskedLM":
         settings["hidden_act"] = "gelu"  # its head has nothing else
+    if name.endswith("TokenClassification") and family in ("Bert", "Electra"):
+        settings["classifier_dropout"] = 0.15  # elsewhere it is the model's own
     config = getattr(transformers, f"{family}Config")(**settings)
     model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
     reference.randomise(model, random)
     model.float().save_pretrained(folder)
     model.double()
     model.get_input_embeddings().padding_idx = None  # with it torch drops the gradient of a row, which ours has
-    fillers = [f"word{number}" for number in range(settings["vocab_size"] - 3 - len(WORDS))]
-    (folder / "vocab.txt").write_text("\n".join(WORDS + fillers) + "\n")
+    if pieces is not None:
+        sizes = SimpleNamespace(max_positions=0, token_types=2, vocab_size=pieces.vocab_size)
+        tokenizers.write(pieces, folder, sizes)
+    else:
+        fillers = [f"word{number}" for number in range(settings["vocab_size"] - 3 - len(WORDS))]
+        (folder / "vocab.txt").write_text("\n".join(WORDS + fillers) + "\n")
     return model, reference.random_batch(random, settings["vocab_size"], lengths=(7, 13, 10))
 
 
@@ -96,12 +114,12 @@ def outputs(name: str, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     if getattr(out, "pooler_output", None) is not None:
         found["pooled"] = out.pooler_output
     rows, positions = torch.arange(len(ids))[:, None], torch.tensor(batch["masked_positions"]).long()
-    if "MaskedLM" in name or "BertForPreTraining" in name:
+    if "MaskedLM" in name or name in SENTENCE_LOGITS:
         logits = out.logits if "MaskedLM" in name else out.prediction_logits
         found["masked_logits"] = logits[rows, positions]
         loss = cross_entropy(logits.flatten(0, 1), reference.mlm_labels(batch).flatten())
-        if "ForPreTraining" in name:
-            found["sentence_logits"] = out.sop_logits if "Albert" in name else out.seq_relationship_logits
+        if name in SENTENCE_LOGITS:
+            found["sentence_logits"] = getattr(out, SENTENCE_LOGITS[name])
             loss = loss + cross_entropy(found["sentence_logits"], torch.tensor(batch["sentence_label"]).long())
     elif "QuestionAnswering" in name:
         found["logits"] = torch.stack((out.start_logits, out.end_logits), -1)
@@ -204,7 +222,7 @@ def check_back(name: str, theirs: Any, batch: dict[str, Any], ours: Any, back: P
     expected, found = outputs(name, theirs, batch), outputs(name, again.double().eval(), batch)
     for field, value in expected.items():
         assert torch.equal(value, found[field]), field
-    tokenizer, text = transformers.AutoTokenizer.from_pretrained(back), "The mödel, abcd. zzz ADE"
+    tokenizer, text = transformers.AutoTokenizer.from_pretrained(back), TEXT
     specials = ours.specials
     ids = [specials.cls, *ours.encode_batch([text])[0].tolist(), specials.sep]
     encoded = tokenizer(text, return_tensors="pt")
