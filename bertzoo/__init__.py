@@ -1,3 +1,48 @@
 """bertzoo: pretrain the phone-sized BERTs from config files and take them to the phone."""
 
+from pathlib import Path
+from typing import Any, NamedTuple
+
 __version__ = "0.1.0"
+__all__ = ["Loaded", "load"]
+
+
+class Loaded(NamedTuple):
+    """model: a Linen module; params: its parameters; tokenizer: None where the directory has none."""
+
+    model: Any
+    params: Any
+    tokenizer: Any
+
+
+def load(path: Path | str) -> Loaded:
+    """The model at `path`: a run's directory, one of its checkpoints, a model directory or a Hugging Face directory.
+
+    A masked language model takes the positions whose words are wanted as a fourth array (B,P) and gives
+    `masked_logits` (B,P,V); any other head gives `logits`. Raises UserError in one sentence.
+
+    >>> import jax, numpy as np
+    >>> model, params, tokenizer = bertzoo.load("tiny")
+    >>> words = [tokenizer.specials.cls, *tokenizer.encode_batch(["a model"])[0], tokenizer.specials.sep]
+    >>> ids = np.array([words])
+    >>> output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, ids >= 0)
+    >>> output.hidden_states[-1].shape
+    (1, 4, 24)
+    >>> output.pooled.shape
+    (1, 24)
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from bertzoo.convert.directory import read
+    from bertzoo.models import Compute
+
+    found = read(path)
+    nested: dict[str, Any] = {}
+    for name, array in found.params.items():
+        *parents, leaf = name.split("/")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = array
+    return Loaded(found.head.build(found.model, Compute()), jax.tree.map(jnp.asarray, nested), found.tokenizer)

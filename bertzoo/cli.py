@@ -27,6 +27,7 @@ VERBS = {
     "predict": "what a run puts into the blanks of a sentence",
     "report": "curves and a page about a run",
     "tokenize": "turn text into a tokenised corpus",
+    "convert": "a model from and to Hugging Face's format",
     "models": "parameters, operations and memory of every shipped model",
     "config": "print the resolved config",
 }

@@ -72,7 +72,8 @@ class SentencePiece:
         return SentencePieceTokenizer(self, model.getvalue(), "trained on the source")
 
     def normalize(self, text: str) -> str:
-        """Lower case and no accents, where the options ask for it (as ALBERT's preprocess_text)."""
+        """One kind of quotation mark; lower case and no accents, where the options ask for it (preprocess_text)."""
+        text = text.replace("``", '"').replace("''", '"')
         if self.strip_accents:
             text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
         return text.lower() if self.lowercase else text

@@ -36,6 +36,11 @@ from bertzoo.nn.random import content_seeds, row_seeds, sample
 __all__ = [
     "Bottleneck",
     "BottleneckLayer",
+from bertzoo.nn.heads import ClassificationHead, MaskedHead, pool
+from bertzoo.nn.norm import LayerNorm
+
+__all__ = [
+    "ClassificationHead",
     "Dense",
     "Depthwise",
     "Dropout",

@@ -65,3 +65,21 @@ class ReplacedHead(nn.Module):
 
     def __call__(self, hidden_BLD: jax.Array) -> jax.Array:
         return self.output(self.activation(self.dense(hidden_BLD)))[..., 0]
+
+
+class ClassificationHead(nn.Module):
+    """(..., D) -> logits (..., C) in float32: output(dropout(x)).
+
+    With `dense` (ELECTRA's and DistilBERT's heads at Hugging Face) x is activation(dense(input_dropout(x))) first.
+    """
+
+    dense: nn.Module | None
+    activation: Callable[[jax.Array], jax.Array]
+    input_dropout: nn.Module
+    output: nn.Module
+    dropout: nn.Module
+
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        if self.dense is not None:
+            x = self.activation(self.dense(self.input_dropout(x, train)))
+        return self.output(self.dropout(x, train)).astype(jnp.float32)

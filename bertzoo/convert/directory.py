@@ -1,0 +1,100 @@
+"""Our own model directory: model.toml, parameters.safetensors and tokenizer/; and runs, read alike."""
+
+import hashlib
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+import numpy as np
+import tomli_w
+
+from bertzoo import __version__, config
+from bertzoo.convert import huggingface, tensors, tokenizers
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data import tokenizer as saved
+from bertzoo.errors import UserError
+from bertzoo.inference import load as load_run
+from bertzoo.models import Model
+from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, parameter_shapes
+from bertzoo.rundir import RunDirectory
+
+MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tables:
+    """The config part of model.toml."""
+
+    model: Model
+    head: Head = field(default_factory=NoHead)
+
+
+def read(path: Path | str) -> Pretrained:
+    """The model at a path: a run's directory, one of its checkpoints, a model directory or a Hugging Face directory.
+
+    Raises UserError where it is none of these, or damaged.
+    """
+    path = Path(path)
+    if (path / MODEL).is_file():
+        return _read_own(path)
+    if (path / huggingface.CONFIG).is_file():
+        return huggingface.read(path)
+    if (path / RunDirectory(path).config.name).is_file():
+        return _read_run(path, "latest")
+    if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
+        return _read_run(path.parent.parent, int(path.name))
+    what = "is neither a run, one of its checkpoints, a model directory nor a Hugging Face directory"
+    raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
+
+
+def _read_run(path: Path, which: str | int) -> Pretrained:
+    trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(trained.params)
+    params = {jax.tree_util.keystr(p, simple=True, separator="/"): np.asarray(leaf) for p, leaf in leaves}
+    return Pretrained(
+        model=trained.recipe.model,
+        head=MaskedLanguageModel(sentence=trained.recipe.objective.sentence != "none"),
+        params=params,
+        tokenizer=trained.corpus.tokenizer,
+        origin=str(path),
+        source={"format": "run", "path": str(path), "step": trained.step},
+    )
+
+
+def _read_own(path: Path) -> Pretrained:
+    file = path / MODEL
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        source = table.pop("source")
+        digest = source.pop("parameters_sha256")
+        tables = config.from_dict(_Tables, table)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"{file} is damaged: {error}") from error
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    parameters = path / PARAMETERS
+    if not parameters.is_file():
+        raise UserError(f"{parameters} does not exist")
+    if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
+        raise UserError(f"{parameters} is damaged: its hash is not the one in {MODEL}")
+    params, shapes = tensors.read(parameters), parameter_shapes(tables.model, tables.head)
+    if wrong := sorted(
+        name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
+    ):
+        raise UserError(f"{parameters} is not of the model in {MODEL}: {wrong[0]} differs")
+    tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
+    return Pretrained(
+        model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
+    )
+
+
+def write(pretrained: Pretrained, directory: Path) -> None:
+    """Write a model directory into an empty one."""
+    tensors.write(pretrained.params, directory / PARAMETERS)
+    digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
+    tables = config.plain(_Tables(model=pretrained.model, head=pretrained.head))
+    source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
+    (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")
+    if pretrained.tokenizer is not None:
+        tokenizers.keep(pretrained.tokenizer, directory / TOKENIZER)

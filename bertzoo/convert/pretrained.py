@@ -1,0 +1,44 @@
+"""A model out of any directory: its config, its head, its parameters and its tokenizer."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """What every reader gives and every writer takes.
+
+    params: by path, such as `encoder/layers_0/attention/query/kernel`, float32. origin: the directory's name in
+    messages. source: where it came from, as flat text and numbers, for the record.
+    """
+
+    model: Any
+    head: Any
+    params: dict[str, np.ndarray]
+    tokenizer: Tokenizer | None
+    origin: str
+    source: dict[str, str | int] = field(default_factory=dict)
+
+
+def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
+    """Raises UserError unless the word table has a row for every entry, and no more spare ones than fill up a multiple.
+
+    Tables are widened to a multiple of 8 to 128 for the hardware's sake (SqueezeBERT: 30528 for 30522 entries).
+    """
+    if tokenizer is None:
+        return
+    entries = tokenizer.vocab_size
+    if entries > rows or not fits(entries, rows):
+        raise UserError(
+            f"{origin}: its vocabulary has {entries:,} entries, which does not match the {rows:,} rows of its embedding"
+        )
+
+
+def fits(entries: int, rows: int) -> bool:
+    """Whether a table's rows are its vocabulary's entries, rounded up to a multiple of 8, 16, 32, 64 or 128."""
+    return rows in {entries, *(-(-entries // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}

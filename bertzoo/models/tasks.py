@@ -1,0 +1,218 @@
+"""What stands on a backbone: the heads as configs, and the models that they make; `Head` is their union by `kind`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.parts import Backbone, Leaves, Pretraining, leaves, pretraining
+from bertzoo.nn import ClassificationHead, Dense, Dropout, EncoderOutput, pool
+
+Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
+
+
+class TaskOutput(NamedTuple):
+    """As EncoderOutput, and pooled (B,D) and the head's logits: (B,C), (B,L,C), or None without a head."""
+
+    hidden_states: tuple[jax.Array, ...]
+    attentions: tuple[jax.Array, ...]
+    pooled: jax.Array
+    logits: jax.Array | None
+
+
+class Encoding(nn.Module):
+    """A backbone without a head."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, pooled_BD, None)
+
+
+class SequenceClassifier(nn.Module):
+    """A backbone under a head on the pooled first token."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+    classifier: nn.Module
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, pooled_BD, self.classifier(pooled_BD, train))
+
+
+class TokenClassifier(nn.Module):
+    """A backbone under a head on every token."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+    token_classifier: nn.Module
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, pooled_BD, self.token_classifier(encoded.hidden_states[-1], train))
+
+
+class SpanFinder(nn.Module):
+    """A backbone under a head with two logits a token: that an answer starts there, that it ends there (BERT §4.2)."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+    span_head: nn.Module
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, pooled_BD, self.span_head(encoded.hidden_states[-1], train))
+
+
+def encode(
+    model: Any, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
+) -> tuple[EncoderOutput, jax.Array]:
+    """What the backbone of a model gives, and the pooled first token (B,D)."""
+    x_BLE = model.embedding(input_ids, token_type_ids, attention_mask, train)
+    encoded = model.encoder(x_BLE, attention_mask, train)
+    last_BLD = encoded.hidden_states[-1]
+    return encoded, last_BLD[:, 0] if model.pooler is None else pool(model.pooler, last_BLD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoHead:
+    """The backbone alone; `pooler`: with the pooler of a model that has one."""
+
+    kind: Literal["none"] = "none"
+    pooler: bool = True
+
+    def build(self, model: Any, compute: Compute) -> Encoding:
+        return Encoding(*_backbone(model, compute, self.pooler))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLanguageModel:
+    """The masked language model head, and with `sentence` the two-way head of NSP or SOP."""
+
+    kind: Literal["masked"] = "masked"
+    sentence: bool = False
+    pooler: bool = True
+
+    def build(self, model: Any, compute: Compute) -> Pretraining:
+        made = pretraining(model, compute, self.sentence)
+        return made if self.pooler else made.clone(pooler=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassification:
+    """Classes of a sequence or, with one label, a number; `labels` names them in the order of the logits.
+
+    hidden: the activation of a dense layer as wide as the model before the output, or none; input_dropout stands
+    before that layer. problem_type is what the head was trained for, where that is known.
+    """
+
+    kind: Literal["sequence_classification"] = "sequence_classification"
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    hidden: Activation | Literal["none"] = "none"
+    input_dropout: float = 0.0
+    dropout: float = 0.1
+    problem_type: Problem | None = None
+    pooler: bool = True
+
+    def __post_init__(self):
+        _check_head(self)
+        if self.hidden == "none" and self.input_dropout:
+            raise ConfigError(f"input_dropout = {self.input_dropout} has no place in a head with hidden = none")
+
+    def build(self, model: Any, compute: Compute) -> SequenceClassifier:
+        embedding, encoder, pooler = _backbone(model, compute, self.pooler)
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        head = _classification(make, len(self.labels), self.dropout)
+        if self.hidden != "none":
+            dense = make.dense(model.hidden_size, "model", "pooled")
+            head = head.clone(
+                dense=dense, activation=ACTIVATIONS[self.hidden], input_dropout=Dropout(self.input_dropout)
+            )
+        return SequenceClassifier(embedding, encoder, pooler, head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification:
+    """Classes of every token; `labels` names them in the order of the logits."""
+
+    kind: Literal["token_classification"] = "token_classification"
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    dropout: float = 0.1
+    pooler: bool = True
+
+    def __post_init__(self):
+        _check_head(self)
+
+    def build(self, model: Any, compute: Compute) -> TokenClassifier:
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        head = _classification(make, len(self.labels), self.dropout)
+        return TokenClassifier(*_backbone(model, compute, self.pooler), head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanExtraction:
+    """The first and the last token of an answer, as in extractive question answering."""
+
+    kind: Literal["span"] = "span"
+    dropout: float = 0.0
+    pooler: bool = True
+
+    def __post_init__(self):
+        _check_head(self)
+
+    def build(self, model: Any, compute: Compute) -> SpanFinder:
+        make = leaves(compute, model.initializer_range, model.norm_epsilon)
+        return SpanFinder(*_backbone(model, compute, self.pooler), _classification(make, 2, self.dropout))
+
+
+Head = NoHead | MaskedLanguageModel | SequenceClassification | TokenClassification | SpanExtraction
+
+
+def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter of a model under a head, by its path, without computing any."""
+    module = head.build(model, Compute())
+    ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
+    variables = jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids, *more)
+    flat, _ = jax.tree_util.tree_flatten_with_path(nn.meta.unbox(variables["params"]))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in flat}
+
+
+def _backbone(model: Any, compute: Compute, pooler: bool) -> Backbone:
+    backbone = model.backbone(compute)
+    return backbone if pooler else backbone._replace(pooler=None)
+
+
+def _classification(make: Leaves, classes: int, dropout: float) -> ClassificationHead:
+    output: Dense = make.dense(classes, "pooled", "classes")
+    nothing = Dropout(0.0)
+    return ClassificationHead(
+        dense=None, activation=ACTIVATIONS["gelu"], input_dropout=nothing, output=output, dropout=Dropout(dropout)
+    )
+
+
+def _check_head(head: Any) -> None:
+    if getattr(head, "labels", None) == ():
+        raise ConfigError("labels is empty: name every class of the head")
+    for name in ("dropout", "input_dropout"):
+        if not 0 <= getattr(head, name, 0.0) < 1:
+            raise ConfigError(f"{name} = {getattr(head, name)} is not a share in [0, 1)")

@@ -1,0 +1,53 @@
+"""Turn a model into another format: what SRC is it says itself, --to says what DST becomes.
+
+SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, or a Hugging Face
+directory. DST must not exist, or be empty; it is complete once it is there.
+
+examples:
+  bertzoo convert runs/demo exported --to=huggingface
+  bertzoo convert bert-base-uncased bert --to=bertzoo
+  bertzoo convert bert-base-uncased encoder --to=bertzoo --head=none
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertzoo.errors import UserError
+from bertzoo.verbs.shared import say
+
+TARGETS = ("huggingface", "bertzoo")
+HEADS = ("none", "masked")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("source", metavar="SRC", type=Path, help="the model")
+    parser.add_argument("destination", metavar="DST", type=Path, help="the new directory")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="the format of DST")
+    parser.add_argument(
+        "--head",
+        choices=HEADS,
+        help="keep only this: none, the backbone alone; masked, the masked language model head without a sentence head",
+    )
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Read, convert, write."""
+    from bertzoo.convert import atomic, directory, heads, huggingface
+
+    if args.source.resolve() == args.destination.resolve():
+        raise UserError(f"SRC and DST are both {args.source}; name another directory for the result")
+    atomic.check(args.destination)
+    pretrained = directory.read(args.source)
+    if args.head is not None:
+        pretrained, dropped = heads.keep(pretrained, args.head)
+        for name in dropped:
+            say(f"left out: {name}")
+    write = {"huggingface": huggingface.write, "bertzoo": directory.write}[args.to]
+    with atomic.directory(args.destination) as temporary:
+        write(pretrained, temporary)
+    numbers = sum(array.size for array in pretrained.params.values())
+    kind, head = pretrained.model.kind, pretrained.head.kind
+    print(f"Wrote {args.destination}: {kind}, head {head}, {numbers:,} parameters.")
+    return 0

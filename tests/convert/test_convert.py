@@ -1,0 +1,327 @@
+"""`bertzoo convert` on a directory made by hand: what it reads, and what it refuses in one sentence."""
+
+import doctest
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import bertzoo
+from bertzoo.cli import main
+
+sys.path.append(str(Path(__file__).parent))
+import tiny_bert
+
+Prepare = Callable[[Path], None]
+
+
+def convert(source: Path, destination: Path, *options: str, to: str = "bertzoo") -> int:
+    return main(["convert", str(source), str(destination), f"--to={to}", *options])
+
+
+def config(**changes) -> Prepare:
+    def prepare(source: Path) -> None:
+        path = source / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return prepare
+
+
+def weights(change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]) -> Prepare:
+    def prepare(source: Path) -> None:
+        save_file(change(load_file(source / "model.safetensors")), source / "model.safetensors")
+
+    return prepare
+
+
+def text(name: str, content: str) -> Prepare:
+    return lambda source: (source / name).write_text(content) and None
+
+
+def words(*entries: str) -> Prepare:
+    return text("vocab.txt", "\n".join(entries))
+
+
+def without(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    return {other: array for other, array in tensors.items() if other != name}
+
+
+def shorten(source: Path) -> None:
+    data = (source / "model.safetensors").read_bytes()
+    (source / "model.safetensors").write_bytes(data[:-10])
+
+
+def spoil(source: Path) -> None:
+    data = bytearray((source / "model.safetensors").read_bytes())
+    data[20:40] = bytes(20)
+    (source / "model.safetensors").write_bytes(data)
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+BIAS = "cls.predictions.bias"
+DECODER = "cls.predictions.decoder.weight"
+TABLE = "bert.embeddings.word_embeddings.weight"
+NORM = "cls.predictions.transform.LayerNorm"
+DAMAGED = "model.safetensors is damaged or not a safetensors file"
+BAD: dict[str, tuple[Prepare, str]] = {
+    "missing tensor": (weights(lambda t: without(t, QUERY)), "lacks the tensor encoder.layer.0.attention.self.query"),
+    "extra tensor": (weights(lambda t: t | {"adapter.weight": t[BIAS]}), "holds the tensor adapter.weight, for which"),
+    "layer too many": (config(num_hidden_layers=2), "lacks the tensor encoder.layer.1."),
+    "wrong shape": (weights(lambda t: t | {BIAS: t[BIAS][:9]}), "cls.predictions.bias has shape (9,), but"),
+    "not finite": (weights(lambda t: t | {BIAS: t[BIAS] * np.nan}), f"{BIAS} holds values that are not finite"),
+    "integers": (weights(lambda t: t | {BIAS: t[BIAS].astype(np.int64)}), f"{BIAS} holds int64"),
+    "doubles": (weights(lambda t: t | {BIAS: t[BIAS].astype(np.float64)}), f"{BIAS} is of type F64"),
+    "untied": (weights(lambda t: t | {DECODER: t[TABLE] + 1}), "shares the two"),
+    "old and new": (weights(lambda t: t | {f"{NORM}.gamma": t[f"{NORM}.weight"]}), "twice, under an old and a new"),
+    "truncated": (shorten, DAMAGED),
+    "corrupted": (spoil, DAMAGED),
+    "empty": (text("model.safetensors", " "), DAMAGED),
+    "no weights": (lambda source: (source / "model.safetensors").unlink(), "holds no weights"),
+    "other architecture": (config(architectures=["BertForNextSentencePrediction"]), "'BertForNextSentencePrediction'"),
+    "unknown model_type": (config(model_type="bertt"), "model_type = 'bertt' is unknown; did you mean bert?"),
+    "unknown attribute": (config(rotary=True), "the attribute rotary = True is not understood"),
+    "fixed attribute": (config(is_decoder=True), "is_decoder = True is not supported, only False is"),
+    "relative positions": (config(position_embedding_type="relative_key"), "position_embedding_type = 'relative_key'"),
+    "activation": (config(hidden_act="swish"), "hidden_act = 'swish' is not supported, only gelu, gelu_new"),
+    "heads": (config(num_attention_heads=5), "heads = 5 does not divide hidden_size = 24"),
+    "wrong type": (config(hidden_size="24"), "hidden_size"),
+    "no json": (text("config.json", "{"), "config.json is not a config of a model"),
+    "no model_type": (text("config.json", "{}"), "has no model_type"),
+    "long vocabulary": (words(*tiny_bert.WORDS, *"lmnop"), "25 entries, which does not match the 24 rows"),
+    "short vocabulary": (words(*tiny_bert.WORDS[:6]), "has 6 entries, which does not match the 24 rows"),
+    "no mask": (words(*tiny_bert.WORDS[:4]), "[MASK]"),
+    "vocabulary and config": (config(vocab_size=32), "word_embeddings.weight has shape (24, 24), but its config"),
+    "no tokenizer": (text("tokenizer.json", "[]"), "tokenizer.json is damaged"),
+    "another tokenizer": (text("tokenizer.json", '{"model": {"type": "BPE"}}'), "model.type = 'BPE' is not supported"),
+    "no pieces": (text("tokenizer.json", '{"model": {"type": "Unigram"}}'), "read from spiece.model, but"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("exists", [False, True])
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    case: str, exists: bool, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    prepare, message = BAD[case]
+    source = tiny_bert.write(tmp_path / "source")
+    prepare(source)
+    if exists:
+        (tmp_path / "out").mkdir()
+    before = sorted(tmp_path.iterdir())
+    assert convert(source, tmp_path / "out") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err, said.err
+    assert sorted(tmp_path.iterdir()) == before and (not exists or not any((tmp_path / "out").iterdir()))
+
+
+def test_both_ways_to_the_bit(tmp_path: Path) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    assert convert(source, tmp_path / "ours") == 0
+    assert convert(tmp_path / "ours", tmp_path / "back", to="huggingface") == 0
+    first, second = load_file(source / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
+    assert first.keys() == second.keys()
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+    made = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {n: v for n, v in made.items() if n in tiny_bert.CONFIG} | {
+        "transformers_version": "4.8.2"
+    } == tiny_bert.CONFIG
+    # 10 entries for 16 rows are within a multiple of 8, which is left alone.
+    assert (tmp_path / "back" / "vocab.txt").read_text() == (source / "vocab.txt").read_text()
+    assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o777 & ~_umask()
+    source_table = tomllib.loads((tmp_path / "ours" / "model.toml").read_text())["source"]
+    assert source_table["format"] == "huggingface" and source_table["path"] == str(source)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def same(a: Path, b: Path) -> bool:
+    (_, first, _), (_, second, _) = bertzoo.load(a), bertzoo.load(b)
+    flat = [np.asarray(x) for x in _leaves(first)], [np.asarray(x) for x in _leaves(second)]
+    return len(flat[0]) == len(flat[1]) and all(np.array_equal(x, y) for x, y in zip(*flat, strict=True))
+
+
+def _leaves(tree) -> list:
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def legacy(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def old(name: str) -> str:
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    return {old(name): array for name, array in found.items()} | {
+        "bert.embeddings.position_ids": np.arange(12)[None],
+        DECODER: found[TABLE].copy(),
+        "cls.predictions.decoder.bias": found[BIAS].copy(),
+    }
+
+
+def test_old_names_and_repetitions(tmp_path: Path) -> None:
+    plain = tiny_bert.write(tmp_path / "plain")
+    assert same(plain, tiny_bert.write(tmp_path / "old", legacy(tiny_bert.tensors())))
+    only_decoder = {n.replace(BIAS, "cls.predictions.decoder.bias"): a for n, a in tiny_bert.tensors().items()}
+    assert same(plain, tiny_bert.write(tmp_path / "decoder", only_decoder))
+
+
+def test_both_heads_under_the_name_of_one(tmp_path: Path) -> None:
+    """As in the first release of BERT: architectures says BertForMaskedLM, and pooler and sentence head are there."""
+    random = np.random.default_rng(1)
+    more = {"bert.pooler.dense.weight": (24, 24), "bert.pooler.dense.bias": (24,)}
+    more |= {"cls.seq_relationship.weight": (2, 24), "cls.seq_relationship.bias": (2,)}
+    found = tiny_bert.tensors() | {n: random.normal(size=s).astype(np.float32) for n, s in more.items()}
+    source = tiny_bert.write(tmp_path / "source", found)
+    _, params, _ = bertzoo.load(source)
+    np.testing.assert_array_equal(params["sentence_head"]["kernel"], found["cls.seq_relationship.weight"].T)
+    assert convert(source, tmp_path / "back", to="huggingface") == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    assert convert(source, tmp_path / "masked", "--head=masked", to="huggingface") == 0
+    left = load_file(tmp_path / "masked" / "model.safetensors")
+    assert left.keys() == found.keys() - {"cls.seq_relationship.weight", "cls.seq_relationship.bias"}
+
+
+def test_leaving_the_head_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    assert convert(source, tmp_path / "bare", "--head=none", to="huggingface") == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"left out: masked_head/{name}" for name in ("bias", "dense/bias", "dense/kernel", "norm/bias", "norm/scale")
+    ]
+    names = load_file(tmp_path / "bare" / "model.safetensors").keys()
+    assert names == {n.removeprefix("bert.") for n in tiny_bert.tensors() if n.startswith("bert.")}
+    assert convert(tmp_path / "bare", tmp_path / "again", "--head=masked") == 2
+    assert "has no masked head to keep: its head is none" in capsys.readouterr().err
+
+
+def test_a_config_without_architectures(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source", architectures=None)
+    assert bertzoo.load(source).model.masked_head is not None
+    classes = {f"classifier.{n}": np.zeros(s, np.float32) for n, s in {"weight": (2, 24), "bias": (2,)}.items()}
+    trunk = {n: a for n, a in tiny_bert.tensors().items() if n.startswith("bert.")}
+    source = tiny_bert.write(tmp_path / "unclear", trunk | classes, architectures=None)
+    assert convert(source, tmp_path / "out") == 2
+    assert "BertForSequenceClassification or BertForTokenClassification" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind,dtype", [("F16", np.float16), ("BF16", ml_dtypes.bfloat16)])
+def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path: Path) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    halves = {name: array.astype(dtype) for name, array in tiny_bert.tensors().items()}
+    header, data = {}, b""
+    for name, array in halves.items():
+        place = [len(data), len(data) + array.nbytes]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": place}
+        data += array.tobytes()
+    encoded = json.dumps(header).encode()
+    (source / "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+    _, params, _ = bertzoo.load(source)
+    table = np.asarray(params["embedding"]["word"]["embedding"])
+    assert table.dtype == np.float32
+    np.testing.assert_array_equal(table, halves[TABLE].astype(np.float32))
+
+
+def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    plain, source = tiny_bert.write(tmp_path / "plain"), tiny_bert.write(tmp_path / "source")
+    found = tiny_bert.tensors()
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    places = {name: names[index % 2] for index, name in enumerate(found)}
+    for file in names:
+        save_file({name: array for name, array in found.items() if places[name] == file}, source / file)
+    (source / "model.safetensors").unlink()
+    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert same(plain, source)
+    (source / names[1]).rename(source / "elsewhere")
+    assert convert(source, tmp_path / "out") == 2
+    assert f"names {names[1]}, which does not exist" in capsys.readouterr().err
+
+
+def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert convert(source, tmp_path / "out") == 2
+    assert "pytorch_model.bin needs torch to be read" in capsys.readouterr().err
+
+
+def test_what_stands_at_the_destination_stays(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name, message in (("full", "is not empty"), ("file", "is a file"), ("source", "SRC and DST are both")):
+        assert convert(source, tmp_path / name) == 2
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "full" / "mine").read_text() == (tmp_path / "file").read_text() == "mine"
+    assert convert(tmp_path / "nowhere", tmp_path / "out") == 2
+    assert "is not a directory" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert convert(tmp_path / "empty", tmp_path / "out") == 2
+    assert "is neither a run" in capsys.readouterr().err
+    assert convert(source, tmp_path / "empty") == 0
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bertzoo.convert import tokenizers
+
+    def interrupt(*_) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tokenizers, "keep", interrupt)
+    source = tiny_bert.write(tmp_path / "source")
+    assert convert(source, tmp_path / "out") == 3
+    assert sorted(tmp_path.iterdir()) == [source]
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_model_directory(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    toml = {
+        "hash": (lambda d: damage(d / "parameters.safetensors"), "its hash is not the one in model.toml"),
+        "gone": (lambda d: (d / "parameters.safetensors").unlink(), "parameters.safetensors does not exist"),
+        "table": (lambda d: (d / "model.toml").write_text("x = "), "model.toml is damaged"),
+        "field": (lambda d: replace(d, "layers = 1", "layerz = 1"), "layerz; did you mean"),
+        "size": (
+            lambda d: replace(d, "layers = 1", "layers = 2"),
+            "is not of the model in model.toml: encoder/layers_1",
+        ),
+    }
+    for name, (prepare, message) in toml.items():
+        assert convert(source, tmp_path / name) == 0
+        prepare(tmp_path / name)
+        capsys.readouterr()
+        assert convert(tmp_path / name, tmp_path / "out", to="huggingface") == 2
+        said = capsys.readouterr().err
+        assert message in said and said.count("\n") == 1, said
+        assert not (tmp_path / "out").exists()
+
+
+def replace(directory: Path, old: str, new: str) -> None:
+    path = directory / "model.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_the_example_in_the_docstring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_bert.write(
+        tmp_path / "tiny",
+        {n.removeprefix("bert."): a for n, a in tiny_bert.tensors().items() if "bert." in n},
+        architectures=["BertModel"],
+    )
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(bertzoo, extraglobs={"bertzoo": bertzoo}, report=True)
+    assert result.attempted >= 6 and not result.failed

@@ -1,0 +1,53 @@
+"""Axis patterns are inverses of each other, and say which shape fits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertzoo.convert import layout
+
+
+@st.composite
+def patterns(draw) -> tuple[str, str, dict[str, int]]:
+    """Our axes, theirs (in any order, some of them grouped, ones in between), and sizes."""
+    axes = draw(st.lists(st.sampled_from("DHKFVEWIO"), min_size=1, max_size=4, unique=True))
+    order, theirs = draw(st.permutations(axes)), []
+    while order:
+        size = draw(st.integers(1, len(order)))
+        group, order = order[:size], order[size:]
+        theirs.append(f"({' '.join(group)})" if size > 1 or draw(st.booleans()) else group[0])
+        if draw(st.booleans()):
+            theirs.append("1")
+    return " ".join(axes), " ".join(theirs), {axis: draw(st.integers(1, 4)) for axis in axes}
+
+
+@settings(max_examples=60, deadline=None)
+@given(patterns())
+def test_there_and_back(pattern: tuple[str, str, dict[str, int]]) -> None:
+    ours, theirs, sizes = pattern
+    array = np.arange(np.prod(list(sizes.values()))).reshape(layout.shape(ours, sizes))
+    assert layout.bind(ours, array.shape) == sizes
+    there = layout.rearrange(array, ours, theirs, sizes)
+    assert there.shape == layout.shape(theirs, sizes) and there.flags.c_contiguous
+    assert sorted(there.flat) == sorted(array.flat)
+    np.testing.assert_array_equal(layout.rearrange(there, theirs, ours, sizes), array)
+
+
+def test_a_torch_linear_into_heads() -> None:
+    kernel_DHK = np.random.default_rng(0).normal(size=(5, 2, 3))
+    weight = layout.rearrange(kernel_DHK, "D H K", "(H K) (D)", layout.bind("D H K", kernel_DHK.shape))
+    x = np.random.default_rng(1).normal(size=5)
+    np.testing.assert_allclose((weight @ x).reshape(2, 3), np.einsum("d,dhk->hk", x, kernel_DHK), rtol=1e-12)
+
+
+def test_a_torch_convolution() -> None:
+    kernel_WIO = np.arange(3 * 4 * 5).reshape(3, 4, 5)
+    weight = layout.rearrange(kernel_WIO, "W I O", "O I W", layout.bind("W I O", kernel_WIO.shape))
+    assert weight[4, 2, 1] == kernel_WIO[1, 2, 4] and weight.shape == (5, 4, 3)
+
+
+@pytest.mark.parametrize("axes,shape", [("D H", (2, 3, 4)), ("(D H) K", (6, 4))])
+def test_axes_that_do_not_describe_an_array(axes: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="do not describe an array"):
+        layout.bind(axes, shape)

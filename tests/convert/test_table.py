@@ -1,0 +1,52 @@
+"""Every tensor has one rule and every rule one tensor; what does not fit is named."""
+
+import numpy as np
+import pytest
+
+from bertzoo.convert.table import Row, dense, norm, to_ours, to_theirs
+from bertzoo.errors import UserError
+
+ROWS = [*dense("a", "x", "D", "H K"), *norm("n", "y")]
+SHAPES = {"a/kernel": (4, 2, 3), "a/bias": (2, 3), "n/scale": (4,), "n/bias": (4,)}
+
+
+def tensors() -> dict[str, np.ndarray]:
+    shapes = {"x.weight": (6, 4), "x.bias": (6,), "y.weight": (4,), "y.bias": (4,)}
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def test_both_ways() -> None:
+    theirs = tensors()
+    ours = to_ours(ROWS, theirs, SHAPES, "file")
+    assert {path: array.shape for path, array in ours.items()} == SHAPES
+    assert ours["a/kernel"][3, 1, 2] == theirs["x.weight"][5, 3] and ours["a/bias"][1, 0] == theirs["x.bias"][3]
+    back = to_theirs(ROWS, ours, "model")
+    assert back.keys() == theirs.keys() and all(back[name].tobytes() == theirs[name].tobytes() for name in back)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    whole, bias = tensors(), tensors()["y.bias"]
+    cases = {
+        "lacks the tensor y.bias, which": {name: t for name, t in whole.items() if name != "y.bias"},
+        r"holds the tensor z \(and 1 more\), for which there is no rule": whole | {"z": bias, "w": bias},
+        r"x.weight has shape \(4, 6\), but its config makes that \(6, 4\)": whole | {"x.weight": whole["x.weight"].T},
+        "x.bias holds int64": whole | {"x.bias": np.zeros(6, np.int64)},
+    }
+    for message, given in cases.items():
+        with pytest.raises(UserError, match=message):
+            to_ours(ROWS, given, SHAPES, "file")
+
+
+def test_a_parameter_without_a_place_is_named() -> None:
+    ours = to_ours(ROWS, tensors(), SHAPES, "file")
+    with pytest.raises(UserError, match=r"parameter more, for which Hugging Face's has no place"):
+        to_theirs(ROWS, ours | {"more": np.zeros(1)}, "model")
+    with pytest.raises(UserError, match=r"without the parameter n/bias, which Hugging Face's needs"):
+        to_theirs(ROWS, {path: array for path, array in ours.items() if path != "n/bias"}, "model")
+
+
+@pytest.mark.parametrize("row", [Row("a/bias", "D", "z", "D"), Row("b", "D", "x.bias", "D")])
+def test_two_rules_for_one_thing(row: Row) -> None:
+    with pytest.raises(ValueError, match="two rules for the"):
+        to_ours([*ROWS, row], tensors(), SHAPES, "file")
