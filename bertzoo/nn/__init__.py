@@ -28,7 +28,7 @@ from bertzoo.nn.dynamic_convolution import (
 from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import MaskedHead, ReplacedHead, Untied, pool
+from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.random import content_seeds, row_seeds, sample
@@ -36,10 +36,6 @@ from bertzoo.nn.random import content_seeds, row_seeds, sample
 __all__ = [
     "Bottleneck",
     "BottleneckLayer",
-from bertzoo.nn.heads import ClassificationHead, MaskedHead, pool
-from bertzoo.nn.norm import LayerNorm
-
-__all__ = [
     "ClassificationHead",
     "Dense",
     "Depthwise",
