@@ -1,0 +1,348 @@
+"""A bertzoo model in PyTorch: this file, config.json and model.safetensors are all there is to it.
+
+    from modeling_bertzoo import load
+    model = load("DIRECTORY")
+    outputs = model(input_ids, token_type_ids, attention_mask)
+
+Needs torch and safetensors. config.json tells what parts the model is put together from, each a class below; the
+tensors have bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
+K size of a head, W window, G groups.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Outputs = dict[str, Any]
+MASKED_SCORE = -3e4
+
+
+class Part(nn.Module):
+    """A part made from its description: settings become attributes, parts become parts, tensors parameters."""
+
+    tensors: tuple[str, ...] = ()
+
+    def __init__(self, description: dict, take: Callable[[str], Tensor], path: str) -> None:
+        super().__init__()
+        for name in self.tensors:
+            self.register_parameter(name, nn.Parameter(take(path + name)))
+        for name, value in description.items():
+            if isinstance(value, dict):
+                setattr(self, name, make(value, take, f"{path}{name}."))
+            elif isinstance(value, list) and value and isinstance(value[0], dict):
+                self._several(name, value, take, path)
+            elif name != "part":
+                setattr(self, name, FUNCTIONS.get(value, value) if isinstance(value, str) else value)
+
+    def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
+        """Parts in a row; one that stands there again shares the parameters of its first place."""
+        row: list[nn.Module] = []
+        for index, value in enumerate(values):
+            if "same_as" in value:
+                row.append(row[value["same_as"]])
+            else:
+                row.append(make(value, take, f"{path}{name}_{index}."))
+                self.add_module(f"{name}_{index}", row[-1])
+        setattr(self, name, row)
+
+
+class Table(Part):
+    tensors = ("embedding",)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return functional.embedding(ids, self.embedding)
+
+
+class LayerNorm(Part):
+    tensors = ("scale", "bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.scale, self.bias, self.epsilon)
+
+
+class NoNorm(Part):
+    tensors = ("scale", "bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.bias
+
+
+class Dropout(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.rate, self.training)
+
+
+class Dense(Part):
+    """(..., *I) -> (..., *O) with kernel (*I, *O); `axes` names its axes, inputs first."""
+
+    tensors = ("kernel", "bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = len(self.axes) - len(self.features)
+        kernel = self.kernel.reshape(math.prod(self.kernel.shape[:inputs]), -1)
+        y = x.flatten(x.ndim - inputs) @ kernel + self.bias.flatten()
+        return y.unflatten(-1, self.features)
+
+
+class Grouped(Part):
+    """(B,L,*I) -> (B,L',*O) with kernel (W, I/G, O)."""
+
+    tensors = ("kernel", "bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, settings = self.kernel.permute(2, 1, 0), (self.stride, self.padding, self.dilation, self.groups)
+        return functional.conv1d(x.flatten(2).mT, weight, self.bias, *settings).mT.unflatten(-1, self.features)
+
+
+class Trigram(Part):
+    """(B,L,E) -> (B,L,D): the next token, the token and the one before, side by side, through kernel (3,E,D)."""
+
+    tensors = ("kernel", "bias")
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if self.mask_padding:
+            x = zero_padding(x, mask)
+        following, previous = functional.pad(x[:, 1:], (0, 0, 0, 1)), functional.pad(x[:, :-1], (0, 0, 1, 0))
+        return torch.cat([following, x, previous], -1) @ self.kernel.flatten(0, 1) + self.bias
+
+
+class Embedding(Part):
+    def forward(self, ids: Tensor, types: Tensor, mask: Tensor) -> Tensor:
+        x = self.word(ids)
+        if self.transformation is not None:
+            x = self.transformation(x, mask)
+        x = x + self.position(torch.arange(ids.shape[1], device=ids.device))
+        if self.token_type is not None:
+            x = x + self.token_type(types)
+        return self.dropout(self.norm(x))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor]:
+    """(B,L,H,K) each -> the context (B,L,H,K) and the probabilities (B,H,L,M)."""
+    scores = torch.einsum("blhk,bmhk->bhlm", query * query.shape[-1] ** -0.5, key)
+    probabilities = scores.masked_fill(mask[:, None, None, :] == 0, MASKED_SCORE).softmax(-1)
+    return torch.einsum("bhlm,bmhj->blhj", dropout(probabilities), value), probabilities
+
+
+class SelfAttention(Part):
+    def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        value = self.value(x if values is None else values)
+        context, probabilities = attend(self.query(x), self.key(x), value, mask, self.dropout)
+        return self.output(context), probabilities
+
+
+class MixedAttention(Part):
+    """Heads of attention, then heads of convolution."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        query = self.query(x)
+        context, probabilities = attend(query, self.key(x), self.value(x), mask, self.dropout)
+        return self.output(torch.cat([context, self.convolution(x, query, mask)], 2)), probabilities
+
+
+def shifted(x: Tensor, window: int) -> Iterator[Tensor]:
+    """(B,L,...) -> for each tap w, x[:, t + w - W//2] with zeros beyond the ends."""
+    length, around = x.shape[1], [0, 0] * (x.ndim - 2) + [window // 2, window // 2]
+    padded = functional.pad(x, around)
+    return (padded[:, tap : tap + length] for tap in range(window))
+
+
+def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
+    return x * mask.reshape(*mask.shape, *[1] * (x.ndim - 2)).to(x.dtype)
+
+
+def keep_padding(x: Tensor, mask: Tensor) -> Tensor:
+    return x
+
+
+class Depthwise(Part):
+    tensors = ("kernel",)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return sum(kernel * part for kernel, part in zip(self.kernel, shifted(x, len(self.kernel)), strict=True))
+
+
+class SpanKey(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.pointwise(self.depthwise(x))
+
+
+class DynamicConvolution(Part):
+    """Values convolved with kernels made from the input, one for every position and head."""
+
+    def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
+        source = x if self.span_key is None else self.span_key(self.before_window(x, mask)) * query
+        kernel = self.kernel_generator(source.flatten(2)).softmax(-1)
+        value = self.before_window(self.value(x), mask)
+        taps = zip(kernel.unbind(-1), shifted(value, kernel.shape[-1]), strict=True)
+        return sum(weight[..., None] * part for weight, part in taps)
+
+
+class FixedConvolution(Part):
+    def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
+        return self.depthwise(self.before_window(self.value(x), mask))
+
+
+class FeedForward(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.activation(self.intermediate(x)))
+
+
+class Layer(Part):
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        attended, probabilities = self.attention(x, mask)
+        x = self.attention_norm(x + self.dropout(attended))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), probabilities
+
+
+class Bottleneck(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.dense(x))
+
+
+class SharedBottleneck(Part):
+    def forward(self, x: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm(self.dense(x)), x
+
+
+class BottleneckLayer(Part):
+    """Attention and feed-forwards inside a bottleneck of the stream."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        b = self.bottleneck(x)
+        source, values = self.attention_input(x, b)
+        attended, probabilities = self.attention(source, mask, *(() if values is source else (values,)))
+        b = self.attention_norm(b + attended)
+        for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
+            b = norm(b + feed_forward(b))
+        return self.output_norm(x + self.dropout(self.output(b))), probabilities
+
+
+class Encoder(Part):
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        hidden_states = [x if self.projection is None else self.projection(x)]
+        attentions = []
+        for layer in self.layers:
+            x, probabilities = layer(hidden_states[-1], mask)
+            hidden_states.append(x)
+            attentions.append(probabilities)
+        return hidden_states, attentions
+
+
+class Untied(Part):
+    tensors = ("kernel",)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.kernel
+
+
+class MaskedHead(Part):
+    """Logits (B,L,V) of every position, tied to the word table."""
+
+    tensors = ("bias",)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        z = self.norm(self.activation(self.dense(x)))
+        logits = z[..., : table.shape[1]] @ table.mT + self.bias
+        return logits if self.extra is None else logits + self.extra(z[..., table.shape[1] :])
+
+
+class ReplacedHead(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.activation(self.dense(x)))[..., 0]
+
+
+class ClassificationHead(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.dense is not None:
+            x = self.activation(self.dense(self.input_dropout(x)))
+        return self.output(self.dropout(x))
+
+
+class Encoding(Part):
+    """The model: hidden_states, attentions (probabilities), pooled, and what its head adds; pads are 0 in the mask."""
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None):
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        hidden_states, attentions = self.encoder(self.embedding(input_ids, types, mask), mask)
+        pooled = hidden_states[-1][:, 0]
+        if getattr(self, "pooler", None) is not None:
+            pooled = torch.tanh(self.pooler(pooled))
+        outputs = {"hidden_states": hidden_states, "attentions": attentions, "pooled": pooled}
+        return outputs | self.head(hidden_states[-1], pooled)
+
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        return {}
+
+
+class SequenceClassifier(Encoding):
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        return {"logits": self.classifier(pooled)}
+
+
+class TokenClassifier(Encoding):
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        return {"logits": self.token_classifier(x)}
+
+
+class SpanFinder(Encoding):
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        return {"logits": self.span_head(x)}
+
+
+class ReplacedTokenDetector(Encoding):
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        return {"logits": self.replaced_head(x)}
+
+
+class Pretraining(Encoding):
+    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+        outputs = {"masked_logits": self.masked_head(x, self.embedding.word.embedding)}
+        if self.sentence_head is not None:
+            outputs["sentence_logits"] = self.sentence_head(pooled)
+        return outputs
+
+
+FUNCTIONS: dict[str, Callable] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "from_stream": lambda x, b: (x, x),
+    "from_bottleneck": lambda x, b: (b, b),
+    "zero_padding": zero_padding,
+    "keep_padding": keep_padding,
+}
+
+
+def make(description: dict, take: Callable[[str], Tensor], path: str) -> nn.Module:
+    """A part from its description; `take` gives the tensor of a name."""
+    kind = globals().get(description["part"])
+    if not (isinstance(kind, type) and issubclass(kind, Part)):
+        raise ValueError(f"config.json names a part that this file does not have: {description['part']}")
+    return kind(description, take, path)
+
+
+def load(directory: str | Path) -> nn.Module:
+    """The model in a directory, in evaluation mode; raises ValueError naming a tensor that is missing or left over."""
+    from safetensors.torch import load_file
+
+    description = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+    tensors = load_file(Path(directory) / "model.safetensors")
+
+    def take(name: str) -> Tensor:
+        if name not in tensors:
+            raise ValueError(f"model.safetensors lacks the tensor {name}")
+        return tensors.pop(name)
+
+    model = make(description["architecture"], take, "")
+    if tensors:
+        raise ValueError(f"model.safetensors holds {next(iter(tensors))}, which no part of config.json asks for")
+    return model.eval()

@@ -1,0 +1,158 @@
+# pyright: reportMissingImports=false
+"""The self-contained PyTorch module of an export computes what the model does: outputs and gradients, every part."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the live comparison needs torch: run `make parity`")
+import torch
+
+from bertzoo.convert import pytorch
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SchuBert, SqueezeBert
+from bertzoo.models.tasks import (
+    MaskedLanguageModel,
+    NoHead,
+    SequenceClassification,
+    SpanExtraction,
+    TokenClassification,
+    parameter_shapes,
+)
+
+SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16}
+UNEVEN = {"feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}
+LAYERS = {"layers": 2, "heads": 4, "feed_forward_size": 20}
+MOBILE = SIZES | LAYERS | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
+CONVOLVED = SIZES | LAYERS | {"embedding_size": 10, "kernel_size": 5}
+CASES: dict[str, tuple[Any, Any]] = {
+    "schubert": (SchuBert(**SIZES, **UNEVEN), MaskedLanguageModel(sentence=True)),
+    "ib-bert": (
+        MobileBert(
+            **MOBILE | {"feed_forwards": 1},
+            attention_input="stream",
+            norm="layer_norm",
+            activation="gelu_tanh",
+            pooler=True,
+        ),
+        MaskedLanguageModel(sentence=True),
+    ),
+    "mobilebert": (MobileBert(**MOBILE), SequenceClassification(labels=("a", "b", "c"))),
+    "mobilebert-tiny": (MobileBert(**MOBILE, attention_input="bottleneck"), NoHead()),
+    "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
+    "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
+    "convbert-fixed": (ConvBert(**CONVOLVED, convolution="fixed"), SequenceClassification(hidden="gelu")),
+    "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
+    "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
+    "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
+    "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
+}
+
+
+def pretrained(model: Any, head: Any) -> Pretrained:
+    """Random parameters, biases and norms too."""
+    random = np.random.default_rng(0)
+    params = {
+        path: (random.normal(0, 0.3, shape) + path.endswith("scale")).astype(np.float32)
+        for path, shape in parameter_shapes(model, head).items()
+    }
+    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="here", source={})
+
+
+def inputs() -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    mask = (np.arange(11) < [[11], [7], [4]]).astype(np.int32)
+    return [random.integers(1, 61, (3, 11)), random.integers(0, 2, (3, 11)), mask]
+
+
+def loader(directory: Path) -> Any:
+    """The module file that the directory itself brings."""
+    spec = importlib.util.spec_from_file_location("exported", directory / "modeling_bertzoo.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tree(params: dict[str, np.ndarray]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, array in params.items():
+        *parents, leaf = path.split("/")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = array
+    return nested
+
+
+def close(ours: Any, theirs: torch.Tensor, what: str, tolerance: float = 1e-5) -> None:
+    theirs = theirs.detach().numpy()
+    ours = np.asarray(ours)
+    assert ours.shape == theirs.shape, what
+    error, scale = np.abs(ours - theirs).max(), np.abs(theirs).max()
+    assert error <= tolerance * scale, f"{what}: off by {error:.2e}, largest value {scale:.2e}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
+    source = pretrained(*CASES[name])
+    pytorch.write(source, tmp_path)
+    theirs = loader(tmp_path).load(tmp_path)
+    assert sorted(theirs.state_dict()) == sorted(path.replace("/", ".") for path in source.params)
+    found = theirs(*(torch.tensor(array).long() for array in inputs()))
+    ids, types, mask = inputs()
+    positions = (np.tile(np.arange(11), (3, 1)),) if source.head.kind == "masked" else ()
+    module = source.head.build(source.model, Compute())
+
+    @jax.jit
+    def ours(params):
+        output = module.apply({"params": params}, ids, types, mask, *positions)
+        heads = [getattr(output, key, None) for key in ("logits", "masked_logits", "sentence_logits")]
+        return sum((head**2).mean() for head in heads if head is not None) + output.pooled.mean(), output
+
+    (_, output), gradients = jax.value_and_grad(ours, has_aux=True)(tree(source.params))
+    heads = [key for key in ("logits", "masked_logits", "sentence_logits") if key in found]
+    assert {key for key in heads} == {
+        key for key in ("logits", "masked_logits", "sentence_logits") if getattr(output, key, None) is not None
+    }
+    (sum((found[key] ** 2).mean() for key in heads) + found["pooled"].mean()).backward()
+    for key in ("hidden_states", "attentions"):
+        assert len(getattr(output, key)) == len(found[key])
+        for index, (mine, other) in enumerate(zip(getattr(output, key), found[key], strict=True)):
+            close(mine, other, f"{key} {index}")
+    for key in [*heads, "pooled"]:
+        close(getattr(output, key), found[key], key)
+    largest = max(float(p.grad.abs().max()) for p in theirs.parameters() if p.grad is not None)
+    for path, parameter in theirs.named_parameters():
+        mine = gradients
+        for part in path.split("."):
+            mine = mine[part]
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        assert np.abs(np.asarray(mine) - gradient.numpy()).max() <= 1e-4 * largest, path
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    pytorch.write(pretrained(*CASES["bert"]), tmp_path)
+    module, file = loader(tmp_path), tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    save_file({**tensors, "more": torch.zeros(1)}, file)
+    with pytest.raises(ValueError, match="holds more"):
+        module.load(tmp_path)
+    tensors.pop("embedding.norm.bias")
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match=r"lacks the tensor embedding\.norm\.bias"):
+        module.load(tmp_path)
+
+
+def test_it_needs_nothing_of_this_package(tmp_path: Path) -> None:
+    pytorch.write(pretrained(*CASES["bert"]), tmp_path)
+    source = (tmp_path / "modeling_bertzoo.py").read_text()
+    assert "import bertzoo" not in source and "from bertzoo" not in source and "transformers" not in source
+    assert json.loads((tmp_path / "config.json").read_text())["architecture"]["part"] == "Encoding"
