@@ -22,6 +22,11 @@ EXACT = {
     "bert_base": (108_891_648, 109_482_240, 110_106_428, 22.348),
     "bert_large": (334_092_288, 335_141_888, 336_226_108, 78.922),
     "distilbert": (66_362_880, 66_362_880, 66_985_530, 11.174),
+    "ib_bert_large": (294_205_184, 294_467_840, 306_483_516, 75.75),
+    "mobilebert": (24_581_888, 24_581_888, 36_597_564, 5.3855),
+    "mobilebert_layernorm": (24_581_888, 24_581_888, 36_597_564, 5.3855),
+    "mobilebert_paper": (25_359_104, 25_359_104, 37_374_780, 5.5868),
+    "mobilebert_tiny": (15_485_696, 15_485_696, 27_501_372, 3.0702),
     "schubert_33m": (33_222_780, 33_277_770, 33_364_220, 7.23),
     "schubert_43m": (43_141_920, 43_234_640, 43_359_100, 9.21),
     "schubert_55m": (55_328_292, 55_480_782, 55_665_356, 11.65),
@@ -33,7 +38,8 @@ EXACT = {
     "tinybert": (14_252_592, 14_350_248, 14_479_676, 1.2475),
 }
 # The configs whose printed size none of the three counts rounds to; docs/fidelity.md says why.
-UNEXPLAINED = {"bert_3l"}
+UNEXPLAINED = {"bert_3l", "ib_bert_large"} | {name for name in EXACT if name.startswith("mobilebert")}
+UNEXPLAINED_OPERATIONS = {"mobilebert_layernorm"}
 
 
 def printed(count: int, figure: float) -> bool:
@@ -63,7 +69,8 @@ def test_models_as_json(capsys):
         fits = published.params is None or any(printed(count, published.params) for count in found)
         assert fits != (row["name"] in UNEXPLAINED), row["name"]
         # Papers count elementwise operations as well, up to 2 % of the products, and print two or three digits.
-        assert row["gflops_published"] is None or row["gflops_published"] == pytest.approx(gflops, rel=0.04)
+        fits = row["gflops_published"] is None or row["gflops_published"] == pytest.approx(gflops, rel=0.04)
+        assert fits != (row["name"] in UNEXPLAINED_OPERATIONS), row["name"]
         assert row["activation_bytes"] > 4 * 128 * 300
 
 

@@ -7,11 +7,19 @@ of values live at once that depend on the input, were nothing fused.
 examples:
   bertzoo models
   bertzoo models squeezebert bert_base --json
+  bertzoo models mobilebert --model.feed_forwards=2
 """
 
 import argparse
 import json
 from collections.abc import Sequence
+
+
+def config() -> type:
+    """The class of the config."""
+    from bertzoo.recipe import Pretrain
+
+    return Pretrain
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +32,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Count and print."""
-    from bertzoo import config
-    from bertzoo.recipe import Pretrain
+    from bertzoo import config as loader
     from bertzoo.sizes import PUBLISHED, Published, measure
 
     rows = []
-    for name in args.names or config.shipped():
-        recipe = config.load(Pretrain, [name])
+    for name in args.names or loader.shipped():
+        recipe = loader.load(config(), [name], overrides)
         sizes = measure(recipe.model, recipe.objective.sentence != "none")
-        published = PUBLISHED.get(name, Published(paper=""))
+        # What a paper prints is not said of a model that options have changed.
+        published = Published(paper="") if overrides else PUBLISHED.get(name, Published(paper=""))
         rows.append(
             {
                 "name": name,
