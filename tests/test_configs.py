@@ -18,6 +18,8 @@ SHIPPED = config.shipped()
 # sentence head's 1; kernels and tables are 6 a layer, 3 tables, pooler, masked head, sentence head.
 # Table 1.9 of the published counts, whole pretraining model; SqueezeBERT's with a sentence head of 2·768 + 2.
 COUNTS = {"squeezebert": 51_716_928 + 1_538, "bert_base": 110_106_428, "bert_large": 336_226_108}
+COUNTS |= {"ib_bert_large": 306_483_516, "mobilebert": 36_597_564, "mobilebert_paper": 37_374_780}
+COUNTS |= {"mobilebert_tiny": 27_501_372}
 LEAVES = {
     "albert_base": (19, 13),  # one layer, and the projection
     "bert_3l": (38, 24),
@@ -32,6 +34,12 @@ LEAVES = {
     "convbert_small": (163, 125),
     "demo": (28, 18),
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
+    # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
+    "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
+    "mobilebert": (24 * 31 + 8, 24 * 15 + 7),
+    "mobilebert_layernorm": (24 * 31 + 8, 24 * 15 + 7),
+    "mobilebert_paper": (24 * 28 + 8, 24 * 14 + 7),
+    "mobilebert_tiny": (24 * 20 + 8, 24 * 10 + 7),
     "squeezebert": (128, 78),
     "tinybert": (48, 30),
     **{f"schubert_{size}m": (128, 78) for size in (33, 43, 55, 66, 77, 88, 99)},

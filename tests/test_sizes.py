@@ -25,6 +25,11 @@ EXACT = {
     "convbert_medium_small": (17_475_888, 17_475_888, 17_555_946, 3.598),
     "convbert_small": (13_143_768, 13_143_768, 13_207_442, 2.442),
     "distilbert": (66_362_880, 66_362_880, 66_985_530, 11.174),
+    "ib_bert_large": (294_205_184, 294_467_840, 306_483_516, 75.75),
+    "mobilebert": (24_581_888, 24_581_888, 36_597_564, 5.3855),
+    "mobilebert_layernorm": (24_581_888, 24_581_888, 36_597_564, 5.3855),
+    "mobilebert_paper": (25_359_104, 25_359_104, 37_374_780, 5.5868),
+    "mobilebert_tiny": (15_485_696, 15_485_696, 27_501_372, 3.0702),
     "schubert_33m": (33_222_780, 33_277_770, 33_364_220, 7.23),
     "schubert_43m": (43_141_920, 43_234_640, 43_359_100, 9.21),
     "schubert_55m": (55_328_292, 55_480_782, 55_665_356, 11.65),
@@ -37,6 +42,8 @@ EXACT = {
 }
 # The configs whose printed size none of the three counts rounds to; docs/fidelity.md says why.
 UNEXPLAINED = {"bert_3l", "convbert_small"}
+UNEXPLAINED = {"bert_3l", "ib_bert_large"} | {name for name in EXACT if name.startswith("mobilebert")}
+UNEXPLAINED_OPERATIONS = {"mobilebert_layernorm"}
 
 
 def printed(count: int, figure: float) -> bool:
@@ -66,7 +73,8 @@ def test_models_as_json(capsys):
         fits = published.params is None or any(printed(count, published.params) for count in found)
         assert fits != (row["name"] in UNEXPLAINED), row["name"]
         # Papers count elementwise operations as well, up to 2 % of the products, and print two or three digits.
-        assert row["gflops_published"] is None or row["gflops_published"] == pytest.approx(gflops, rel=0.04)
+        fits = row["gflops_published"] is None or row["gflops_published"] == pytest.approx(gflops, rel=0.04)
+        assert fits != (row["name"] in UNEXPLAINED_OPERATIONS), row["name"]
         assert row["activation_bytes"] > 4 * 128 * 300
 
 

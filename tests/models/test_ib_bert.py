@@ -1,0 +1,112 @@
+"""IB-BERT equals its equations in numpy, which Hugging Face cannot run: outputs, loss, and gradients by differences."""
+
+from typing import Any
+
+import flax.linen as nn
+import flax.traverse_util
+import ib_bert
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.models import Compute, MobileBert
+from bertzoo.objectives import Masked
+
+TOLERANCE = 1e-5
+EPSILON = 1e-3  # far from the default, so that each of the norms must have it
+
+
+def random_model(random: np.random.Generator, mask_padding: bool) -> MobileBert:
+    """Sizes that share few factors, wired as configs/ib_bert_large.toml."""
+    heads = int(random.choice([2, 3, 5]))
+    embedding = int(random.integers(3, 12))
+    return MobileBert(
+        vocab_size=int(random.integers(30, 90)),
+        embedding_size=embedding,
+        hidden_size=embedding + int(random.integers(1, 12)),
+        bottleneck_size=heads * int(random.integers(3, 9)),
+        layers=2,
+        heads=heads,
+        feed_forward_size=int(random.integers(9, 50)),
+        feed_forwards=1,
+        attention_input="stream",
+        norm="layer_norm",
+        pooler=True,
+        mask_padding=mask_padding,
+        max_positions=int(random.integers(13, 20)),
+        token_types=int(random.integers(2, 4)),
+        activation="gelu_tanh",
+        dropout=0.1,
+        norm_epsilon=EPSILON,
+    )
+
+
+def random_batch(random: np.random.Generator, model: MobileBert) -> dict[str, np.ndarray]:
+    """Rows of three lengths; some slots are unused, and the padding has ids."""
+    mask = (np.arange(13) < np.array([[13], [7], [10]])).astype(np.int32)
+    return {
+        "input_ids": random.integers(0, model.vocab_size, (3, 13)),
+        "token_type_ids": random.integers(0, model.token_types, (3, 13)),
+        "attention_mask": mask,
+        "masked_positions": random.integers(0, 7, (3, 4)),
+        "masked_ids": random.integers(0, model.vocab_size, (3, 4)),
+        "masked_weights": np.array([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]], np.float32),
+    }
+
+
+def random_params(random: np.random.Generator, objective: Any) -> dict[str, np.ndarray]:
+    """Sizable values everywhere, biases and norms too, that float32 holds exactly."""
+    boxed = jax.eval_shape(objective.init, jax.random.key(0))
+    flat = flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/")
+    params = {}
+    for path, leaf in flat.items():
+        inputs = leaf.shape[0] * leaf.shape[1] if "output/kernel" in path and leaf.ndim == 3 else leaf.shape[0]
+        scale = {"kernel": 1.2 / np.sqrt(inputs), "embedding": 1.0, "scale": 0.4, "bias": 0.4}[path.rsplit("/", 1)[1]]
+        values = scale * random.normal(size=leaf.shape) + path.endswith("/scale")
+        params[path] = values.astype(np.float32).astype(np.float64)
+    return params
+
+
+def unflatten(params: dict[str, np.ndarray]) -> dict:
+    return flax.traverse_util.unflatten_dict({k: jnp.asarray(v, jnp.float32) for k, v in params.items()}, sep="/")
+
+
+@pytest.mark.parametrize(("seed", "mask_padding"), [(0, True), (1, False)])
+def test_outputs_loss_and_gradients(seed: int, mask_padding: bool) -> None:
+    random = np.random.default_rng([seed, 11])
+    model = random_model(random, mask_padding)
+    objective = Masked(sentence="nsp").build(model, Compute())
+    batch, params = random_batch(random, model), random_params(random, objective)
+
+    def ours(params):
+        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+        labels = {"sentence_label": np.zeros(3, np.int32), "row_weight": np.ones(3, np.float32)}
+        sums, metrics = objective(params, None, batch | labels, None)
+        return sums["mlm"] / metrics["mlm_loss"][1], objective.model.apply({"params": params}, *inputs)
+
+    (loss, output), tree = jax.jit(jax.value_and_grad(ours, has_aux=True))(unflatten(params))
+    expected = ib_bert.forward(params, batch, model.layers, mask_padding, EPSILON)
+    found = {name: np.array(getattr(output, name)) for name in expected if name != "masked_loss"}
+    for name, value in (found | {"masked_loss": np.array(loss)}).items():
+        assert value.shape == expected[name].shape, name
+        error = np.abs(value - expected[name]).max() / np.abs(expected[name]).max()
+        assert error <= TOLERANCE, f"{name}: off by {error:.1e} of the maximum"
+    check_gradients(params, tree, lambda moved: ib_bert.forward(moved, batch, 2, mask_padding, EPSILON)["masked_loss"])
+
+
+def check_gradients(params: dict[str, np.ndarray], tree: Any, loss: Any) -> None:
+    """For every tensor, the slope of the loss in a random direction, by central differences in float64."""
+    random, step = np.random.default_rng(5), 1e-5
+    gradients = flax.traverse_util.flatten_dict(tree, sep="/")
+    assert gradients.keys() == params.keys()
+    for path, gradient in gradients.items():
+        if path.startswith(("pooler/", "sentence_head/")):  # the MLM loss does not see them
+            assert not np.any(gradient), path
+            continue
+        direction = random.normal(size=gradient.shape)
+        ends = [loss(params | {path: params[path] + sign * step * direction}) for sign in (1, -1)]
+        slope = (ends[0] - ends[1]) / (2 * step)
+        # A key bias has no gradient on paper: it is measured by the query bias's.
+        scale = np.linalg.norm(gradients[path.replace("key/bias", "query/bias")]) * np.linalg.norm(direction)
+        assert abs(np.sum(gradient * direction) - slope) <= TOLERANCE * scale, path
