@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """A bertzoo model in PyTorch: this file, config.json and model.safetensors are all there is to it.
 
     from modeling_bertzoo import load

@@ -4,34 +4,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-import flax.linen as nn
-
 from bertzoo.errors import ConfigError
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
-from bertzoo.nn import (
-    Depthwise,
-    Dropout,
-    DynamicConvolution,
-    Encoder,
-    FeedForward,
-    FixedConvolution,
-    MaskedHead,
-    MixedAttention,
-    SpanKey,
-    keep_padding,
-    zero_padding,
-)
+from bertzoo.models.attention import Convolution, Mixed
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvBert:
     """Sizes of a ConvBERT tower, discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
-    Of `heads` heads of hidden_size / heads, heads / head_ratio (at least one) attend, and as many convolve:
-    `convolution` says with kernels made from the span around a token (§3.3), from the token alone, with fixed ones, or
-    that there are none, which leaves the bottleneck attention. `mask_padding` zeroes padding before every window, so
-    that it cannot leak into tokens; the released models were trained without it.
+    `heads` are those of a plain model of this width; attention.Mixed says what becomes of them. The pooled output is
+    the first token's state itself.
     """
 
     kind: Literal["convbert"] = "convbert"
@@ -40,10 +25,10 @@ class ConvBert:
     hidden_size: int = 256
     layers: int = 12
     heads: int = 4
-    head_ratio: int = 2
-    convolution: Literal["span", "dynamic", "fixed", "none"] = "span"
-    kernel_size: int = 9
-    mask_padding: bool = True
+    head_ratio: int = Mixed.head_ratio
+    convolution: Convolution = Mixed.convolution
+    kernel_size: int = Mixed.kernel_size
+    mask_padding: bool = Mixed.mask_padding
     feed_forward_size: int = 1024
     feed_forward_groups: int = 1
     max_positions: int = 512
@@ -56,10 +41,9 @@ class ConvBert:
 
     def __post_init__(self):
         check_sizes(self)
-        check_divides("hidden_size", self.hidden_size, heads=self.heads, feed_forward_groups=self.feed_forward_groups)
+        self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
+        check_divides("hidden_size", self.hidden_size, feed_forward_groups=self.feed_forward_groups)
         check_divides("feed_forward_size", self.feed_forward_size, feed_forward_groups=self.feed_forward_groups)
-        if self.kernel_size % 2 == 0:
-            raise ConfigError(f"kernel_size = {self.kernel_size} is even: a window with the token in its middle is odd")
 
     def generator(self, width: float) -> "ConvBert":
         """The generator `width` times as wide that replaced token detection trains beside this discriminator.
@@ -80,7 +64,13 @@ class ConvBert:
             encoder=Encoder(
                 projection=make.projection(self.embedding_size, self.hidden_size),
                 layers=tuple(
-                    make.layer(self._attention(make), self._feed_forward(make), self.dropout)
+                    make.layer(
+                        self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
+                        make.feed_forward(
+                            self.hidden_size, self.feed_forward_size, self.activation, self.feed_forward_groups
+                        ),
+                        self.dropout,
+                    )
                     for _ in range(self.layers)
                 ),
             ),
@@ -93,49 +83,10 @@ class ConvBert:
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)
 
     @property
-    def _split(self) -> tuple[int, int]:
-        """Heads of each sort, and their size."""
-        return max(1, self.heads // self.head_ratio), self.hidden_size // self.heads
-
-    def _attention(self, make: Leaves) -> nn.Module:
-        if self.convolution == "none":
-            heads, size = self._split
-            return make.attention(self.hidden_size, heads, self.attention_dropout, (size, size))
-        return MixedAttention(
-            query=self._heads(make),
-            key=self._heads(make),
-            value=self._heads(make),
-            convolution=self._convolution(make),
-            output=make.dense(self.hidden_size, "heads", "head_size", "model"),
-            dropout=Dropout(self.attention_dropout),
-        )
-
-    def _heads(self, make: Leaves) -> nn.Module:
-        return make.dense(self._split, "model", "heads", "head_size")
-
-    def _depthwise(self, make: Leaves, *axes: str) -> Depthwise:
-        # The official code starts these with a standard deviation of 1/W, whatever the rest starts with.
-        init = nn.initializers.truncated_normal(1 / self.kernel_size)
-        return Depthwise(window=self.kernel_size, axes=axes, kernel_init=init, dtype=make.compute.jax_dtype)
-
-    def _convolution(self, make: Leaves) -> nn.Module:
-        before_window = zero_padding if self.mask_padding else keep_padding
-        if self.convolution == "fixed":
-            depthwise = self._depthwise(make, "heads", "head_size")
-            return FixedConvolution(depthwise=depthwise, value=self._heads(make), before_window=before_window)
-        span_key = SpanKey(depthwise=self._depthwise(make, "model"), pointwise=self._heads(make))
-        return DynamicConvolution(
-            span_key=span_key if self.convolution == "span" else None,
-            kernel_generator=make.dense((self._split[0], self.kernel_size), "model", "heads", "window"),
-            value=self._heads(make),
-            before_window=before_window,
-        )
-
-    def _feed_forward(self, make: Leaves) -> FeedForward:
-        if self.feed_forward_groups == 1:
-            return make.feed_forward(self.hidden_size, self.feed_forward_size, self.activation)
-        return FeedForward(
-            intermediate=make.grouped(self.feed_forward_size, self.feed_forward_groups),
-            output=make.grouped(self.hidden_size, self.feed_forward_groups),
-            activation=ACTIVATIONS[self.activation],
+    def _attention(self) -> Mixed:
+        return Mixed(
+            head_ratio=self.head_ratio,
+            convolution=self.convolution,
+            kernel_size=self.kernel_size,
+            mask_padding=self.mask_padding,
         )

@@ -1,11 +1,12 @@
 """MobileBERT and its teacher IB-BERT (Sun et al. 2020), https://arxiv.org/abs/2004.02984: bottleneck layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import flax.linen as nn
 
 from bertzoo.errors import ConfigError
+from bertzoo.models.attention import AttentionKind, Dense
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
 from bertzoo.nn import (
@@ -32,6 +33,7 @@ class MobileBert:
 
     hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads share out
     ("none": plain layers of the stream's width). feed_forwards: how many follow one another in a layer.
+    attention and feed_forward_groups: the released model's are dense; another paper's can stand in the bottleneck.
     attention_input: what queries, keys and values are read from: the stream (the paper's Table 1, IB-BERT), the layer's
     bottleneck (tiny), or values from the stream and the others from one more bottleneck, "shared" (the released model).
     mask_padding: whether the trigrams see zeros in the place of padding; the published checkpoints see its embedding.
@@ -46,6 +48,8 @@ class MobileBert:
     heads: int = 4
     feed_forward_size: int = 512
     feed_forwards: int = 4
+    feed_forward_groups: int = 1
+    attention: AttentionKind = field(default_factory=Dense)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
     norm: Literal["no_norm", "layer_norm"] = "no_norm"
     pooler: bool = False
@@ -65,10 +69,20 @@ class MobileBert:
                 f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}: "
                 "the head that is tied to the embedding is hidden_size wide"
             )
+        name, width = "bottleneck_size", self.bottleneck_size
+        if width is None:
+            name, width = "hidden_size", self.hidden_size
+        read = width if self.attention_input == "bottleneck" else self.hidden_size
+        self.attention.check(name, read, width, self.heads)
+        check_divides(name, width, feed_forward_groups=self.feed_forward_groups)
+        check_divides("feed_forward_size", self.feed_forward_size, feed_forward_groups=self.feed_forward_groups)
+        if self.attention.kind == "mixed" and self.attention_input == "shared":
+            raise ConfigError(
+                'attention.kind = "mixed" convolves what it attends to, so that attention_input = "shared" has no '
+                'meaning for it: give "stream" or "bottleneck"'
+            )
         if self.bottleneck_size is not None:
-            check_divides("bottleneck_size", self.bottleneck_size, heads=self.heads)
             return
-        check_divides("hidden_size", self.hidden_size, heads=self.heads)
         if self.attention_input != "stream":
             raise ConfigError(
                 f'attention_input = "{self.attention_input}" needs a bottleneck, but bottleneck_size = "none": '
@@ -121,9 +135,11 @@ class MobileBert:
 
     def _layer(self, make: Leaves) -> nn.Module:
         size = self.bottleneck_size or self.hidden_size
-        attention = make.attention(size, self.heads, self.attention_dropout)
+        attention = self.attention.build(make, size, self.heads, self.attention_dropout)
         repeat = range(self.feed_forwards)
-        feed_forwards = tuple(make.feed_forward(size, self.feed_forward_size, self.activation) for _ in repeat)
+        feed_forwards = tuple(
+            make.feed_forward(size, self.feed_forward_size, self.activation, self.feed_forward_groups) for _ in repeat
+        )
         norms = tuple(self._norm(make) for _ in repeat)
         if self.bottleneck_size is None:
             return make.recomputed(Layer)(

@@ -120,12 +120,13 @@ class Leaves(NamedTuple):
             dropout=Dropout(dropout),
         )
 
-    def feed_forward(self, width: int, size: int, activation: Activation) -> FeedForward:
-        return FeedForward(
-            intermediate=self.dense(size, "model", "feed_forward"),
-            output=self.dense(width, "feed_forward", "model"),
-            activation=ACTIVATIONS[activation],
-        )
+    def feed_forward(self, width: int, size: int, activation: Activation, groups: int = 1) -> FeedForward:
+        """Dense maps, or with more than one group grouped ones."""
+        if groups == 1:
+            intermediate, output = self.dense(size, "model", "feed_forward"), self.dense(width, "feed_forward", "model")
+        else:
+            intermediate, output = self.grouped(size, groups), self.grouped(width, groups)
+        return FeedForward(intermediate=intermediate, output=output, activation=ACTIVATIONS[activation])
 
     def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
         """A class of layers, recomputed in the backward pass where compute.remat says so."""

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bertzoo.models.attention import Grouped
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
-from bertzoo.nn import Dropout, Encoder, FeedForward, MaskedHead, SelfAttention
+from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +22,10 @@ class SqueezeBert:
     layers: int = 12
     heads: int = 12
     feed_forward_size: int = 3072
-    query_groups: int = 4
-    key_groups: int = 4
-    value_groups: int = 4
-    attention_output_groups: int = 1
+    query_groups: int = Grouped.query_groups
+    key_groups: int = Grouped.key_groups
+    value_groups: int = Grouped.value_groups
+    attention_output_groups: int = Grouped.output_groups
     intermediate_groups: int = 4
     output_groups: int = 4
     max_positions: int = 512
@@ -37,14 +38,10 @@ class SqueezeBert:
 
     def __post_init__(self):
         check_sizes(self)
+        self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
         check_divides(
             "hidden_size",
             self.hidden_size,
-            heads=self.heads,
-            query_groups=self.query_groups,
-            key_groups=self.key_groups,
-            value_groups=self.value_groups,
-            attention_output_groups=self.attention_output_groups,
             intermediate_groups=self.intermediate_groups,
             output_groups=self.output_groups,
         )
@@ -55,19 +52,21 @@ class SqueezeBert:
             output_groups=self.output_groups,
         )
 
+    @property
+    def _attention(self) -> Grouped:
+        return Grouped(
+            query_groups=self.query_groups,
+            key_groups=self.key_groups,
+            value_groups=self.value_groups,
+            output_groups=self.attention_output_groups,
+        )
+
     def backbone(self, compute: Compute) -> Backbone:
         """BERT's trunk with every dense map of a layer grouped."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
-        split = (self.heads, self.hidden_size // self.heads)
 
-        def attention() -> SelfAttention:
-            return SelfAttention(
-                query=make.grouped(split, self.query_groups),
-                key=make.grouped(split, self.key_groups),
-                value=make.grouped(split, self.value_groups),
-                output=make.grouped(self.hidden_size, self.attention_output_groups),
-                dropout=Dropout(self.attention_dropout),
-            )
+        def attend() -> SelfAttention:
+            return self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout)
 
         def feed_forward() -> FeedForward:
             return FeedForward(
@@ -79,7 +78,7 @@ class SqueezeBert:
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
             encoder=Encoder(
-                layers=tuple(make.layer(attention(), feed_forward(), self.dropout) for _ in range(self.layers))
+                layers=tuple(make.layer(attend(), feed_forward(), self.dropout) for _ in range(self.layers))
             ),
             pooler=make.pooler(self.hidden_size),
         )

@@ -14,8 +14,7 @@ from test_models import batch_of, build, loss
 
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
-from bertzoo.models.parts import leaves
-from bertzoo.nn import Bottleneck, BottleneckLayer, Dropout, SelfAttention, from_bottleneck, from_stream
+from bertzoo.models.attention import Grouped, Mixed
 from bertzoo.objectives import Masked
 
 SMALL = {
@@ -98,6 +97,8 @@ CHANGES = {
     "attention_input": "stream",
     "norm": "layer_norm",
     "pooler": True,
+    "feed_forward_groups": 2,
+    "attention": Grouped(),
     "mask_padding": False,
     "max_positions": 18,
     "token_types": 3,
@@ -151,49 +152,36 @@ def test_options_that_disagree_are_refused(change, message):
         MobileBert(**(SMALL | change))
 
 
-class Neighbours(nn.Module):
-    """An attention of somebody else's: nothing but the contract attention(x, mask, train) -> (y, probabilities)."""
-
-    dense: nn.Module
-
-    def __call__(self, x, mask, train):
-        return self.dense(x * mask[:, :, None]), jnp.zeros((x.shape[0], 1, x.shape[1], x.shape[1]))
+@pytest.mark.parametrize("attention_input", ["stream", "bottleneck", "shared"])
+@pytest.mark.parametrize("attention", [Grouped(output_groups=2), Mixed(kernel_size=3)], ids=["grouped", "mixed"])
+def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
+    """It reads what the config says, gets a gradient in every leaf, and sees no padding."""
+    settings = SMALL | {"attention": attention, "attention_input": attention_input, "feed_forward_groups": 4}
+    if attention.kind == "mixed" and attention_input == "shared":
+        with pytest.raises(ConfigError, match=r'attention\.kind = "mixed".*attention_input = "shared"'):
+            MobileBert(**settings)
+        return
+    config = MobileBert(**settings)
+    objective, params = build(config)
+    shapes = {path: leaf.shape for path, leaf in test_golden.flatten(params).items()}
+    read = {"stream": 24, "bottleneck": 16, "shared": 16}[attention_input]
+    query = shapes["encoder/layers_0/attention/query/kernel"]
+    assert query == ((1, read // 4, 16) if attention.kind == "grouped" else (read, 2, 4))
+    assert shapes["encoder/layers_0/feed_forward_0/intermediate/kernel"] == (1, 4, 20)
+    gradients = jax.jit(jax.grad(lambda params: loss(objective, params, batch_of())))(params)
+    still = [path for path, leaf in test_golden.flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
+    assert still == ["encoder/layers_0/attention/key/bias"]
+    test_models.test_padding_changes_nothing(config)
 
 
 @pytest.mark.parametrize(
-    ("attention", "attention_input"),
-    [("grouped", from_stream), ("grouped", from_bottleneck), ("foreign", from_bottleneck)],
+    ("change", "message"),
+    [
+        ({"attention": Grouped(query_groups=3)}, "query_groups = 3 does not divide bottleneck_size = 16"),
+        ({"attention": Grouped(key_groups=16), "hidden_size": 40}, "key_groups = 16 does not divide what"),
+        ({"feed_forward_groups": 8}, "feed_forward_groups = 8 does not divide feed_forward_size = 20"),
+    ],
 )
-def test_any_attention_stands_in_a_bottleneck(attention, attention_input):
-    make = leaves(Compute(), 0.3, 1e-12)
-    if attention == "grouped":
-        maps = {name: make.grouped((4, 4), 4) for name in ("query", "key", "value")}
-        module = SelfAttention(**maps, output=make.grouped(16, 2), dropout=Dropout(0.0))
-    else:
-        module = Neighbours(dense=make.dense(16, "model", "heads"))
-    layer = BottleneckLayer(
-        bottleneck=Bottleneck(dense=make.dense(16, "model", "bottleneck"), norm=make.norm()),
-        attention_input=attention_input,
-        attention=module,
-        attention_norm=make.norm(),
-        feed_forward=(make.feed_forward(16, 20, "gelu"),),
-        feed_forward_norm=(make.norm(),),
-        output=make.dense(24, "bottleneck", "model"),
-        output_norm=make.norm(),
-        dropout=Dropout(0.0),
-    )
-    x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32).at[1, 3:].set(0)
-    params = nn.unbox(jax.jit(layer.init, static_argnums=3)(jax.random.key(1), x, mask, False)["params"])
-    target = jax.random.normal(jax.random.key(2), x.shape)
-
-    def error(params):
-        return jnp.mean((layer.apply({"params": params}, x, mask, True)[0] - target) ** 2)
-
-    step = jax.jit(jax.value_and_grad(error))
-    first, gradients = step(params)
-    still = [path for path, leaf in test_golden.flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
-    assert still == (["attention/key/bias"] if attention == "grouped" else [])
-    kernel = params["attention"]["query" if attention == "grouped" else "dense"]["kernel"]
-    inputs = kernel.shape[1] * 4 if attention == "grouped" else kernel.shape[0]
-    assert inputs == (24 if attention_input is from_stream else 16)
-    assert float(step(jax.tree.map(lambda leaf, gradient: leaf - 0.03 * gradient, params, gradients))[0]) < float(first)
+def test_groups_that_do_not_divide_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        MobileBert(**(SMALL | {"attention_input": "stream"} | change))

@@ -15,7 +15,7 @@ import torch
 
 from bertzoo.convert import pytorch
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SchuBert, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SchuBert, SqueezeBert, attention
 from bertzoo.models.tasks import (
     MaskedLanguageModel,
     NoHead,
@@ -47,6 +47,13 @@ CASES: dict[str, tuple[Any, Any]] = {
     "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
     "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
     "convbert-fixed": (ConvBert(**CONVOLVED, convolution="fixed"), SequenceClassification(hidden="gelu")),
+    "bottleneck-mixed-grouped": (
+        MobileBert(
+            **MOBILE | {"feed_forward_groups": 2}, attention=attention.Mixed(kernel_size=3), attention_input="stream"
+        ),
+        MaskedLanguageModel(),
+    ),
+    "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.Grouped(output_groups=2)), NoHead()),
     "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
     "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),

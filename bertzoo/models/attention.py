@@ -1,0 +1,131 @@
+"""The papers' ways to attend, as tables of a config that can stand in any layer; `AttentionKind` is their union."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import flax.linen as nn
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.parts import Leaves, check_divides, check_sizes
+from bertzoo.nn import (
+    Depthwise,
+    Dropout,
+    DynamicConvolution,
+    FixedConvolution,
+    MixedAttention,
+    SelfAttention,
+    SpanKey,
+    keep_padding,
+    zero_padding,
+)
+
+Convolution = Literal["span", "dynamic", "fixed", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    """BERT's heads: every map is a dense one."""
+
+    kind: Literal["dense"] = "dense"
+
+    def check(self, name: str, inputs: int, width: int, heads: int) -> None:
+        """Raise ConfigError where heads cannot share out the width called `name`; they read one of `inputs`."""
+        check_divides(name, width, heads=heads)
+
+    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
+        """Attention that gives (B,L,width)."""
+        return make.attention(width, heads, dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """SqueezeBERT's heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
+
+    kind: Literal["grouped"] = "grouped"
+    query_groups: int = 4
+    key_groups: int = 4
+    value_groups: int = 4
+    output_groups: int = 1
+
+    def __post_init__(self):
+        check_sizes(self)
+
+    def check(self, name: str, inputs: int, width: int, heads: int) -> None:
+        """Raise ConfigError where groups or heads do not divide what they cut."""
+        groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
+        check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
+        check_divides("what the attention reads", inputs, **groups)
+
+    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
+        """Attention that gives (B,L,width)."""
+        split = (heads, width // heads)
+        return SelfAttention(
+            query=make.grouped(split, self.query_groups),
+            key=make.grouped(split, self.key_groups),
+            value=make.grouped(split, self.value_groups),
+            output=make.grouped(width, self.output_groups),
+            dropout=Dropout(dropout),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    """ConvBERT's heads (Jiang et al. 2020 §3): of all heads the `head_ratio`th part attend, and as many convolve.
+
+    `convolution` says with kernels made from the span around a token (§3.3), from the token alone, with fixed ones, or
+    that there are none, which leaves the bottleneck attention. `mask_padding` zeroes padding before every window, so
+    that it cannot leak into tokens; the released models were trained without it.
+    """
+
+    kind: Literal["mixed"] = "mixed"
+    head_ratio: int = 2
+    convolution: Convolution = "span"
+    kernel_size: int = 9
+    mask_padding: bool = True
+
+    def __post_init__(self):
+        check_sizes(self)
+        if self.kernel_size % 2 == 0:
+            raise ConfigError(f"kernel_size = {self.kernel_size} is even: a window with the token in its middle is odd")
+
+    def check(self, name: str, inputs: int, width: int, heads: int) -> None:
+        """Raise ConfigError where heads do not divide the width called `name`."""
+        check_divides(name, width, heads=heads)
+
+    def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
+        """Attention that gives (B,L,width)."""
+        split = max(1, heads // self.head_ratio), width // heads
+        if self.convolution == "none":
+            return make.attention(width, split[0], dropout, (split[1], split[1]))
+        return MixedAttention(
+            query=make.dense(split, "model", "heads", "head_size"),
+            key=make.dense(split, "model", "heads", "head_size"),
+            value=make.dense(split, "model", "heads", "head_size"),
+            convolution=self._convolution(make, split),
+            output=make.dense(width, "heads", "head_size", "model"),
+            dropout=Dropout(dropout),
+        )
+
+    def _convolution(self, make: Leaves, split: tuple[int, int]) -> nn.Module:
+        before_window = zero_padding if self.mask_padding else keep_padding
+        value = make.dense(split, "model", "heads", "head_size")
+        if self.convolution == "fixed":
+            depthwise = self._depthwise(make, "heads", "head_size")
+            return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
+        span_key = SpanKey(
+            depthwise=self._depthwise(make, "model"), pointwise=make.dense(split, "model", "heads", "head_size")
+        )
+        return DynamicConvolution(
+            span_key=span_key if self.convolution == "span" else None,
+            kernel_generator=make.dense((split[0], self.kernel_size), "model", "heads", "window"),
+            value=value,
+            before_window=before_window,
+        )
+
+    def _depthwise(self, make: Leaves, *axes: str) -> Depthwise:
+        # The official code starts these with a standard deviation of 1/W, whatever the rest starts with.
+        init = nn.initializers.truncated_normal(1 / self.kernel_size)
+        return Depthwise(window=self.kernel_size, axes=axes, kernel_init=init, dtype=make.compute.jax_dtype)
+
+
+AttentionKind = Dense | Grouped | Mixed
