@@ -135,7 +135,8 @@ if __name__ == "__main__":
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
-    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
+    # An element of its token types' gradient is 5e-7, no larger than the rounding of its neighbours.
+    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6, epsilon=1e-2)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
