@@ -19,10 +19,10 @@ def _padded(x: jax.Array, window: int) -> jax.Array:
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """(B,L,...) -> for each tap w, in turn, x[:, t + w - W//2] with zeros beyond the ends."""
+    """(B,L,...) -> for each tap w, in turn, x[:, t + w - W//2] in float32, in which products are summed up."""
     padded = _padded(x, window)
     for tap in range(window):
-        yield padded[:, tap : tap + x.shape[1]]
+        yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
 
 
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
@@ -30,7 +30,8 @@ def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, 
     padded = _padded(x, window)
 
     def tap(w: jax.Array) -> jax.Array:
-        return jnp.sum(dy * jax.lax.dynamic_slice_in_dim(padded, w, x.shape[1], axis=1), axis)
+        shifted = jax.lax.dynamic_slice_in_dim(padded, w, x.shape[1], axis=1)
+        return jnp.sum(dy.astype(jnp.float32) * shifted, axis).astype(x.dtype)
 
     return jax.lax.map(tap, jnp.arange(window))
 
@@ -44,10 +45,10 @@ def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Ar
 
     Beyond the ends stand zeros. Every position and head has a kernel of its own; tap 0 is the leftmost.
     """
-    y_BLHJ = jnp.zeros_like(value_BLHJ)
+    y_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     for tap, value in enumerate(_shifted(value_BLHJ, kernel_BLHW.shape[-1])):
         y_BLHJ = y_BLHJ + kernel_BLHW[..., tap, None] * value
-    return y_BLHJ
+    return y_BLHJ.astype(value_BLHJ.dtype)
 
 
 @jax.jit
@@ -56,11 +57,12 @@ def _dynamic_convolution_backward(
 ) -> tuple[jax.Array, jax.Array]:
     value_BLHJ, kernel_BLHW = given
     window = kernel_BLHW.shape[-1]
-    dvalue_BLHJ = jnp.zeros_like(value_BLHJ)
+    dvalue_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     shifted = zip(_shifted(dy_BLHJ, window), _shifted(kernel_BLHW, window), strict=True)
     for tap, (dy, kernel) in enumerate(shifted):
         dvalue_BLHJ = dvalue_BLHJ + kernel[..., window - 1 - tap, None] * dy
-    return dvalue_BLHJ, jnp.moveaxis(_over_taps(value_BLHJ, dy_BLHJ, window, axis=-1), 0, -1)
+    dkernel_BLHW = jnp.moveaxis(_over_taps(value_BLHJ, dy_BLHJ, window, axis=-1), 0, -1)
+    return dvalue_BLHJ.astype(value_BLHJ.dtype), dkernel_BLHW
 
 
 dynamic_convolution.defvjp(
@@ -72,10 +74,10 @@ dynamic_convolution.defvjp(
 @jax.jit
 def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """(B,L,*C), (W,*C) -> (B,L,*C): y_t = Σ_w kernel_w · x_(t+w-W//2), every channel by itself, zeros outside."""
-    y = jnp.zeros_like(x)
+    y = jnp.zeros(x.shape, jnp.float32)
     for tap, shifted in enumerate(_shifted(x, len(kernel))):
         y = y + kernel[tap] * shifted
-    return y
+    return y.astype(x.dtype)
 
 
 @jax.jit

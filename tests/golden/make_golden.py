@@ -166,6 +166,8 @@ if __name__ == "__main__":
     files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6, epsilon=1e-2)
     files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
     files["electra"] = replaced(WIDTHS | EMBEDDING, GENERATOR, weight=50.0, seed=6)
+    # An element of its token types' gradient is 5e-7, no larger than the rounding of its neighbours.
+    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6, epsilon=1e-2)
     files["grouped"] = grouped(GROUPED, seed=3)
     for name, arrays in files.items():
         np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)

@@ -1,4 +1,4 @@
-"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py), and what no reference is needed for."""
+"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py), and what it has that other families have not."""
 
 import dataclasses
 import functools
@@ -169,10 +169,10 @@ def leak(model: ConvBert) -> tuple[float, float]:
 
 @pytest.mark.parametrize("convolution", CONVOLUTIONS)
 def test_padding_leaks_only_where_it_is_let(convolution: Any) -> None:
-    """Two layers: what has leaked into a token in one spreads in the next."""
-    assert max(leak(config(convolution=convolution, layers=2))) < 1e-5
+    """In one layer already; what has leaked into a token then spreads."""
+    assert max(leak(config(convolution=convolution))) < 1e-5
     if convolution != "none":
-        assert min(leak(config(convolution=convolution, layers=2, mask_padding=False))) > 1e-3
+        assert min(leak(config(convolution=convolution, mask_padding=False))) > 1e-3
 
 
 def test_groups_and_convolution_learn_together() -> None:
@@ -182,28 +182,6 @@ def test_groups_and_convolution_learn_together() -> None:
     dead = {path for path, leaf in flatten(gradients).items() if not float(np.abs(leaf).max()) > 1e-6}
     assert dead <= {"encoder/layers_0/attention/key/bias"}  # a softmax over keys sees no constant
     assert flatten(gradients)["encoder/layers_0/feed_forward/intermediate/kernel"].shape == (1, 12, 48)
-
-
-def test_bfloat16_computes_near_float32() -> None:
-    (single, params), (half, _) = build(config()), build(config(), dtype="bfloat16")
-    losses = [float(loss_of(objective, params, batch_of())) for objective in (single, half)]
-    assert losses[1] == pytest.approx(losses[0], rel=0.05) and losses[0] != losses[1]
-
-
-@pytest.mark.parametrize("field", ["mask_padding", "activation", "norm_epsilon", "dropout", "attention_dropout"])
-def test_every_option_changes_the_loss(field: str) -> None:
-    changed = {
-        "mask_padding": False,
-        "activation": "relu",
-        "norm_epsilon": 0.1,
-        "dropout": 0.5,
-        "attention_dropout": 0.5,
-    }
-    models = config(), config(**{field: changed[field]})
-    # Which padding a window sees does not depend on chance, so it is looked at without dropout.
-    key = jax.random.key(3) if "dropout" in field else None
-    results = [float(loss_of(*build(model), batch_of(), key)) for model in models]
-    assert results[0] != results[1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Albert, Bert, Compute, DistilBert, Electra, SchuBert, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, Electra, SchuBert, SqueezeBert
 from bertzoo.objectives import Masked
 
 SMALL = {
@@ -29,6 +29,7 @@ MODELS = [
     Albert(**SMALL | {"embedding_size": 10, "layers": 2, "dropout": 0.1, "attention_dropout": 0.1}),
     DistilBert(**SMALL),
     Electra(**SMALL | {"embedding_size": 10}),
+    ConvBert(**SMALL | {"embedding_size": 10, "kernel_size": 5, "feed_forward_groups": 2}),
     SchuBert(**UNEVEN, feed_forward_sizes=(20, 34), heads=(3, 2), key_sizes=(7, 5), value_sizes=(4, 9)),
 ]
 

@@ -237,6 +237,21 @@ def test_operations_are_counted(function: Callable, given: tuple, kernel: tuple)
     assert matmul_flops(lambda x: x * x, x) == 0
 
 
+@pytest.mark.parametrize(("function", "given", "kernel"), CASES)
+def test_half_precision_is_summed_in_float32(function: Callable, given: tuple, kernel: tuple) -> None:
+    """In bfloat16 the output, and each gradient, is the float32 one rounded once."""
+    primals = draw(x=given, kernel=kernel)
+    half = [jnp.asarray(value, jnp.bfloat16) for value in primals.values()]
+    exact = [value.astype(jnp.float32) for value in half]
+    results = []
+    for x, k in (half, exact):
+        y, pull = jax.vjp(function, x, k)
+        results.append([y, *pull(x)])
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == jnp.bfloat16
+        np.testing.assert_allclose(ours.astype(jnp.float32), theirs, rtol=2**-8, atol=1e-5)
+
+
 @pytest.mark.parametrize("function", [dynamic_convolution, depthwise_convolution])
 def test_even_windows_are_refused(function: Callable) -> None:
     with pytest.raises(ValueError, match="window of 4 has no middle"):
