@@ -1,5 +1,6 @@
 """How large a model is: parameters, operations and memory, counted on the real module."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,9 @@ class Published:
 # By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3;
 # those of 4 and 3 layers and of TinyBERT are MobileBERT's Table 4; MobileBERT's and IB-BERT's its Tables 1, 4 and 7,
 # but the operations of the released model SqueezeBERT's Table 2; schuBERT's and the 9 layers' are schuBERT's tables.
+# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3,
+# those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, MobileBERT's and IB-BERT's its Tables 1, 4 and 7 (of the
+# released model the operations are SqueezeBERT's Table 2), schuBERT's and the 9 layers' its own tables.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
@@ -73,6 +77,12 @@ PUBLISHED = {
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Count a model and, of its pretraining, the parameters."""
     model = pretraining(config, Compute(), sentence=False)
+
+
+@functools.cache
+def measure(config: Model, sentence: bool) -> Sizes:
+    """Count a model; `sentence`: whether its pretraining model has a sentence head."""
+    model = pretraining(config, Compute(), sentence)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     params = nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, one)["params"])
     pretrained = jax.eval_shape(objective.build(config, Compute()).init, jax.random.key(0))

@@ -52,7 +52,7 @@ def random_settings(random: np.random.Generator, plain: bool) -> dict[str, Any]:
         "embedding_size": int(random.integers(3, wide)),
         "hidden_size": wide,
         "intra_bottleneck_size": narrow,
-        "num_hidden_layers": int(random.integers(1, 4)),
+        "num_hidden_layers": int(random.integers(1, 3)),
         "num_attention_heads": heads,
         "intermediate_size": int(random.integers(7, 40)),
         "num_feedforward_networks": 1 if plain else int(random.integers(1, 4)),
