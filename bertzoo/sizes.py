@@ -38,8 +38,9 @@ class Published:
     gflops: float | None = None
 
 
-# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3,
-# those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, schuBERT's and the 9 layers' its own tables.
+# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' and
+# ELECTRA-small's operations its Table 3, those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, ELECTRA's and
+# BERT-small's parameters ConvBERT's Table 1, schuBERT's and the 9 layers' its own tables.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
@@ -48,7 +49,11 @@ PUBLISHED = {
     "bert_9l": Published(paper="Khetan and Karnin 2020", params=88),
     "bert_base": Published(paper="Devlin et al. 2019", params=109, gflops=22.5),
     "bert_large": Published(paper="Devlin et al. 2019", params=334),
+    "bert_small": Published(paper="Jiang et al. 2020", params=14),
     "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
+    "electra_base": Published(paper="Clark et al. 2020", params=110),
+    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
+    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
     "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
     "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
     "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),
