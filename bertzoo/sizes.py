@@ -45,6 +45,9 @@ class Published:
 # By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3,
 # those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, MobileBERT's and IB-BERT's its Tables 1, 4 and 7 (of the
 # released model the operations are SqueezeBERT's Table 2), schuBERT's and the 9 layers' its own tables.
+# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' and
+# ELECTRA-small's operations its Table 3, those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, ELECTRA's and
+# BERT-small's parameters ConvBERT's Table 1, schuBERT's and the 9 layers' its own tables.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
@@ -62,6 +65,11 @@ PUBLISHED = {
     "mobilebert_layernorm": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
     "mobilebert_paper": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
     "mobilebert_tiny": Published(paper="Sun et al. 2020", params=15.1, gflops=3.1),
+    "bert_small": Published(paper="Jiang et al. 2020", params=14),
+    "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
+    "electra_base": Published(paper="Clark et al. 2020", params=110),
+    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
+    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
     "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
     "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
     "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),

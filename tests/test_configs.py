@@ -32,7 +32,9 @@ LEAVES = {
     "convbert_base": (162, 124),
     "convbert_medium_small": (163, 125),
     "convbert_small": (163, 125),
+    "bert_small": (127, 77),
     "demo": (28, 18),
+    "demo_electra": (50, 32),
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
@@ -40,6 +42,10 @@ LEAVES = {
     "mobilebert_layernorm": (24 * 31 + 8, 24 * 15 + 7),
     "mobilebert_paper": (24 * 28 + 8, 24 * 14 + 7),
     "mobilebert_tiny": (24 * 20 + 8, 24 * 10 + 7),
+    # Two trunks, each with a projection but for the base discriminator; replaced head 2 and 2.
+    "electra_base": (249, 151),
+    "electra_medium_small": (250, 152),
+    "electra_small": (250, 152),
     "squeezebert": (128, 78),
     "tinybert": (48, 30),
     **{f"schubert_{size}m": (128, 78) for size in (33, 43, 55, 66, 77, 88, 99)},
@@ -85,6 +91,7 @@ def test_what_is_excluded_from_decay(shipped):
 
 # Models whose layers do not all divide by two devices along `tensor`, and what does not.
 INDIVISIBLE = {"schubert_99m": "heads of 11", "schubert_88m": "heads of 11"}
+INDIVISIBLE |= dict.fromkeys(("demo_electra", "electra_medium_small", "electra_small"), "generator.*heads of 1")
 
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2)])
@@ -103,6 +110,29 @@ def test_the_demo_is_interrupted_at_a_step_that_it_logs():
     stop = int(re.search(r"^stop_after=(\d+)", script, re.MULTILINE)[1])
     recipe = config.load(Pretrain, ["demo"])
     assert stop % recipe.run.log_every == 0 and stop < recipe.stages[0].steps
+
+
+def test_the_recipes_of_electra():
+    small, base = (config.load(Pretrain, [f"electra_{size}"]) for size in ("small", "base"))
+    for recipe, steps, rows, length, predictions, rate in (
+        (small, 1_000_000, 128, 128, 19, 5e-4),
+        (base, 766_000, 256, 512, 79, 2e-4),
+    ):
+        (stage,) = recipe.stages
+        assert (stage.steps, stage.batch_size, stage.max_length, stage.max_predictions) == (
+            steps,
+            rows,
+            length,
+            predictions,
+        )
+        assert (recipe.optimizer.kind, recipe.optimizer.learning_rate) == ("bert_adam", rate)
+        made = optim.schedule_of(recipe.optimizer, steps)  # lr · (1 - step/total) · min(1, step/warm-up): no jump
+        for step in (0, 5_000, 9_999, 10_000, 300_000, steps):
+            expected = rate * (1 - step / steps) * min(1, step / 10_000)
+            assert float(made(step)) == pytest.approx(expected, rel=1e-5, abs=1e-12)
+        assert recipe.data.packing.kind == "electra" and recipe.objective.weight == 50
+        assert (recipe.data.masking.share, recipe.data.masking.mask_share) == (0.15, 0.85)
+        assert recipe.data.masking.random_share == 0
 
 
 def test_the_recipes_of_the_papers():

@@ -1,0 +1,133 @@
+"""A whole run of replaced token detection on ELECTRA's rows by the command line: pretrained, resumed, looked at."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from bertzoo.cli import main
+from bertzoo.inference import load
+
+TOML = """
+[model]
+kind = "electra"
+vocab_size = 256
+embedding_size = 8
+hidden_size = 16
+layers = 1
+heads = 2
+feed_forward_size = 32
+max_positions = 32
+
+[objective]
+kind = "replaced"
+generator_width = 0.5
+
+[data]
+source = "SOURCE"
+heldout = 0.2
+sentences = "lines"
+
+[data.tokenizer]
+vocab_size = 250
+
+[data.packing]
+kind = "electra"
+
+[data.masking]
+mask_share = 0.85
+random_share = 0.0
+
+[optimizer]
+kind = "bert_adam"
+learning_rate = 1e-2
+
+[[stages]]
+steps = 6
+batch_size = 16
+max_length = 32
+max_predictions = 4
+
+[run]
+log_every = 1
+evaluate_every = 3
+save_every = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("text")
+    path = directory / "replaced.toml"
+    path.write_text(TOML.replace("SOURCE", str(tiny.write_text(directory / "text.txt"))))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    run = tmp_path_factory.mktemp("finished") / "run"
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    return run
+
+
+def test_both_models_are_logged_apart(finished):
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    train, heldout = ([row for row in rows if row.get("split") == split] for split in ("train", "heldout"))
+    assert [row["step"] for row in train] == list(range(1, 7)) and [row["step"] for row in heldout] == [3, 6]
+    for row in train + heldout:
+        assert row["loss"] == pytest.approx(row["mlm_loss"] + 50 * row["rtd_loss"], rel=1e-5)
+        assert {"mlm_accuracy", "rtd_accuracy", "rtd_recall", "rtd_auc"} <= row.keys()
+
+
+def test_a_resumed_run_ends_with_the_same_parameters(finished, config, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    shutil.rmtree(run / "checkpoints" / "6")
+    (run / "checkpoints" / "6.sha256.json").unlink()
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    assert '"event": "resumed", "step": 3' in (run / "metrics.jsonl").read_text()
+    assert load(run).step == 6
+    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+
+
+def test_evaluate_predict_and_report(finished, capsys):
+    capsys.readouterr()
+    assert main(["evaluate", str(finished), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    last = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()][-2]
+    # All held-out rows are fewer than evaluate_rows, and each is corrupted alike in whatever batch.
+    assert last["split"] == "heldout"
+    for name in ("loss", "mlm_loss", "rtd_loss", "rtd_auc", "rtd_accuracy"):
+        assert figures[name] == pytest.approx(last[name], rel=1e-5), name
+    assert main(["evaluate", str(finished)]) == 0
+    shown = capsys.readouterr().out
+    assert "RTD AUC " in shown and "RTD loss" in shown and f"{100 * figures['rtd_accuracy']:8.1f}  %" in shown
+    assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert [len(blank) for blank in answer["blanks"]] == [3]
+    assert main(["report", str(finished)]) == 0
+    page = (finished / "report.md").read_text()
+    assert all(f"| {name} |" in page for name in ("MLM accuracy", "RTD loss", "RTD recall", "RTD AUC"))
+    assert (finished / "accuracy.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--objective.kind=masked", "--objective.sentence=sop"], 'makes no labels for sentence = "sop"'),
+        (["--objective.sentence=sop"], "unknown key objective.sentence"),
+        (["--objective.generator_width=0"], "generator_width = 0.0"),
+        (["--objective.generator_width=0.001"], "a generator of 0.001 times hidden_size = 16 has no width"),
+        (["--model.token_types=1"], "model.token_types = 1"),
+        (["--stages.0.max_length=4", "--stages.0.max_predictions=1"], "data.packing.kind = electra"),
+        (["--data.packing.single_share=2"], "single_share = 2.0"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_step(config, tmp_path, capsys, options, message):
+    run = tmp_path / "run"
+    assert main(["pretrain", config, f"--run_dir={run}", *options]) == 2
+    assert message in capsys.readouterr().err
+    assert not (run / "metrics.jsonl").exists()
