@@ -56,20 +56,19 @@ PUBLISHED = {
     "bert_9l": Published(paper="Khetan and Karnin 2020", params=88),
     "bert_base": Published(paper="Devlin et al. 2019", params=109, gflops=22.5),
     "bert_large": Published(paper="Devlin et al. 2019", params=334),
+    "bert_small": Published(paper="Jiang et al. 2020", params=14),
     "convbert_base": Published(paper="Jiang et al. 2020", params=106),
     "convbert_medium_small": Published(paper="Jiang et al. 2020", params=17),
     "convbert_small": Published(paper="Jiang et al. 2020", params=14),
     "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
+    "electra_base": Published(paper="Clark et al. 2020", params=110),
+    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
+    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
     "ib_bert_large": Published(paper="Sun et al. 2020", params=293),
     "mobilebert": Published(paper="Sun et al. 2020", params=25.3, gflops=5.36),
     "mobilebert_layernorm": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
     "mobilebert_paper": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
     "mobilebert_tiny": Published(paper="Sun et al. 2020", params=15.1, gflops=3.1),
-    "bert_small": Published(paper="Jiang et al. 2020", params=14),
-    "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
-    "electra_base": Published(paper="Clark et al. 2020", params=110),
-    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
-    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
     "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
     "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
     "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),
@@ -82,15 +81,11 @@ PUBLISHED = {
 }
 
 
+@functools.cache
+@functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Count a model and, of its pretraining, the parameters."""
     model = pretraining(config, Compute(), sentence=False)
-
-
-@functools.cache
-def measure(config: Model, sentence: bool) -> Sizes:
-    """Count a model; `sentence`: whether its pretraining model has a sentence head."""
-    model = pretraining(config, Compute(), sentence)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     params = nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, one)["params"])
     pretrained = jax.eval_shape(objective.build(config, Compute()).init, jax.random.key(0))

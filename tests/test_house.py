@@ -35,7 +35,7 @@ BELOW = {
     "bertzoo.training": ROOMS | {"recipe", "feed", "rundir"},
     "bertzoo.inference": ROOMS | {"recipe", "feed", "rundir"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
-    "bertzoo.convert": {"errors", "schema", "config", "models", "data"},
+    "bertzoo.convert": {"errors", "schema", "config", "nn", "models", "data"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors"},
     "bertzoo.curves": {"errors", "report"},
@@ -48,7 +48,8 @@ JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 FOREIGN = {"bertzoo.data": JAX, "bertzoo.config": JAX, "bertzoo.schema": JAX, "bertzoo.report": JAX, "bertzoo.cli": JAX}
 NEVER = {"torch", "transformers", "tensorflow"}
 # The one exception: old pickled checkpoints, where torch is installed.
-ALLOWED = {"bertzoo.convert.pickled": {"torch"}}
+# The second is never imported here: it is copied beside an exported model.
+ALLOWED = {"bertzoo.convert.pickled": {"torch"}, "bertzoo.convert.modeling_bertzoo": {"torch"}}
 
 
 def module(file: Path) -> str:
