@@ -28,7 +28,7 @@ LEAVES = {
     "bert_large": (248, 150),
     "bert_small": (127, 77),
     "demo": (28, 18),
-    "demo_electra": (50, 32),
+    "demo_electra": (49, 31),  # the generator is as wide as the embedding: no projection
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # Two trunks, each with a projection but for the base discriminator; replaced head 2 and 2.
     "electra_base": (249, 151),
