@@ -34,7 +34,7 @@ LEAVES = {
     "convbert_small": (322, 248),
     "bert_small": (127, 77),
     "demo": (28, 18),
-    "demo_electra": (50, 32),
+    "demo_electra": (49, 31),  # the generator is as wide as the embedding: no projection
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
