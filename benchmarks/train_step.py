@@ -3,13 +3,15 @@
 
 The same sizes, batch (every token real, `--predictions` masked a row), dropout 0.1, global-norm clip, AdamW, float32,
 and the same number of threads. Each side is what its user would run: ours `bertzoo.train`'s compiled step, theirs
-`BertForMaskedLM` with sdpa attention, `loss.backward()` and torch's fused AdamW. Each side lives in a process of its
-own, so that the peak memory is its own; they take turns, step by step, and the ratio is the median of the rounds'
-ratios. On a busy machine compare the CPU times of `--threads 1`: what other processes take away does not count there.
-Needs torch and transformers: `make parity` makes an environment that has them.
+`BertForMaskedLM` with sdpa attention, `loss.backward()` and torch's fused AdamW. `electra_small` is a whole step of
+replaced token detection: theirs is two of its classes on one embedding and the sampling between them. Each side lives
+in a process of its own, so that the peak memory is its own; they take turns, step by step, and the ratio is the median
+of the rounds' ratios. On a busy machine compare the CPU times of `--threads 1`: what other processes take away does not
+count there. Needs torch and transformers: `make parity` makes an environment that has them.
 """
 
 import argparse
+import dataclasses
 import multiprocessing
 import os
 import resource
@@ -17,11 +19,13 @@ import statistics
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-MODELS = ("bert_base", "squeezebert")
+MODELS = ("bert_base", "squeezebert", "mobilebert", "convbert_base", "electra_small")
+REPLACED = ("electra_small",)  # the others are compared under the masked language model
 VOCABULARY, DROPOUT = 30522, 0.1
 LEARNING_RATE, DECAY, CLIP, EPSILON = 1e-4, 0.01, 1.0, 1e-6
 
@@ -44,15 +48,18 @@ def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[st
 def our_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
     """One step of bertzoo -> its loss; XLA's thread pool has as many threads as the process has cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    from bertzoo.models import Bert, Compute, SqueezeBert
+    from bertzoo import config
+    from bertzoo.models import Compute
     from bertzoo.objectives import Masked
+    from bertzoo.recipe import Pretrain
     from bertzoo.train import optim, sharding
     from bertzoo.train import state as states
     from bertzoo.train import step as steps
 
-    sizes = {"vocab_size": VOCABULARY, "dropout": DROPOUT, "attention_dropout": DROPOUT}
-    config = Bert(**sizes) if model == "bert_base" else SqueezeBert(**sizes)
-    objective = Masked(sentence="none").build(config, Compute())
+    recipe = config.load(Pretrain, [model])
+    shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
+    settings = recipe.objective if model in REPLACED else Masked(sentence="none")
+    objective = settings.build(shape, Compute())
     adamw = optim.AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
     optimizer = optim.build(adamw, steps=1000)
     mesh = sharding.make_mesh(sharding.Mesh())
@@ -62,7 +69,8 @@ def our_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], floa
     def run(batch: dict[str, np.ndarray]) -> float:
         nonlocal state
         state, report = step(state, None, steps.put_batch(batch, mesh))
-        return float(report["terms"]["mlm"][0] / report["terms"]["mlm"][1])
+        terms = {name: float(total / weight) for name, (total, weight) in report["terms"].items()}
+        return sum(terms.values())
 
     return run
 
@@ -70,14 +78,10 @@ def our_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], floa
 def their_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
     """One step of Hugging Face's model under torch -> its loss."""
     import torch
-    import transformers
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    if model == "bert_base":
-        network: Any = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=VOCABULARY))
-    else:
-        network = transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(vocab_size=VOCABULARY))
+    network: Any = their_network(model)
     network.train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=DECAY, eps=EPSILON, fused=True)
 
@@ -93,6 +97,51 @@ def their_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], fl
         return loss.item()
 
     return run
+
+
+def their_network(model: str) -> Any:
+    """A Hugging Face module that gives a loss as its masked language models do."""
+    import torch
+    import transformers
+
+    more = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT, "vocab_size": VOCABULARY}
+    if model == "bert_base":
+        return transformers.BertForMaskedLM(transformers.BertConfig(**more))
+    if model == "squeezebert":
+        return transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(**more))
+    if model == "mobilebert":
+        config = transformers.MobileBertConfig(classifier_activation=False, **more)
+        return transformers.MobileBertForMaskedLM(config)
+    if model == "convbert_base":
+        return transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(embedding_size=768, **more))
+
+    class Electra(torch.nn.Module):
+        """The generator and the discriminator of ELECTRA-small on one embedding, with the sampling between them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            small: dict[str, Any] = {"embedding_size": 128, "num_hidden_layers": 12, **more}
+            self.generator = transformers.ElectraForMaskedLM(
+                transformers.ElectraConfig(hidden_size=64, num_attention_heads=1, intermediate_size=256, **small)
+            )
+            self.discriminator = transformers.ElectraForPreTraining(
+                transformers.ElectraConfig(hidden_size=256, num_attention_heads=4, intermediate_size=1024, **small)
+            )
+            self.generator.electra.embeddings = self.discriminator.electra.embeddings
+            self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
+
+        def forward(self, ids: Any, labels: Any, **rest: Any) -> Any:
+            made = self.generator(ids, labels=labels, **rest)
+            masked = labels >= 0
+            with torch.no_grad():
+                sampled = torch.distributions.Categorical(logits=made.logits[masked]).sample()
+            mixed = ids.clone()
+            mixed[masked] = sampled
+            original = torch.where(masked, labels, ids)
+            told = self.discriminator(mixed, labels=(mixed != original).long(), **rest)
+            return SimpleNamespace(loss=made.loss + 50 * told.loss)
+
+    return Electra()
 
 
 def worker(pipe: Connection, side: str, model: str, threads: int) -> None:

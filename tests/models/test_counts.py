@@ -1,12 +1,18 @@
 """Parameter and operation counts of the published models, by tracing the real modules."""
 
+import dataclasses
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
 
+from bertzoo import config as loader
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
+from bertzoo.models.tasks import SequenceClassification, SpanExtraction, parameter_shapes
+from bertzoo.recipe import Pretrain
 
 SHAPE_ONLY = Compute()
 
@@ -39,6 +45,50 @@ def test_parameter_counts(config, sentence, encoder, with_pooler, pretraining):
     _, params = shapes(config, sentence)
     assert count({name: params[name] for name in ("embedding", "encoder")}) == encoder
     assert count({name: params[name] for name in ("embedding", "encoder", "pooler")}) == with_pooler
+    assert count(params) == pretraining
+
+
+RELU, GELU = SequenceClassification(hidden="relu"), SequenceClassification(hidden="gelu")
+PLAIN, SPAN, SPAN_UNPOOLED = SequenceClassification(), SpanExtraction(), SpanExtraction(pooler=False)
+
+
+# As Hugging Face's classes have it: a two-way classification head, and two logits a token.
+@pytest.mark.parametrize(
+    ("name", "classifier", "span", "classified", "spanned"),
+    [
+        ("bert_base", PLAIN, SPAN_UNPOOLED, 109_483_778, 108_893_186),
+        ("bert_large", PLAIN, SPAN_UNPOOLED, 335_143_938, 334_094_338),
+        ("distilbert", RELU, SPAN, 66_955_010, 66_364_418),
+        ("tinybert", PLAIN, SPAN_UNPOOLED, 14_350_874, 14_253_218),
+        ("albert_base", PLAIN, SPAN_UNPOOLED, 11_685_122, 11_094_530),
+        ("electra_small", GELU, SPAN, 13_549_314, 13_483_522),
+        ("electra_base", GELU, SPAN, 109_483_778, 108_893_186),
+        ("mobilebert", PLAIN, SPAN, 24_582_914, 24_582_914),
+        ("mobilebert_tiny", PLAIN, SPAN, 15_486_722, 15_486_722),
+        ("squeezebert", PLAIN, SPAN, 51_095_810, 51_095_810),
+        ("convbert_small", GELU, SPAN, 13_210_074, 13_144_282),
+        ("convbert_medium_small", GELU, SPAN, 17_624_498, 17_476_658),
+        ("convbert_base", GELU, SPAN, 106_272_650, 105_682_058),
+    ],
+)
+def test_counts_under_other_heads(name, classifier, span, classified, spanned):
+    model = loader.load(Pretrain, [name]).model
+    for head, expected in ((classifier, classified), (span, spanned)):
+        assert sum(math.prod(shape) for shape in parameter_shapes(model, head).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "pooled", "pretraining"),
+    [
+        ("mobilebert", 24_844_544, 36_860_220),
+        ("mobilebert_paper", 25_621_760, 37_374_780 + 262_656),
+        ("mobilebert_tiny", 15_748_352, 27_501_372 + 262_656),
+    ],
+)
+def test_counts_of_mobilebert_with_a_pooler(name, pooled, pretraining):
+    model = dataclasses.replace(loader.load(Pretrain, [name]).model, pooler=True)
+    _, params = shapes(model, True)
+    assert count({part: params[part] for part in ("embedding", "encoder", "pooler")}) == pooled
     assert count(params) == pretraining
 
 
