@@ -17,11 +17,19 @@ sys.path.append(str(Path(__file__).parents[1]))
 import tiny
 
 
+def write_config(folder: Path) -> Path:
+    """The tiny config without its second stage, which would only be compiled once more."""
+    path = tiny.write_config(folder, tiny.write_text(folder / "text.txt"))
+    first, _, rest = path.read_text().rpartition("[[stages]]")
+    path.write_text(first + rest[rest.index("[run]") :])
+    return path
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    config = tiny.write_config(folder, tiny.write_text(folder / "text.txt"))
-    changes = ["--stages.*.steps=2", "--run.evaluate_every=1000", "--model.heads=2", "--model.vocab_size=280"]
+    config = write_config(folder)
+    changes = ["--stages.0.steps=4", "--run.evaluate_every=1000", "--model.heads=2", "--model.vocab_size=280"]
     assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}", *changes]) == 0
     return folder / "run"
 
@@ -74,3 +82,51 @@ def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
     assert all(np.array_equal(found[name], expected[name]) for name in found)
     written = (tmp_path / "ours" / "model.toml").read_text()
     assert 'kind = "squeezebert"' in written and "sentence = true" in written and "step = 4" in written
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of replaced token detection, its generator of another width."""
+    folder = tmp_path_factory.mktemp("replaced")
+    config = write_config(folder)
+    text = config.read_text().split("[objective]")
+    model = """
+[model]
+kind = "electra"
+vocab_size = 256
+embedding_size = 12
+hidden_size = 16
+layers = 1
+heads = 2
+feed_forward_size = 32
+max_positions = 48
+"""
+    objective = '[objective]\nkind = "replaced"\ngenerator_width = 0.5\n[data.packing]\nkind = "electra"\n'
+    config.write_text(model + objective + text[1].replace('sentence = "sop"', ""))
+    assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}", "--stages.0.steps=1"]) == 0
+    return folder / "run"
+
+
+def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name, options in (("discriminator", []), ("generator", ["--head=masked"])):
+        capsys.readouterr()
+        assert main(["convert", str(replaced), str(tmp_path / name), "--to=huggingface", *options]) == 0
+        said = capsys.readouterr().err
+        assert ("left out: the generator (--head=masked" in said) == (not options)
+        assert ("left out: replaced_head/dense/kernel\n" in said) == bool(options)
+    trained = inference.load(replaced)
+    ids = trained.corpus.tokenizer.encode_batch(["a text of words"])[0][None]
+    places = np.array([[1, 2]])
+    batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1, "masked_positions": places}
+    inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
+    model, params, _ = bertzoo.load(tmp_path / "discriminator")
+    logits = jax.jit(model.apply)({"params": params}, *inputs).logits
+    expected = jax.jit(trained.objective.replaced_logits)(trained.params, batch)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-6)
+    model, params, _ = bertzoo.load(tmp_path / "generator")
+    logits = jax.jit(model.apply)({"params": params}, *inputs, places).masked_logits
+    expected = jax.jit(trained.objective.masked_logits)(trained.params, batch)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-6)
+    made = [json.loads((tmp_path / n / "config.json").read_text()) for n in ("discriminator", "generator")]
+    assert [c["architectures"][0] for c in made] == ["ElectraForPreTraining", "ElectraForMaskedLM"]
+    assert [c["hidden_size"] for c in made] == [16, 8] and made[1]["embedding_size"] == 12
