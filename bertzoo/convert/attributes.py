@@ -16,6 +16,7 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     """
     fixed = {**FIXED, **family.fixed}
     known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
+    known |= family.more
     for name, value in attributes.items():
         if name not in known:
             raise UserError(f"{origin}: the attribute {name} = {value!r} is not understood")
@@ -35,7 +36,7 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
                 f"{origin}: {attribute.theirs} = {value!r} differs from {first} = {fields[attribute.ours]!r}"
             )
     try:
-        return loader.from_dict(family.config, fields)
+        return loader.from_dict(family.config, fields | family.read_more(attributes))
     except ConfigError as error:
         raise UserError(f"{origin}: {error} ({_translation(family, str(error))})") from error
 
@@ -56,6 +57,8 @@ def read_head(family: Family, key: str, model: Any, attributes: Mapping[str, Any
             return tasks.MaskedLanguageModel(sentence=key == "masked_sentence", pooler=pooler)
         case "token_classification":
             return tasks.TokenClassification(labels=labels, dropout=dropout, pooler=pooler)
+        case "replaced":
+            return tasks.ReplacedTokens()
         case "span":
             return tasks.SpanExtraction(dropout=dropout, pooler=pooler)
         case "sequence_classification":
@@ -99,6 +102,7 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     """config.json of a model under a head; raises UserError naming what Hugging Face's class cannot be told."""
     key = head_key(head)
     layout = family.heads[key]
+    refusal = family.refuse(model, key) or _head_refusal(family, layout.dropout, model, head)
     attributes: dict[str, Any] = {
         "architectures": [layout.architecture],
         "model_type": family.model_type,
@@ -107,15 +111,16 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     for attribute in family.attributes:
         value = getattr(model, attribute.ours)
         if attribute.values:
-            value = next(theirs for theirs, ours in attribute.values.items() if ours == value)
+            theirs = next((theirs for theirs, ours in attribute.values.items() if ours == value), None)
+            refusal = refusal or (None if theirs else f"it has no {attribute.theirs} for {attribute.ours} = {value}")
+            value = theirs
         attributes[attribute.theirs] = value
-    refusal = family.refuse(model, key) or _head_refusal(family, layout.dropout, model, head)
+    attributes |= family.write_more(model)
     refusal = refusal or next(
         (f"{n} can only be {v}, not {attributes[n]}" for n, v in family.fixed.items() if attributes.get(n, v) != v),
         None,
     )
-    if refusal:
-        raise UserError(f"Hugging Face's {layout.architecture} cannot express this model: {refusal}")
+    refuse(layout.architecture, refusal)
     if layout.dropout is not None and layout.dropout in family.dropouts:
         # None stands for the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout
@@ -126,6 +131,12 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     if problem := getattr(head, "problem_type", None):
         attributes["problem_type"] = problem
     return attributes
+
+
+def refuse(architecture: str, reason: str | None) -> None:
+    """Raise UserError where there is a reason why a class of theirs computes otherwise than our model."""
+    if reason:
+        raise UserError(f"Hugging Face's {architecture} cannot be this model: {reason}")
 
 
 def _head_refusal(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jax
@@ -16,7 +16,10 @@ from bertzoo.data import tokenizer as saved
 from bertzoo.errors import UserError
 from bertzoo.inference import load as load_run
 from bertzoo.models import Model
-from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, parameter_shapes
+from bertzoo.models.generator import generator_config
+from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
+from bertzoo.objectives import Replaced
+from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
@@ -52,14 +55,30 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
     trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
     leaves, _ = jax.tree_util.tree_flatten_with_path(trained.params)
     params = {jax.tree_util.keystr(p, simple=True, separator="/"): np.asarray(leaf) for p, leaf in leaves}
-    return Pretrained(
-        model=trained.recipe.model,
-        head=MaskedLanguageModel(sentence=trained.recipe.objective.sentence != "none"),
-        params=params,
+    recipe = trained.recipe
+    made = Pretrained(
+        model=recipe.model,
+        head=_head(recipe),
+        params={name: array for name, array in params.items() if not name.startswith("generator/")},
         tokenizer=trained.corpus.tokenizer,
         origin=str(path),
         source={"format": "run", "path": str(path), "step": trained.step},
     )
+    if not isinstance(recipe.objective, Replaced):
+        return made
+    model = generator_config(recipe.model, recipe.objective.generator_width)
+    if model is None:
+        return made
+    own = {name.removeprefix("generator/"): array for name, array in params.items() if name.startswith("generator/")}
+    own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
+    head = MaskedLanguageModel(pooler=False)
+    return replace(made, others={"masked": replace(made, model=model, head=head, params=own)})
+
+
+def _head(recipe: Pretrain) -> MaskedLanguageModel | ReplacedTokens:
+    if isinstance(recipe.objective, Replaced):
+        return ReplacedTokens()
+    return MaskedLanguageModel(sentence=recipe.objective.sentence != "none")
 
 
 def _read_own(path: Path) -> Pretrained:

@@ -14,23 +14,29 @@ from bertzoo.convert.family import (
     plain,
 )
 from bertzoo.convert.table import Row, dense
-from bertzoo.models import Electra
+from bertzoo.models import ConvBert, Electra
 
 TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
 
 
-def projection(model: Electra) -> Iterable[Row]:
+def projection(model: Electra | ConvBert) -> Iterable[Row]:
     """From the embeddings' width to the layers', where these differ."""
     if model.embedding_size != model.hidden_size:
         yield from dense("encoder/projection", "embeddings_project", "E", "D")
 
 
-def generator_head(model: Electra) -> Iterable[Row]:
+def generator_head(model: Electra | ConvBert) -> Iterable[Row]:
     """The masked language model head."""
     return masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
 
 
-def refuse(model: Electra, key: str) -> str | None:
+def discriminator_head(model: Electra) -> Iterable[Row]:
+    """The head of replaced token detection."""
+    yield from dense("replaced_head/dense", "discriminator_predictions.dense", "D", "P")
+    yield from dense("replaced_head/output", "discriminator_predictions.dense_prediction", "P", "C")
+
+
+def refuse(model: Electra | ConvBert, key: str) -> str | None:
     """The generator's head has an exact gelu whatever hidden_act says."""
     if key == "masked" and model.activation != "gelu":
         return f"its masked language model head has gelu, but activation = {model.activation}"
@@ -48,6 +54,7 @@ FAMILY = Family(
     heads={
         "none": HeadLayout("ElectraModel", no_rows),
         "masked": HeadLayout("ElectraForMaskedLM", generator_head),
+        "replaced": HeadLayout("ElectraForPreTraining", discriminator_head),
         "sequence_classification": HeadLayout(
             "ElectraForSequenceClassification",
             hidden("classifier.dense", "classifier.out_proj"),

@@ -82,6 +82,7 @@ class Family:
     hidden: the activation of the hidden layer in the sequence classification head, or none, by our model config;
     input_dropout: whether that layer has dropout before it. fixed: attributes with one possible value.
     refuse: a sentence on a model under a head that Hugging Face's class would compute otherwise, or None.
+    read_more, write_more: for what several attributes say together: attributes (named in `more`) -> fields, and back.
     """
 
     model_type: str
@@ -98,6 +99,9 @@ class Family:
     ignored: frozenset[str] = frozenset()
     dropouts: Mapping[str, Any] = field(default_factory=dict)
     refuse: Callable[[Any, str], str | None] = lambda model, key: None
+    more: frozenset[str] = frozenset()
+    read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda attributes: {}
+    write_more: Callable[[Any], dict[str, Any]] = lambda model: {}
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:

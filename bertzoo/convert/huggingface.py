@@ -11,9 +11,11 @@ import numpy as np
 from bertzoo.convert import attributes, tensors, tokenizers
 from bertzoo.convert.albert import FAMILY as ALBERT
 from bertzoo.convert.bert import FAMILY as BERT
+from bertzoo.convert.convbert import FAMILY as CONVBERT
 from bertzoo.convert.distilbert import FAMILY as DISTILBERT
 from bertzoo.convert.electra import FAMILY as ELECTRA
 from bertzoo.convert.family import Family, pooler
+from bertzoo.convert.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.convert.pretrained import Pretrained, check_vocabulary
 from bertzoo.convert.squeezebert import FAMILY as SQUEEZEBERT
 from bertzoo.convert.table import Row, Tensors, to_ours, to_theirs
@@ -21,7 +23,7 @@ from bertzoo.errors import UserError
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.schema import nearest
 
-FAMILIES = (ALBERT, BERT, DISTILBERT, ELECTRA, SQUEEZEBERT)
+FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
 CONFIG = "config.json"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -44,10 +46,9 @@ def read(directory: Path) -> Pretrained:
     raw, file = tensors.read_directory(directory)
     named = _plain_names(family, raw, str(file))
     key = _head_key(family, model, found, named, str(path))
-    has_pooler = family.pooler is not None and any(name.startswith(f"{family.pooler}.") for name in named)
-    head = attributes.read_head(
-        family, key, model, found, has_pooler or family.pooler is None or family.heads[key].needs_pooler, str(path)
-    )
+    attributes.refuse(family.heads[key].architecture, family.refuse(model, key))
+    pooled = any(name.startswith(f"{family.pooler}.") for name in named) or not _has_pooler(family, model)
+    head = attributes.read_head(family, key, model, found, pooled or family.heads[key].needs_pooler, str(path))
     params = to_ours(rows(family, model, head, prefix=""), named, parameter_shapes(model, head), str(file))
     tokenizer = tokenizers.read(directory)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
@@ -69,7 +70,7 @@ def write(pretrained: Pretrained, directory: Path) -> None:
         name = key.replace("_", " ")
         hint = " (--head=masked leaves the sentence head out)" if key == "masked_sentence" else ""
         raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head{hint}")
-    if family.heads[key].needs_pooler and family.pooler and not head.pooler:
+    if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
     config = attributes.write(family, model, head)
     if pretrained.tokenizer is not None:
@@ -85,10 +86,15 @@ def write(pretrained: Pretrained, directory: Path) -> None:
 def rows(family: Family, model: Any, head: Any, prefix: str) -> list[Row]:
     """The whole table of a model under a head; `prefix` stands before the backbone's tensors."""
     trunk = [*family.rows(model)]
-    if family.pooler and head.pooler:
+    if family.pooler and _has_pooler(family, model) and head.pooler:
         trunk += pooler(family.pooler)
     named = [row._replace(theirs=prefix + row.theirs) for row in trunk]
     return [*named, *family.heads[attributes.head_key(head)].rows(model)]
+
+
+def _has_pooler(family: Family, model: Any) -> bool:
+    """Whether the architecture has a pooler; of MobileBERT's models only some do."""
+    return family.pooler is not None and getattr(model, "pooler", True)
 
 
 def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -> Tensors:

@@ -15,15 +15,21 @@ def groups(axes: str) -> list[list[str]]:
     return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
-def bind(axes: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The size of every axis of an array of this shape, whose dimensions hold at most one axis each.
+def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
+    """The size of every axis of an array of this shape; at most one axis of a dimension may be missing from `known`.
 
-    Raises ValueError where the number of dimensions differs: then the table is wrong, not the array.
+    Raises ValueError where the axes do not describe such an array: then the table is wrong, not the array.
     """
-    parts = groups(axes)
-    if len(parts) != len(shape) or any(len(part) > 1 for part in parts):
+    parts, sizes = groups(axes), dict(known)
+    for part, size in zip(parts, shape, strict=False):
+        unknown = [axis for axis in part if axis not in known]
+        rest = math.prod(known[axis] for axis in part if axis in known)
+        if len(unknown) > 1 or size % rest:
+            raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
+        sizes |= {axis: size // rest for axis in unknown}
+    if len(parts) != len(shape) or math.prod(shape) != math.prod(sizes[axis] for part in parts for axis in part):
         raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
-    return {part[0]: size for part, size in zip(parts, shape, strict=True) if part}
+    return sizes
 
 
 def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
@@ -33,4 +39,5 @@ def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
 
 def rearrange(array: np.ndarray, axes: str, wanted: str, sizes: Sizes) -> np.ndarray:
     """The array, whose axes are `axes`, with the axes `wanted`, contiguous in memory."""
-    return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {wanted}", **sizes))
+    used = {axis: sizes[axis] for part in groups(axes) for axis in part}
+    return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {wanted}", **used))

@@ -14,7 +14,8 @@ class Pretrained:
     """What every reader gives and every writer takes.
 
     params: by path, such as `encoder/layers_0/attention/query/kernel`, float32. origin: the directory's name in
-    messages. source: where it came from, as flat text and numbers, for the record.
+    messages. source: where it came from, as flat text and numbers, for the record. others: by the kind of its head,
+    what the same directory holds besides, such as the generator of a discriminator.
     """
 
     model: Any
@@ -23,6 +24,7 @@ class Pretrained:
     tokenizer: Tokenizer | None
     origin: str
     source: dict[str, str | int] = field(default_factory=dict)
+    others: dict[str, "Pretrained"] = field(default_factory=dict)
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

@@ -1,6 +1,7 @@
 """Rows that pair our parameters with their tensors, and the conversion by such rows, in both directions."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +14,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Row(NamedTuple):
-    """One tensor: our path and axes, their name and axes; our axes are one a dimension, theirs may be grouped."""
+    """One tensor: our path and axes, their name and axes, and the sizes that the shape of ours does not say."""
 
     ours: str
     axes: str
     theirs: str
     their_axes: str
+    sizes: Mapping[str, int] = MappingProxyType({})
 
 
 def same(ours: str, theirs: str, axes: str) -> Row:
@@ -54,7 +56,7 @@ def to_ours(rows: Iterable[Row], tensors: Mapping[str, np.ndarray], shapes: Shap
     _nothing_left(tensors, {row.theirs for row in table}, f"{origin} holds the tensor", "for which there is no rule")
     found: Tensors = {}
     for row in table:
-        sizes, array = layout.bind(row.axes, shapes[row.ours]), tensors[row.theirs]
+        sizes, array = layout.bind(row.axes, shapes[row.ours], row.sizes), tensors[row.theirs]
         if array.shape != (wanted := layout.shape(row.their_axes, sizes)):
             raise UserError(
                 f"{origin}: the tensor {row.theirs} has shape {array.shape}, but its config makes that {wanted}"
@@ -71,7 +73,7 @@ def to_theirs(rows: Iterable[Row], params: Mapping[str, np.ndarray], origin: str
     table = _checked(rows, shapes, origin)
     return {
         row.theirs: layout.rearrange(
-            params[row.ours], row.axes, row.their_axes, layout.bind(row.axes, shapes[row.ours])
+            params[row.ours], row.axes, row.their_axes, layout.bind(row.axes, shapes[row.ours], row.sizes)
         )
         for row in table
     }

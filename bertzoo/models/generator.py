@@ -1,5 +1,6 @@
 """The generator that goes with a model under replaced token detection (ELECTRA, Clark et al. 2020, §3.2)."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -7,8 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.errors import ConfigError
+from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
+from bertzoo.models.electra import Electra
 from bertzoo.models.parts import ModelConfig, leaves
+from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
 
 HEAD_SIZE = 64
@@ -40,10 +44,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
     if (own := getattr(config, "generator", None)) is not None:
         made = own(width)
         return Generator(encoder=made.backbone(compute).encoder, masked_head=made.masked_head(compute))
-    size = round(width * config.hidden_size)
-    if size < 1:
-        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has no width")
-    heads = max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
+    size, heads = generator_sizes(config, width)
     make = leaves(compute, config.initializer_range, config.norm_epsilon)
     embedding: Any = config.backbone(compute).embedding
     return Generator(
@@ -61,6 +62,27 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
         # The width of the table, which the embedding's output need not have (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),
     )
+
+
+def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
+    """Width and heads of ELECTRA's generator for a model; raises ConfigError where the width rounds to nothing."""
+    size = round(width * config.hidden_size)
+    if size < 1:
+        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has no width")
+    return size, max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
+
+
+def generator_config(config: Any, width: float) -> Any:
+    """The generator on its own, as a model config; None where its embedding is of a kind that no such config has."""
+    if (own := getattr(config, "generator", None)) is not None:
+        return own(width)
+    if type(config) not in (Bert, Electra, SqueezeBert):
+        return None
+    size, heads = generator_sizes(config, width)
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(Electra) if hasattr(config, f.name)}
+    sizes = {"hidden_size": size, "heads": heads, "feed_forward_size": 4 * size}
+    embedding = {"embedding_size": getattr(config, "embedding_size", config.hidden_size)}
+    return Electra(**{**shared, **sizes, **embedding, "kind": "electra"})
 
 
 def _embedded_width(embedding: Any) -> int:

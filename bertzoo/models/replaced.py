@@ -49,22 +49,27 @@ class ReplacedDetection(nn.Module):
         return logits_BPV, logits_BL
 
 
+def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
+    """The discriminator's head for a model."""
+    make = leaves(compute, config.initializer_range, config.norm_epsilon)
+    return ReplacedHead(
+        dense=make.dense(config.hidden_size, "model", "pooled"),
+        output=Dense(
+            features=(1,),
+            axes=("pooled", "classes"),
+            kernel_init=nn.initializers.glorot_uniform(),  # as the reference, which leaves TF's default
+            dtype=jnp.dtype("float32"),
+        ),
+        activation=ACTIVATIONS[config.activation],
+    )
+
+
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
     """A model as the discriminator beside its generator; a pooler, which nothing would train, is left out."""
-    make = leaves(compute, config.initializer_range, config.norm_epsilon)
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,
         encoder=encoder,
-        replaced_head=ReplacedHead(
-            dense=make.dense(config.hidden_size, "model", "pooled"),
-            output=Dense(
-                features=(1,),
-                axes=("pooled", "classes"),
-                kernel_init=nn.initializers.glorot_uniform(),  # as the reference, which leaves TF's default
-                dtype=jnp.dtype("float32"),
-            ),
-            activation=ACTIVATIONS[config.activation],
-        ),
+        replaced_head=replaced_head(config, compute),
         generator=generator_of(config, generator_width, compute),
     )

@@ -1,7 +1,7 @@
 """What stands on a backbone: the heads as configs, and the models that they make; `Head` is their union by `kind`."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from bertzoo.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, Pretraining, leaves, pretraining
+from bertzoo.models.replaced import replaced_head
 from bertzoo.nn import ClassificationHead, Dense, Dropout, EncoderOutput, pool
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 class TaskOutput(NamedTuple):
-    """As EncoderOutput, and pooled (B,D) and the head's logits: (B,C), (B,L,C), or None without a head."""
+    """As EncoderOutput, and pooled (B,D) and the head's logits: (B,C), (B,L), (B,L,C), or None without a head."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -81,6 +82,21 @@ class SpanFinder(nn.Module):
     ) -> TaskOutput:
         encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
         return TaskOutput(*encoded, pooled_BD, self.span_head(encoded.hidden_states[-1], train))
+
+
+class Discriminator(nn.Module):
+    """A backbone under a logit a token, (B,L), of whether it was replaced (ELECTRA §2)."""
+
+    embedding: nn.Module
+    encoder: nn.Module
+    pooler: nn.Module | None
+    replaced_head: nn.Module
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, pooled_BD, self.replaced_head(encoded.hidden_states[-1]))
 
 
 def encode(
@@ -184,7 +200,18 @@ class SpanExtraction:
         return SpanFinder(*_backbone(model, compute, self.pooler), _classification(make, 2, self.dropout))
 
 
-Head = NoHead | MaskedLanguageModel | SequenceClassification | TokenClassification | SpanExtraction
+@dataclass(frozen=True, kw_only=True)
+class ReplacedTokens:
+    """Which tokens were replaced: the discriminator of replaced token detection, without its generator or a pooler."""
+
+    kind: Literal["replaced"] = "replaced"
+    pooler: ClassVar[bool] = False
+
+    def build(self, model: Any, compute: Compute) -> Discriminator:
+        return Discriminator(*_backbone(model, compute, self.pooler), replaced_head(model, compute))
+
+
+Head = NoHead | MaskedLanguageModel | ReplacedTokens | SequenceClassification | TokenClassification | SpanExtraction
 
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:

@@ -17,7 +17,7 @@ from bertzoo.errors import UserError
 from bertzoo.verbs.shared import say
 
 TARGETS = ("huggingface", "bertzoo")
-HEADS = ("none", "masked")
+HEADS = ("none", "masked", "replaced")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this: none, the backbone alone; masked, the masked language model head without a sentence head",
+        help="keep only this: none, the backbone alone; masked, the masked language model head without a sentence "
+        "head, or the generator of replaced token detection; replaced, its discriminator (the default there)",
+    )
+    parser.add_argument(
+        "--leak_padding",
+        action="store_true",
+        help="let convolutions and trigrams see padding, which a model trained without it (mask_padding) needs for "
+        "Hugging Face; rows without padding are computed alike",
     )
 
 
@@ -44,6 +51,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         pretrained, dropped = heads.keep(pretrained, args.head)
         for name in dropped:
             say(f"left out: {name}")
+    for kind in pretrained.others if args.head is None else ():
+        say(f"left out: the generator (--head={kind} takes it)")
+    if args.leak_padding:
+        pretrained = heads.leak_padding(pretrained)
     write = {"huggingface": huggingface.write, "bertzoo": directory.write}[args.to]
     with atomic.directory(args.destination) as temporary:
         write(pretrained, temporary)

@@ -27,7 +27,7 @@ def patterns(draw) -> tuple[str, str, dict[str, int]]:
 def test_there_and_back(pattern: tuple[str, str, dict[str, int]]) -> None:
     ours, theirs, sizes = pattern
     array = np.arange(np.prod(list(sizes.values()))).reshape(layout.shape(ours, sizes))
-    assert layout.bind(ours, array.shape) == sizes
+    assert layout.bind(ours, array.shape, {}) == sizes
     there = layout.rearrange(array, ours, theirs, sizes)
     assert there.shape == layout.shape(theirs, sizes) and there.flags.c_contiguous
     assert sorted(there.flat) == sorted(array.flat)
@@ -36,18 +36,27 @@ def test_there_and_back(pattern: tuple[str, str, dict[str, int]]) -> None:
 
 def test_a_torch_linear_into_heads() -> None:
     kernel_DHK = np.random.default_rng(0).normal(size=(5, 2, 3))
-    weight = layout.rearrange(kernel_DHK, "D H K", "(H K) (D)", layout.bind("D H K", kernel_DHK.shape))
+    weight = layout.rearrange(kernel_DHK, "D H K", "(H K) (D)", layout.bind("D H K", kernel_DHK.shape, {}))
     x = np.random.default_rng(1).normal(size=5)
     np.testing.assert_allclose((weight @ x).reshape(2, 3), np.einsum("d,dhk->hk", x, kernel_DHK), rtol=1e-12)
 
 
 def test_a_torch_convolution() -> None:
     kernel_WIO = np.arange(3 * 4 * 5).reshape(3, 4, 5)
-    weight = layout.rearrange(kernel_WIO, "W I O", "O I W", layout.bind("W I O", kernel_WIO.shape))
+    weight = layout.rearrange(kernel_WIO, "W I O", "O I W", layout.bind("W I O", kernel_WIO.shape, {}))
     assert weight[4, 2, 1] == kernel_WIO[1, 2, 4] and weight.shape == (5, 4, 3)
 
 
-@pytest.mark.parametrize("axes,shape", [("D H", (2, 3, 4)), ("(D H) K", (6, 4))])
+def test_a_group_beside_a_size() -> None:
+    assert layout.bind("1 I (G O)", (1, 4, 6), {"G": 3}) == {"I": 4, "G": 3, "O": 2}
+    kernel_1IX = np.arange(24).reshape(1, 4, 6)
+    grouped = layout.rearrange(kernel_1IX, "1 I (G O)", "G I O", {"I": 4, "G": 3, "O": 2})
+    assert grouped.shape == (3, 4, 2) and grouped[2, 1, 0] == kernel_1IX[0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    "axes,shape", [("D H", (2, 3, 4)), ("(D H) K", (6, 4)), ("(G O)", (7,)), ("G", (2,)), ("1 D", (2, 3))]
+)
 def test_axes_that_do_not_describe_an_array(axes: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="do not describe an array"):
-        layout.bind(axes, shape)
+        layout.bind(axes, shape, {"G": 3})

@@ -48,7 +48,7 @@ def random_settings(random: np.random.Generator, family: str) -> dict[str, Any]:
     """Sizes that share few factors; labels, activation and dropouts that are not the defaults."""
     heads = int(random.choice([2, 3, 5]))
     width, inner, layers = 4 * heads * int(random.integers(1, 4)), 4 * int(random.integers(3, 15)), 2
-    vocabulary, positions = 8 * int(random.integers(5, 12)), int(random.integers(16, 30))
+    vocabulary, positions = 8 * int(random.integers(5, 12)), int(random.integers(24, 34))
     activation = str(random.choice(["gelu", "gelu_new", "relu"]))
     labels = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
     if family == "DistilBert":
@@ -69,8 +69,17 @@ def random_settings(random: np.random.Generator, family: str) -> dict[str, Any]:
     if family == "SqueezeBert":
         names = ("q", "k", "v", "post_attention", "intermediate", "output")
         settings |= {f"{name}_groups": int(random.choice([1, 2, 4])) for name in names} | {"embedding_size": width}
-    if family in ("Electra", "Albert"):
+    if family in ("Electra", "Albert", "ConvBert", "MobileBert"):
         settings["embedding_size"] = int(random.integers(5, 12))
+    if family == "ConvBert":
+        heads = int(random.choice([2, 4, 6]))
+        settings |= {"num_attention_heads": heads, "hidden_size": 4 * heads, "conv_kernel_size": 5, "num_groups": 2}
+        settings["pad_token_id"] = 0  # as in the releases; the library's default is another
+    if family == "MobileBert":
+        inner = {"intra_bottleneck_size": 4 * heads, "num_feedforward_networks": int(random.integers(1, 4))}
+        settings |= {**inner, "hidden_size": 4 * heads + 3, "classifier_activation": bool(random.integers(2))}
+        if random.integers(2):
+            settings |= {"use_bottleneck_attention": True, "key_query_shared_bottleneck": False}
     return settings
 
 
@@ -81,11 +90,11 @@ def make_theirs(name: str, folder: Path, seed: int) -> tuple[Any, dict[str, Any]
     settings = random_settings(random, family)
     pieces = None
     if family == "Albert":
-        pieces = SentencePiece(vocab_size=90).train(lambda: iter([TEXT, "the model, a model."] * 9))
+        pieces = SentencePiece(vocab_size=90).train(lambda: iter([TEXT.rstrip("Ω"), "the model, a model."] * 9))
         settings["vocab_size"] = pieces.vocab_size
-    if name == "ElectraForMaskedLM":
+    if name in ("ElectraForMaskedLM", "ConvBertForMaskedLM"):
         settings["hidden_act"] = "gelu"  # its head has nothing else
-    if name.endswith("TokenClassification") and family in ("Bert", "Electra"):
+    if name.endswith("TokenClassification") and family in ("Bert", "ConvBert", "Electra", "MobileBert"):
         settings["classifier_dropout"] = 0.15  # elsewhere it is the model's own
     config = getattr(transformers, f"{family}Config")(**settings)
     model = getattr(transformers, name)._from_config(config, attn_implementation="eager")
@@ -124,6 +133,9 @@ def outputs(name: str, model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     elif "QuestionAnswering" in name:
         found["logits"] = torch.stack((out.start_logits, out.end_logits), -1)
         loss = (found["logits"] ** 2).mean()
+    elif name == "ElectraForPreTraining":
+        found["logits"] = out.logits
+        loss = (out.logits**2).mean()
     elif name.endswith("Model"):
         loss = (out.last_hidden_state**2).mean()
     else:

@@ -1,0 +1,124 @@
+"""What Hugging Face's classes would compute otherwise is refused, in either direction."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertzoo
+from bertzoo.cli import main
+from bertzoo.convert import directory, huggingface
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SqueezeBert
+from bertzoo.models.tasks import (
+    MaskedLanguageModel,
+    NoHead,
+    ReplacedTokens,
+    SequenceClassification,
+    SpanExtraction,
+    TokenClassification,
+    parameter_shapes,
+)
+
+SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
+CONV = ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3)
+MOBILE = MobileBert(**SMALL, embedding_size=6, bottleneck_size=4, mask_padding=False)
+MASKED = MaskedLanguageModel()
+
+
+def random_model(model: Any, head: Any) -> Pretrained:
+    random = np.random.default_rng(0)
+    shapes = parameter_shapes(model, head)
+    params = {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
+    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="made up")
+
+
+def export(model: Any, head: Any, folder: Path, *options: str) -> int:
+    (folder / "ours").mkdir()
+    directory.write(random_model(model, head), folder / "ours")
+    return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
+
+
+REFUSED = {
+    "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, "has gelu, but activation = relu"),
+    "ConvBERT's gelu": (replace(CONV, activation="relu"), MASKED, "has gelu, but activation = relu"),
+    "heads of another size": (replace(CONV, heads=1), MASKED, "1 heads of either sort have 4 channels, but heads = 1"),
+    "no span": (replace(CONV, convolution="dynamic"), NoHead(), "but convolution = dynamic"),
+    "padding in a convolution": (replace(CONV, mask_padding=True), NoHead(), "--leak_padding accepts"),
+    "padding in a trigram": (replace(MOBILE, mask_padding=True), NoHead(), "--leak_padding accepts"),
+    "IB-BERT": (replace(MOBILE, attention_input="stream"), NoHead(), "attention_input = stream"),
+    "LayerNorm in MobileBERT": (replace(MOBILE, norm="layer_norm"), NoHead(), "no normalization_type for norm"),
+    "an epsilon": (
+        SqueezeBert(
+            **SMALL,
+            norm_epsilon=1e-6,
+            **{f"{name}_groups": 1 for name in ("query", "key", "value", "intermediate", "output")},
+        ),
+        MASKED,
+        "layer_norm_eps can only be 1e-12, not 1e-06",
+    ),
+    "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), "but norm_epsilon = 1e-06"),
+    "a hidden layer": (Bert(**SMALL), SequenceClassification(hidden="gelu"), "has hidden = none, not gelu"),
+    "no hidden layer": (Electra(**SMALL), SequenceClassification(), "has hidden = gelu, not none"),
+    "dropout before it": (
+        DistilBert(**SMALL),
+        SequenceClassification(hidden="relu", input_dropout=0.1),
+        "input_dropout can only be 0.0, not 0.1",
+    ),
+    "dropout of a span": (Bert(**SMALL), SpanExtraction(dropout=0.1), "dropout can only be 0.0, not 0.1"),
+    "dropout of tokens": (DistilBert(**SMALL), TokenClassification(dropout=0.3), "dropout can only be 0.1, not 0.3"),
+    "no pooler": (Bert(**SMALL), MaskedLanguageModel(sentence=True, pooler=False), "BertForPreTraining needs a pooler"),
+    "a discriminator": (Bert(**SMALL), ReplacedTokens(), "Hugging Face has no bert with a replaced head"),
+    "a sentence head": (CONV, MaskedLanguageModel(sentence=True), "no convbert with a masked sentence head"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model, head, message = REFUSED[case]
+    assert export(model, head, tmp_path) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1, said
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+def test_the_library_has_no_such_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from bertzoo.models import SchuBert
+
+    sizes = {f.name: getattr(SchuBert(), f.name) for f in SchuBert.__dataclass_fields__.values()}
+    small = {n: (v[:1] if isinstance(v, tuple) else v) for n, v in sizes.items()} | {"vocab_size": 20}
+    assert export(SchuBert(**small), NoHead(), tmp_path) == 2
+    assert "has no class for a model of kind schubert" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", [CONV, MOBILE])
+def test_leaking_padding_is_said(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert export(replace(model, mask_padding=True), NoHead(), tmp_path, "--leak_padding") == 0
+    assert huggingface.read(tmp_path / "hf").model == replace(model, mask_padding=False)
+    plain = tmp_path / "bert"
+    plain.mkdir()
+    assert export(Bert(**SMALL), NoHead(), plain, "--leak_padding") == 2
+    assert "kind bert has no windows that could see padding" in capsys.readouterr().err
+
+
+def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert export(Electra(**SMALL), MASKED, tmp_path) == 0
+    config = tmp_path / "hf" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_act": "relu"}))
+    assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
+    assert "ElectraForMaskedLM cannot be this model: its masked language model head has gelu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", [Albert(**SMALL, embedding_size=6), CONV, MOBILE, replace(MOBILE, pooler=True)])
+@pytest.mark.parametrize("pooler", [True, False])
+def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -> None:
+    head = MaskedLanguageModel(pooler=pooler)
+    made = random_model(model, head)
+    assert export(model, head, tmp_path) == 0
+    back = huggingface.read(tmp_path / "hf")
+    assert back.model == model and back.params.keys() == made.params.keys()
+    assert all(np.array_equal(made.params[name], back.params[name]) for name in made.params)
+    assert bertzoo.load(tmp_path / "hf").tokenizer is None
