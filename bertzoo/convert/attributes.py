@@ -1,10 +1,11 @@
 """The other small table: config.json <-> the fields of a model config and of its head."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from bertzoo import config as loader
-from bertzoo.convert.family import FIXED, IGNORED, Family
+from bertzoo.convert.family import FIXED, IGNORED, Family, Inexpressible
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.models import tasks
 
@@ -99,10 +100,13 @@ def head_key(head: Any) -> str:
 
 
 def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
-    """config.json of a model under a head; raises UserError naming what Hugging Face's class cannot be told."""
+    """config.json of a model under a head.
+
+    Raises Inexpressible naming what of the model Hugging Face's class cannot be told, UserError what of the head.
+    """
     key = head_key(head)
     layout = family.heads[key]
-    refusal = family.refuse(model, key) or _head_refusal(family, layout.dropout, model, head)
+    refusal = family.refuse(model, key)
     attributes: dict[str, Any] = {
         "architectures": [layout.architecture],
         "model_type": family.model_type,
@@ -121,6 +125,18 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
         None,
     )
     refuse(layout.architecture, refusal)
+    again = read_model(family, attributes, layout.architecture)
+    for field in dataclasses.fields(model):
+        value, theirs = getattr(model, field.name), getattr(again, field.name)
+        if value != theirs:
+            if field.name == "mask_padding":
+                raise UserError(
+                    f"Hugging Face's {layout.architecture} sees padding, but mask_padding = true: --leak_padding "
+                    "accepts the difference, --to=pytorch writes a PyTorch module without it"
+                )
+            refuse(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
+    if refusal := _head_refusal(family, layout.dropout, model, head):
+        raise UserError(f"Hugging Face's {layout.architecture} cannot have this head: {refusal}")
     if layout.dropout is not None and layout.dropout in family.dropouts:
         # None stands for the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout
@@ -134,9 +150,9 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
 
 
 def refuse(architecture: str, reason: str | None) -> None:
-    """Raise UserError where there is a reason why a class of theirs computes otherwise than our model."""
+    """Raise Inexpressible where there is a reason why a class of theirs computes otherwise than our model."""
     if reason:
-        raise UserError(f"Hugging Face's {architecture} cannot be this model: {reason}")
+        raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
 
 
 def _head_refusal(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:

@@ -61,8 +61,6 @@ def refuse(model: ConvBert, key: str) -> str | None:
             f"its {heads} heads of either sort have {size} channels, but heads = {model.heads} of "
             f"hidden_size = {model.hidden_size} make {model.hidden_size // model.heads}"
         )
-    if model.mask_padding:
-        return "its convolutions see padding, but mask_padding = true (--leak_padding accepts the difference)"
     return electra.refuse(model, key)
 
 

@@ -5,6 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertzoo.convert.table import Row, dense, norm, same
+from bertzoo.errors import UserError
+
+
+class Inexpressible(UserError):
+    """Hugging Face's transformers has no class that computes what the model does; the message says why."""
+
 
 # Attributes that say nothing about what a model computes at inference, or that the head or the tokenizer says.
 IGNORED = frozenset(

@@ -14,7 +14,7 @@ from bertzoo.convert.bert import FAMILY as BERT
 from bertzoo.convert.convbert import FAMILY as CONVBERT
 from bertzoo.convert.distilbert import FAMILY as DISTILBERT
 from bertzoo.convert.electra import FAMILY as ELECTRA
-from bertzoo.convert.family import Family, pooler
+from bertzoo.convert.family import Family, Inexpressible, pooler
 from bertzoo.convert.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.convert.pretrained import Pretrained, check_vocabulary
 from bertzoo.convert.squeezebert import FAMILY as SQUEEZEBERT
@@ -59,12 +59,12 @@ def read(directory: Path) -> Pretrained:
 def write(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors and tokenizer files into an empty directory.
 
-    Raises UserError where Hugging Face has no class for the model or its head.
+    Raises Inexpressible where Hugging Face has no class for the model, UserError where it has none with its head.
     """
     model, head, origin = pretrained.model, pretrained.head, pretrained.origin
     family = next((family for family in FAMILIES if family.config is type(model)), None)
     if family is None:
-        raise UserError(f"{origin}: Hugging Face's transformers has no class for a model of kind {model.kind}")
+        raise Inexpressible(f"Hugging Face's transformers has no class for a model of kind {model.kind}")
     key = attributes.head_key(head)
     if key not in family.heads:
         name = key.replace("_", " ")

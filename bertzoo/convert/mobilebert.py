@@ -91,8 +91,6 @@ def refuse(model: MobileBert, key: str) -> str | None:
     """What its code cannot do."""
     if model.bottleneck_size not in (None, model.hidden_size) and model.attention_input == "stream":
         return "its queries and keys are read from a bottleneck, but attention_input = stream"
-    if model.mask_padding:
-        return "its trigrams see padding, but mask_padding = true (--leak_padding accepts the difference)"
     return None
 
 

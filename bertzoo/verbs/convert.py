@@ -1,7 +1,9 @@
 """Turn a model into another format: what SRC is it says itself, --to says what DST becomes.
 
 SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, or a Hugging Face
-directory. DST must not exist, or be empty; it is complete once it is there.
+directory. DST must not exist, or be empty; it is complete once it is there. What transformers has no class for
+(IB-BERT, schuBERT, combinations) becomes tensors, config.json and modeling_bertzoo.py, a PyTorch module that loads them
+and needs neither transformers nor bertzoo; --to=pytorch writes this of any model.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface
@@ -16,7 +18,7 @@ from pathlib import Path
 from bertzoo.errors import UserError
 from bertzoo.verbs.shared import say
 
-TARGETS = ("huggingface", "bertzoo")
+TARGETS = ("huggingface", "bertzoo", "pytorch")
 HEADS = ("none", "masked", "replaced")
 
 
@@ -41,7 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Read, convert, write."""
-    from bertzoo.convert import atomic, directory, heads, huggingface
+    from bertzoo.convert import atomic, directory, heads, huggingface, pytorch
+    from bertzoo.convert.family import Inexpressible
 
     if args.source.resolve() == args.destination.resolve():
         raise UserError(f"SRC and DST are both {args.source}; name another directory for the result")
@@ -55,9 +58,13 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         say(f"left out: the generator (--head={kind} takes it)")
     if args.leak_padding:
         pretrained = heads.leak_padding(pretrained)
-    write = {"huggingface": huggingface.write, "bertzoo": directory.write}[args.to]
+    write = {"huggingface": huggingface.write, "bertzoo": directory.write, "pytorch": pytorch.write}[args.to]
     with atomic.directory(args.destination) as temporary:
-        write(pretrained, temporary)
+        try:
+            write(pretrained, temporary)
+        except Inexpressible as error:
+            say(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
+            pytorch.write(pretrained, temporary)
     numbers = sum(array.size for array in pretrained.params.values())
     kind, head = pretrained.model.kind, pretrained.head.kind
     print(f"Wrote {args.destination}: {kind}, head {head}, {numbers:,} parameters.")

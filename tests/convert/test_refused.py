@@ -12,7 +12,8 @@ import bertzoo
 from bertzoo.cli import main
 from bertzoo.convert import directory, huggingface
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SqueezeBert
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
+from bertzoo.models.attention import Grouped
 from bertzoo.models.tasks import (
     MaskedLanguageModel,
     NoHead,
@@ -26,6 +27,8 @@ from bertzoo.models.tasks import (
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 CONV = ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3)
 MOBILE = MobileBert(**SMALL, embedding_size=6, bottleneck_size=4, mask_padding=False)
+UNEVEN = {name: value for name, value in SMALL.items() if name not in ("layers", "heads", "feed_forward_size")}
+UNEVEN |= {"feed_forward_sizes": (12, 10), "heads": (2, 1), "key_sizes": (4, 3), "value_sizes": (4, 2)}
 MASKED = MaskedLanguageModel()
 
 
@@ -43,24 +46,16 @@ def export(model: Any, head: Any, folder: Path, *options: str) -> int:
 
 
 REFUSED = {
-    "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, "has gelu, but activation = relu"),
-    "ConvBERT's gelu": (replace(CONV, activation="relu"), MASKED, "has gelu, but activation = relu"),
-    "heads of another size": (replace(CONV, heads=1), MASKED, "1 heads of either sort have 4 channels, but heads = 1"),
-    "no span": (replace(CONV, convolution="dynamic"), NoHead(), "but convolution = dynamic"),
-    "padding in a convolution": (replace(CONV, mask_padding=True), NoHead(), "--leak_padding accepts"),
-    "padding in a trigram": (replace(MOBILE, mask_padding=True), NoHead(), "--leak_padding accepts"),
-    "IB-BERT": (replace(MOBILE, attention_input="stream"), NoHead(), "attention_input = stream"),
-    "LayerNorm in MobileBERT": (replace(MOBILE, norm="layer_norm"), NoHead(), "no normalization_type for norm"),
-    "an epsilon": (
-        SqueezeBert(
-            **SMALL,
-            norm_epsilon=1e-6,
-            **{f"{name}_groups": 1 for name in ("query", "key", "value", "intermediate", "output")},
-        ),
-        MASKED,
-        "layer_norm_eps can only be 1e-12, not 1e-06",
+    "padding in a convolution": (
+        replace(CONV, mask_padding=True),
+        NoHead(),
+        "--leak_padding accepts",
     ),
-    "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), "but norm_epsilon = 1e-06"),
+    "padding in a trigram": (
+        replace(MOBILE, mask_padding=True),
+        NoHead(),
+        "--leak_padding accepts",
+    ),
     "a hidden layer": (Bert(**SMALL), SequenceClassification(hidden="gelu"), "has hidden = none, not gelu"),
     "no hidden layer": (Electra(**SMALL), SequenceClassification(), "has hidden = gelu, not none"),
     "dropout before it": (
@@ -74,6 +69,35 @@ REFUSED = {
     "a discriminator": (Bert(**SMALL), ReplacedTokens(), "Hugging Face has no bert with a replaced head"),
     "a sentence head": (CONV, MaskedLanguageModel(sentence=True), "no convbert with a masked sentence head"),
 }
+INEXPRESSIBLE = {
+    "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, "has gelu, but activation = relu"),
+    "ConvBERT's gelu": (replace(CONV, activation="relu"), MASKED, "has gelu, but activation = relu"),
+    "heads of another size": (replace(CONV, heads=1), MASKED, "1 heads of either sort have 4 channels, but heads = 1"),
+    "no span": (replace(CONV, convolution="dynamic"), NoHead(), "but convolution = dynamic"),
+    "IB-BERT": (replace(MOBILE, attention_input="stream"), NoHead(), "attention_input = stream"),
+    "LayerNorm in MobileBERT": (replace(MOBILE, norm="layer_norm"), NoHead(), "no normalization_type for norm"),
+    "an epsilon": (
+        SqueezeBert(
+            **SMALL,
+            norm_epsilon=1e-6,
+            **{f"{name}_groups": 1 for name in ("query", "key", "value", "intermediate", "output")},
+        ),
+        MASKED,
+        "layer_norm_eps can only be 1e-12, not 1e-06",
+    ),
+    "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), "but norm_epsilon = 1e-06"),
+    "another attention in the bottleneck": (
+        replace(MOBILE, attention=Grouped(output_groups=2)),
+        NoHead(),
+        "it has attention",
+    ),
+    "grouped feed-forwards": (
+        replace(MOBILE, feed_forward_groups=4),
+        NoHead(),
+        "it has feed_forward_groups = 1, not 4",
+    ),
+    "no class": (SchuBert(**UNEVEN), NoHead(), "no class for a model of kind schubert"),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -85,13 +109,14 @@ def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
-def test_the_library_has_no_such_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from bertzoo.models import SchuBert
-
-    sizes = {f.name: getattr(SchuBert(), f.name) for f in SchuBert.__dataclass_fields__.values()}
-    small = {n: (v[:1] if isinstance(v, tuple) else v) for n, v in sizes.items()} | {"vocab_size": 20}
-    assert export(SchuBert(**small), NoHead(), tmp_path) == 2
-    assert "has no class for a model of kind schubert" in capsys.readouterr().err
+@pytest.mark.parametrize("case", INEXPRESSIBLE)
+def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model, head, message = INEXPRESSIBLE[case]
+    assert export(model, head, tmp_path) == 0
+    said = capsys.readouterr().err
+    assert message in said and "PyTorch module of its own" in said and said.count("\n") == 1, said
+    files = {path.name for path in (tmp_path / "hf").iterdir()}
+    assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])
