@@ -246,3 +246,17 @@ def check_back(name: str, theirs: Any, batch: dict[str, Any], ours: Any, back: P
     assert json.loads((back / "tokenizer_config.json").read_text())["model_max_length"] == len(
         theirs.base_model.embeddings.position_embeddings.weight
     )
+
+
+def test_an_old_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """pytorch_model.bin gives what safetensors give; one that holds more than tensors is refused."""
+    make_theirs("BertForMaskedLM", tmp_path / "theirs", 0)
+    expected = directory.read(tmp_path / "theirs").params
+    state = {name: torch.tensor(array) for name, array in load_file(tmp_path / "theirs" / "model.safetensors").items()}
+    (tmp_path / "theirs" / "model.safetensors").unlink()
+    torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
+    found = directory.read(tmp_path / "theirs").params
+    assert found.keys() == expected.keys() and all(np.array_equal(found[n], expected[n]) for n in found)
+    torch.save({"x": SimpleNamespace()}, tmp_path / "theirs" / "pytorch_model.bin")
+    assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
+    assert "is damaged or holds more than tensors" in capsys.readouterr().err
