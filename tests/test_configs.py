@@ -34,7 +34,7 @@ LEAVES = {
     "convbert_small": (322, 248),
     "bert_small": (127, 77),
     "demo": (28, 18),
-    "demo_electra": (49, 31),  # the generator is as wide as the embedding: no projection
+    "demo_replaced": (49, 31),  # the generator is as wide as the embedding: no projection
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
@@ -91,7 +91,7 @@ def test_what_is_excluded_from_decay(shipped):
 
 # Models whose layers do not all divide by two devices along `tensor`, and what does not.
 INDIVISIBLE = {"schubert_99m": "heads of 11", "schubert_88m": "heads of 11"}
-ONE_HEAD = ("convbert_medium_small", "convbert_small", "demo_electra", "electra_medium_small", "electra_small")
+ONE_HEAD = ("convbert_medium_small", "convbert_small", "demo_replaced", "electra_medium_small", "electra_small")
 INDIVISIBLE |= dict.fromkeys(ONE_HEAD, "generator.*heads of 1")
 
 
