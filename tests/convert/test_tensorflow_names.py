@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints without TensorFlow: names, axes, sizes, configs, and what is refused; reading is replaced."""
+"""TensorFlow 1 checkpoints without TensorFlow: names, axes, sizes, configs, and refusals; reading is replaced."""
 
 import json
 import sys
@@ -152,6 +152,8 @@ def test_one_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = directory.read(place(tmp_path, found, monkeypatch))
     assert (made.head.kind, made.others) == ("masked", {})
     assert_same(made.params, layouts.expected(listed, found))
+    told = directory.read(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
+    assert (made.model.heads, told) == (2, replace(made.model, heads=4))
     bare = {name: array for name, array in found.items() if name.startswith("electra/")}
     assert directory.read(place(tmp_path, bare, monkeypatch)).head.kind == "none"
 
