@@ -24,6 +24,8 @@ from bertzoo.models.tasks import parameter_shapes
 CONFIG, STATE = "bert_config.json", "checkpoint"
 # Of the optimiser, and what ELECTRA's generator divides its logits by when it is sampled.
 _NOT_OF_THE_MODEL = {"adam_m", "adam_v", "lamb_m", "lamb_v", "global_step", "temperature"}
+# MobileBERT's teacher, in checkpoints of its distillation, and the norms of the comparison with it.
+_BESIDE_IT = ("teacher/", "hidden_distill_")
 _TURNED = "turned"
 # The end of a name at Hugging Face -> in TensorFlow, and the variable's axes where they are not the tensor's.
 _ENDS = (
@@ -93,7 +95,7 @@ def find(path: Path) -> Path | None:
     found = sorted(file.with_suffix("") for file in path.glob(f"*{variables.INDEX}"))
     if len(found) < 2:
         return found[0] if found else None
-    state = (path / STATE).read_text(encoding="utf-8") if (path / STATE).is_file() else ""
+    state = (path / STATE).read_text(encoding="utf-8", errors="replace") if (path / STATE).is_file() else ""
     latest = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]+)"', state, re.MULTILINE)
     if latest and path / latest[1] in found:
         return path / latest[1]
@@ -105,7 +107,7 @@ def read(prefix: Path) -> Pretrained:
 
     Raises UserError in one sentence naming what is missing, damaged or not understood.
     """
-    found = variables.read(prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL)
+    found = variables.read(prefix, _of_the_model)
     config = _config(prefix.parent / CONFIG)
     if _any(found, "bert/"):
         return _bert(prefix, found, config)
@@ -115,6 +117,10 @@ def read(prefix: Path) -> Pretrained:
         f"{prefix} is not a checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT: "
         "it holds variables neither under bert/ nor under electra/"
     )
+
+
+def _of_the_model(name: str) -> bool:
+    return name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_BESIDE_IT)
 
 
 def rows(family: Family, model: Any, head: Any, scope: str) -> list[Row]:
@@ -171,7 +177,10 @@ def described(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _bert(prefix: Path, found: Tensors, config: dict[str, Any] | None) -> Pretrained:
     origin = prefix.parent / CONFIG
     if config is None:
-        raise UserError(f"{prefix} has no {CONFIG} beside it, which says how many heads its model has")
+        raise UserError(
+            f"{prefix} has no {CONFIG} beside it, which says how many heads its model has: "
+            "copy there what the release or its code's repository has under such a name"
+        )
     if "vocab_size" not in config:
         raise UserError(f"{origin} has no vocab_size")
     kind, told = described(config)

@@ -110,7 +110,8 @@ def assert_same(params: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
 def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed, config, wanted = CASES[case]
     found = layouts.values(listed)
-    made = directory.read(place(tmp_path, found, monkeypatch, config))
+    beside = {f"{scope}/LayerNorm/beta": np.ones(3) for scope in ("teacher/bert/embeddings", "hidden_distill_0")}
+    made = directory.read(place(tmp_path, found | beside, monkeypatch, config))
     assert_same(made.params, layouts.expected(listed, found))
     for name, value in wanted.items():
         holder = made.head if name == "sentence" or (name == "pooler" and made.model.kind == "bert") else made.model
