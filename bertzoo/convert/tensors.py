@@ -27,7 +27,7 @@ def read_directory(directory: Path) -> tuple[Tensors, Path]:
     if (directory / PICKLE).is_file():
         from bertzoo.convert.pickled import read_pickled
 
-        return _finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
+        return finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
     raise UserError(f"{directory} holds no weights: neither {SAFE} nor {INDEX} nor {PICKLE} is there")
 
 
@@ -51,7 +51,7 @@ def read(path: Path) -> Tensors:
         array = np.frombuffer(data, _FLOATS[kind]).reshape(entry["shape"])
         # bfloat16 is the upper half of a float32.
         found[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
-    return _finite(found, path)
+    return finite(found, path)
 
 
 def _sharded(index: Path) -> Tensors:
@@ -72,7 +72,7 @@ def _sharded(index: Path) -> Tensors:
     return found
 
 
-def _finite(tensors: Tensors, path: Path) -> Tensors:
+def finite(tensors: Tensors, path: Path) -> Tensors:
     for name, array in tensors.items():
         if not np.isfinite(array).all():
             raise UserError(f"{path}: the tensor {name} holds values that are not finite numbers")

@@ -1,14 +1,17 @@
 """Turn a model into another format: what SRC is it says itself, --to says what DST becomes.
 
-SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, or a Hugging Face
-directory. DST must not exist, or be empty; it is complete once it is there. What transformers has no class for
-(IB-BERT, schuBERT, combinations) becomes tensors, config.json and modeling_bertzoo.py, a PyTorch module that loads them
-and needs neither transformers nor bertzoo; --to=pytorch writes this of any model.
+SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, a Hugging Face
+directory, or an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT (its directory, or what its
+files begin with), for which TensorFlow must be installed. DST must not exist, or be empty; it is complete once it is
+there. What transformers has no class for (IB-BERT, schuBERT, combinations) becomes tensors, config.json and
+modeling_bertzoo.py, a PyTorch module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes
+this of any model.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface
   bertzoo convert bert-base-uncased bert --to=bertzoo
   bertzoo convert bert-base-uncased encoder --to=bertzoo --head=none
+  bertzoo convert uncased_L-12_H-768_A-12/bert_model.ckpt bert --to=bertzoo
 """
 
 import argparse
