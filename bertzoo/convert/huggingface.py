@@ -53,6 +53,8 @@ def read(directory: Path) -> Pretrained:
     tokenizer = tokenizers.read(directory)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
+    if getattr(head, "sentence", False):
+        source["sentence"] = family.sentence
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
 
 
