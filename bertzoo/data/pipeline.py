@@ -22,7 +22,7 @@ from bertzoo.data.pack import Plan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import Progress, corpus_settings, differences, tokenize
-from bertzoo.data.tokenizer import difference
+from bertzoo.data.tokenizer import difference, label
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, CorpusError
 
@@ -68,8 +68,14 @@ def _open(data: Data, directory: Path, workers: int, progress: Progress | None, 
     if vocabulary is not None and not data.tokenizer.path:  # compared itself, not how it came to be
         origin["tokenizer"] = corpus.manifest.settings["tokenizer"]
     if found := differences({**corpus_settings(data), **origin}, corpus.manifest.settings):
+        kept = corpus.tokenizer.config.path
+        same = corpus.manifest.settings["tokenizer"]["path"] == label(corpus.tokenizer)
+        hint = (
+            f" (data.tokenizer.path = {kept})" if same and any(line.startswith("tokenizer.") for line in found) else ""
+        )
         raise ConfigError(
-            f"the corpus {source} was tokenised with other settings: {'; '.join(found)}; make the config agree with it"
+            f"the corpus {source} was tokenised with other settings: {'; '.join(found)}; "
+            f"make the config agree with it{hint}"
         )
     return corpus
 
