@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bertzoo import __version__, config
 from bertzoo.data.corpus import Corpus
@@ -18,7 +19,7 @@ from bertzoo.recipe import Pretrain
 from bertzoo.train.stages import locate
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
-FIXED = ("seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant")
+FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant")
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
@@ -42,15 +43,18 @@ class RunDirectory:
             raise UserError(f"{self.path} is not a run: it has no {self.config.name}")
         return config.load(Pretrain, [self.config])
 
-    def compare(self, recipe: Pretrain) -> list[str]:
+    def compare(self, recipe: Pretrain, origin: Path | None = None) -> list[str]:
         """What has changed since the run began; anything may while there is no checkpoint.
 
-        Raises ConfigError when something differs that a run cannot change half-way.
+        origin: the path of what the run is to start from. Raises ConfigError when something differs that a run cannot
+        change half-way.
         """
         if not self.config.exists():
             return []
         old, done = self.load(), self.latest()
-        changed = config.difference(old, recipe)
+        began = {"from": recorded["path"]} if (recorded := self.origin()) else {}
+        asked = {"from": str(origin.resolve())} if origin else {}
+        changed = config.difference(began, asked) + config.difference(old, recipe)
         if done is None:
             return changed
         refused = [line for line in changed if line.startswith(FIXED)] + _stage_changes(old, recipe, done)
@@ -70,9 +74,16 @@ class RunDirectory:
         """Write the resolved config, from now on the run's."""
         write_atomically(self.config, config.dump(recipe).encode())
 
-    def describe(self, devices: list[str], corpus: Path) -> None:
-        """Write run.json: which software and which devices train this run, and on which tokenised corpus."""
-        facts = {
+    def origin(self) -> dict[str, Any] | None:
+        """What run.json says the run started from; None where that is nothing, or where nothing has begun."""
+        facts = self.path / "run.json"
+        return json.loads(facts.read_text(encoding="utf-8")).get("from") if facts.is_file() else None
+
+    def describe(self, devices: list[str], corpus: Path, origin: dict[str, Any] | None = None) -> None:
+        """Write run.json: which software and which devices train this run, on which tokenised corpus, and what it
+        started from.
+        """
+        facts: dict[str, Any] = {
             "bertzoo": __version__,
             "git": git_revision(),
             "python": platform.python_version(),
@@ -82,6 +93,8 @@ class RunDirectory:
             "devices": devices,
             "corpus": str(corpus.resolve()),
         }
+        if origin is not None:
+            facts["from"] = origin
         write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
 
     def open_corpus(self) -> Corpus:

@@ -11,6 +11,7 @@ from bertzoo.flops import matmul_flops
 from bertzoo.objectives import Objective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
+from bertzoo.start import Start
 from bertzoo.train import loop, sharding
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, TensorBoard
@@ -29,14 +30,19 @@ def devices(recipe: Pretrain) -> jax.sharding.Mesh:
     return mesh
 
 
-def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh) -> int:
-    """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does."""
+def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh, start: Start | None = None) -> int:
+    """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does.
+
+    start: what a run without a checkpoint begins with.
+    """
     feed.check()
     if done := run.latest():
         locate(recipe.stages, done)
     objective = recipe.objective.build(recipe.model, recipe.compute)
     run.begin(recipe)
-    run.describe([f"{device.platform} {device.device_kind}" for device in jax.devices()], feed.corpus.directory)
+    kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
+    origin = run.origin() if done else start.record if start else None
+    run.describe(kinds, feed.corpus.directory, origin)
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
     try:
@@ -59,6 +65,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
                         flops_per_example(objective, feed, index) for index in range(len(recipe.stages))
                     ],
                     describe=feed.describe,
+                    initial=None if start is None else start.params,
                 )
             )
     finally:

@@ -32,7 +32,8 @@ BELOW = {
     "bertzoo.recipe": ROOMS,
     "bertzoo.feed": ROOMS | {"recipe"},
     "bertzoo.rundir": ROOMS | {"recipe"},
-    "bertzoo.training": ROOMS | {"recipe", "feed", "rundir"},
+    "bertzoo.training": ROOMS | {"recipe", "feed", "rundir", "start"},
+    "bertzoo.start": ROOMS | {"recipe", "convert", "convert.directory"},
     "bertzoo.inference": ROOMS | {"recipe", "feed", "rundir"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "schema", "config", "nn", "models", "data"},

@@ -76,6 +76,7 @@ FAMILY = Family(
         "span": HeadLayout("AlbertForQuestionAnswering", plain("span_head", "qa_outputs")),
     },
     dropouts={"classifier_dropout_prob": 0.1},
+    sentence="sop",
     fixed={"num_hidden_groups": 1, "inner_group_num": 1},
     # Of the published releases' config.json; nothing reads them.
     ignored=frozenset({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}),

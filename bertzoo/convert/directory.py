@@ -5,7 +5,6 @@ import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import jax
 import numpy as np
 import tomli_w
 
@@ -21,6 +20,7 @@ from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedToke
 from bertzoo.objectives import Replaced
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
+from bertzoo.train.state import named
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
 
@@ -56,8 +56,7 @@ def read(path: Path | str) -> Pretrained:
 
 def _read_run(path: Path, which: str | int) -> Pretrained:
     trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
-    leaves, _ = jax.tree_util.tree_flatten_with_path(trained.params)
-    params = {jax.tree_util.keystr(p, simple=True, separator="/"): np.asarray(leaf) for p, leaf in leaves}
+    params = {name: np.asarray(leaf) for name, leaf in named(trained.params).items()}
     recipe = trained.recipe
     made = Pretrained(
         model=recipe.model,
@@ -65,17 +64,18 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
         params={name: array for name, array in params.items() if not name.startswith("generator/")},
         tokenizer=trained.corpus.tokenizer,
         origin=str(path),
-        source={"format": "run", "path": str(path), "step": trained.step},
+        source={"format": "run", "path": str(path), "step": trained.step, "sentence": recipe.objective.sentence},
+        generator={name: array for name, array in params.items() if name.startswith("generator/")},
     )
     if not isinstance(recipe.objective, Replaced):
         return made
     model = generator_config(recipe.model, recipe.objective.generator_width)
     if model is None:
         return made
-    own = {name.removeprefix("generator/"): array for name, array in params.items() if name.startswith("generator/")}
+    own = {name.removeprefix("generator/"): array for name, array in made.generator.items()}
     own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
     head = MaskedLanguageModel(pooler=False)
-    return replace(made, others={"masked": replace(made, model=model, head=head, params=own)})
+    return replace(made, others={"masked": replace(made, model=model, head=head, params=own, generator={})})
 
 
 def _head(recipe: Pretrain) -> MaskedLanguageModel | ReplacedTokens:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from bertzoo.convert.table import Row, dense, norm, same
 from bertzoo.errors import UserError
@@ -87,6 +87,7 @@ class Family:
     tied: a tensor that repeats another one. heads: by `kind`, with "masked_sentence" for the two heads of pretraining.
     hidden: the activation of the hidden layer in the sequence classification head, or none, by our model config;
     input_dropout: whether that layer has dropout before it. fixed: attributes with one possible value.
+    sentence: what the head for sentence pairs was trained for.
     refuse: a sentence on a model under a head that Hugging Face's class would compute otherwise, or None.
     read_more, write_more: for what several attributes say together: attributes (named in `more`) -> fields, and back.
     """
@@ -102,6 +103,7 @@ class Family:
     hidden: Callable[[Any], str] = lambda model: "none"
     input_dropout: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    sentence: Literal["nsp", "sop"] = "nsp"
     ignored: frozenset[str] = frozenset()
     dropouts: Mapping[str, Any] = field(default_factory=dict)
     refuse: Callable[[Any, str], str | None] = lambda model, key: None

@@ -33,10 +33,12 @@ def read(directory: Path) -> Pretrained:
     path = directory / CONFIG
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if found.get("format") == "bertzoo":
+            raise UserError(f"{directory} is an export for PyTorch alone; give the model that it was made from")
         kind = found["model_type"]
     except KeyError as error:
         raise UserError(f"{path} has no model_type: it does not say what model this is") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a config of a model: {error}") from error
     families = {family.model_type: family for family in FAMILIES}
     if kind not in families:
@@ -53,6 +55,8 @@ def read(directory: Path) -> Pretrained:
     tokenizer = tokenizers.read(directory)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
+    if getattr(head, "sentence", False):
+        source["sentence"] = family.sentence
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
 
 

@@ -15,7 +15,8 @@ class Pretrained:
 
     params: by path, such as `encoder/layers_0/attention/query/kernel`, float32. origin: the directory's name in
     messages. source: where it came from, as flat text and numbers, for the record. others: by the kind of its head,
-    what the same directory holds besides, such as the generator of a discriminator.
+    what the same directory holds besides, such as the generator of a discriminator. generator: a run's, by the paths
+    that it has there.
     """
 
     model: Any
@@ -25,6 +26,7 @@ class Pretrained:
     origin: str
     source: dict[str, str | int] = field(default_factory=dict)
     others: dict[str, "Pretrained"] = field(default_factory=dict)
+    generator: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

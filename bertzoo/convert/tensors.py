@@ -1,16 +1,18 @@
 """Tensor files: safetensors in one file or in shards, and torch's older pickles where torch is installed."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import safetensors
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from bertzoo.convert.table import Tensors
 from bertzoo.errors import UserError
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+_METADATA = {"format": "pt"}
 _FLOATS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddings.position_ids of old files
 
@@ -81,4 +83,9 @@ def finite(tensors: Tensors, path: Path) -> Tensors:
 
 def write(tensors: Tensors, path: Path) -> None:
     """Write a safetensors file, as transformers expects it."""
-    save_file(dict(sorted(tensors.items())), path, metadata={"format": "pt"})
+    save_file(dict(sorted(tensors.items())), path, metadata=_METADATA)
+
+
+def digest(tensors: Tensors) -> str:
+    """The sha256 of the file that `write` makes of these tensors."""
+    return hashlib.sha256(save(dict(sorted(tensors.items())), metadata=_METADATA)).hexdigest()

@@ -22,6 +22,8 @@ from bertzoo.data.pack import Plan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import Progress, corpus_settings, differences, tokenize
+from bertzoo.data.tokenizer import difference, label
+from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, CorpusError
 
 Batch = dict[str, np.ndarray]
@@ -29,12 +31,30 @@ T = TypeVar("T")
 _SHUFFLE, _MASK = 0, 1  # independent streams of the seed
 
 
-def open_corpus(data: Data, directory: Path, *, workers: int = 0, progress: Progress | None = None) -> Corpus:
+def open_corpus(
+    data: Data,
+    directory: Path,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
+    vocabulary: Tokenizer | None = None,
+) -> Corpus:
     """The corpus that `data.source` names: opened where the source is a tokenised corpus, else tokenised into
     `directory`.
 
-    Raises ConfigError when an existing corpus was made with other settings than `data` has.
+    vocabulary: the tokenizer that it must have. Raises ConfigError when an existing corpus was made with other settings
+    than `data` has, or with another tokenizer.
     """
+    corpus = _open(data, directory, workers, progress, vocabulary)
+    if vocabulary is not None and (found := difference(vocabulary, corpus.tokenizer)) is not None:
+        raise ConfigError(
+            f"the corpus {corpus.directory} was tokenised with another tokenizer than the model's, whose words would "
+            f"be taken for others: {found}"
+        )
+    return corpus
+
+
+def _open(data: Data, directory: Path, workers: int, progress: Progress | None, vocabulary: Tokenizer | None) -> Corpus:
     source = Path(data.source).expanduser()
     if not (source / NAME).is_file():
         if (source / "settings.json").is_file():
@@ -42,12 +62,20 @@ def open_corpus(data: Data, directory: Path, *, workers: int = 0, progress: Prog
                 f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
                 "run the `bertzoo tokenize` that began it again"
             )
-        return tokenize(data, directory, workers=workers, progress=progress)
+        return tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
     corpus = Corpus.open(source)
     origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
+    if vocabulary is not None and not data.tokenizer.path:  # compared itself, not how it came to be
+        origin["tokenizer"] = corpus.manifest.settings["tokenizer"]
     if found := differences({**corpus_settings(data), **origin}, corpus.manifest.settings):
+        kept = corpus.tokenizer.config.path
+        same = corpus.manifest.settings["tokenizer"]["path"] == label(corpus.tokenizer)
+        hint = (
+            f" (data.tokenizer.path = {kept})" if same and any(line.startswith("tokenizer.") for line in found) else ""
+        )
         raise ConfigError(
-            f"the corpus {source} was tokenised with other settings: {'; '.join(found)}; make the config agree with it"
+            f"the corpus {source} was tokenised with other settings: {'; '.join(found)}; "
+            f"make the config agree with it{hint}"
         )
     return corpus
 

@@ -40,6 +40,11 @@ class SentencePiece:
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens"
             )
 
+    @property
+    def normalization(self) -> dict[str, bool]:
+        """What becomes of text before it is cut into pieces."""
+        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents}
+
     def load(self) -> "SentencePieceTokenizer":
         """Reads the model at `path`; raises CorpusError naming what is wrong with it."""
         return SentencePieceTokenizer(self, existing(self.path).read_bytes(), self.path)
@@ -116,4 +121,9 @@ class SentencePieceTokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes spiece.model."""
-        write_atomically(directory / "spiece.model", self._model)
+        write_atomically(directory / "spiece.model", self.contents)
+
+    @property
+    def contents(self) -> bytes:
+        """The model as its file has it."""
+        return self._model

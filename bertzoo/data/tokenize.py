@@ -22,7 +22,7 @@ from bertzoo.data.manifest import FORMAT, finish
 from bertzoo.data.piece import is_heldout, tokenize_piece
 from bertzoo.data.settings import Data
 from bertzoo.data.source import Piece
-from bertzoo.data.vocabulary import write_atomically
+from bertzoo.data.vocabulary import Tokenizer, write_atomically
 from bertzoo.data.workers import pool
 from bertzoo.errors import CorpusError
 
@@ -31,27 +31,37 @@ PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the mani
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
 
 
-def tokenize(data: Data, destination: Path, *, workers: int = 0, progress: Progress | None = None) -> Corpus:
+def tokenize(
+    data: Data,
+    destination: Path,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
+    vocabulary: Tokenizer | None = None,
+) -> Corpus:
     """Writes (or completes, or just opens) the tokenised corpus of `data.source` at `destination`.
 
-    `workers` processes share the work, 0 for one a core. Raises CorpusError when the source is unusable or the
-    destination holds another corpus.
+    `workers` processes share the work, 0 for one a core. vocabulary: the tokenizer to use where the config names no
+    path, in place of one trained on the source. Raises CorpusError when the source is unusable or the destination
+    holds another corpus.
     """
-    settings = corpus_settings(data)
+    if data.tokenizer.path:
+        vocabulary = None
+    settings = corpus_settings(data, vocabulary)
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
     if not (destination / "manifest.json").exists():
         (destination / PIECES).mkdir(exist_ok=True)
         for left_behind in destination.rglob("*.tmp"):
             left_behind.unlink()
-        _prepare_tokenizer(data, destination)
+        _prepare_tokenizer(data, destination, vocabulary)
         count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
         finish(destination, destination / PIECES, count, settings)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
 
 
-def corpus_settings(data: Data) -> dict[str, object]:
+def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
     """Everything that the bytes of the corpus depend on, as plain data."""
     settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking")}
     if data.tokenizer.path:
@@ -59,6 +69,8 @@ def corpus_settings(data: Data) -> dict[str, object]:
         if not path.is_file():
             raise CorpusError(f"the vocabulary file {path} does not exist")
         settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    elif vocabulary is not None:
+        settings["tokenizer"]["path"] = tokenizer.label(vocabulary)
     return {"format": FORMAT, **settings}
 
 
@@ -99,10 +111,11 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
         )
 
 
-def _prepare_tokenizer(data: Data, destination: Path) -> None:
+def _prepare_tokenizer(data: Data, destination: Path, vocabulary: Tokenizer | None) -> None:
     directory = destination / "tokenizer"
     if not (directory / "settings.json").exists():
-        tokenizer.save(tokenizer.build(data.tokenizer, lambda: _training_texts(data)), data.tokenizer, directory)
+        made = vocabulary or tokenizer.build(data.tokenizer, lambda: _training_texts(data))
+        tokenizer.save(made, data.tokenizer, directory)
 
 
 def _training_texts(data: Data) -> Iterator[str]:

@@ -18,9 +18,12 @@ __all__ = [
     "TokenizerConfig",
     "WordPiece",
     "build",
+    "difference",
     "fingerprint",
+    "label",
     "load",
     "save",
+    "unlike",
 ]
 
 TokenizerConfig = WordPiece | SentencePiece
@@ -65,6 +68,33 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
     except (ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"the tokenizer's {settings_file} is damaged ({error}): tokenise the source again") from error
     return config.load()
+
+
+def label(tokenizer: Tokenizer) -> str:
+    """The name and the hash of a tokenizer's vocabulary file."""
+    _, file = _KINDS[tokenizer.config.kind]
+    return f"{file} sha256:{hashlib.sha256(tokenizer.contents).hexdigest()}"
+
+
+def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
+    """In words, how two configs differ in what becomes of a text; None where they do not, vocabularies apart."""
+    if ours.kind != theirs.kind:
+        return f"kind is {theirs.kind} there and {ours.kind} here"
+    pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
+    return next((f"{name} is {there} there and {here} here" for (name, here), there in pairs if here != there), None)
+
+
+def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
+    """In words, how two tokenizers differ; None where they give any text the same ids."""
+    if (found := unlike(ours.config, theirs.config)) is not None:
+        return found
+    here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))
+    if len(here) != len(there):
+        return f"it has {len(there):,} entries there and {len(here):,} here"
+    for index, (entry, other) in enumerate(zip(here, there, strict=True)):
+        if entry != other:
+            return f"entry {index} is {other!r} there and {entry!r} here"
+    return None if ours.contents == theirs.contents else "the pieces have other scores there than here"
 
 
 def fingerprint(directory: Path) -> str:

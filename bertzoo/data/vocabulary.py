@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,6 +52,16 @@ class Tokenizer(Protocol):
 
     def token(self, index: int) -> str:
         """The entry with this id as the vocabulary spells it."""
+        ...
+
+    @property
+    def contents(self) -> bytes:
+        """The vocabulary as its file has it."""
+        ...
+
+    @property
+    def config(self) -> Any:
+        """The WordPiece or SentencePiece that it was made by; its path and vocab_size may be those of another."""
         ...
 
     def save(self, directory: Path) -> None:

@@ -34,6 +34,12 @@ class WordPiece:
                 f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens"
             )
 
+    @property
+    def normalization(self) -> dict[str, bool]:
+        """What becomes of text before it is cut into entries."""
+        strip = self.lowercase if self.strip_accents is None else self.strip_accents
+        return {"lowercase": self.lowercase, "strip_accents": strip, "split_cjk": self.split_cjk}
+
     def load(self) -> "WordPieceTokenizer":
         """Reads the vocabulary at `path`; raises CorpusError naming what is wrong with it."""
         try:
@@ -107,7 +113,12 @@ class WordPieceTokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes vocab.txt."""
-        write_atomically(directory / "vocab.txt", ("\n".join(self._entries) + "\n").encode())
+        write_atomically(directory / "vocab.txt", self.contents)
+
+    @property
+    def contents(self) -> bytes:
+        """The vocabulary as its file has it."""
+        return ("\n".join(self._entries) + "\n").encode()
 
 
 def _library(config: WordPiece, model: models.WordPiece) -> tokenizers.Tokenizer:

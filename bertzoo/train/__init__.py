@@ -2,7 +2,7 @@
 
 loop.run(job: Job) -> State
 loop.Job(objective, stages, optimizer, config: Run, mesh, seed, batches, heldout=None, checkpoints=None,
-         reporters=(), flops_per_example=None, frozen=None, describe=None)
+         reporters=(), flops_per_example=None, frozen=None, describe=None, initial=None)
     batches(stage_index, row) -> iterator of dict[str, np.ndarray] to the stage's end, from the batch of `row`
     heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> list[str]
 loop.Run(log_every, evaluate_every, evaluate_rows, save_every, keep_last, keep_best)             config
@@ -11,7 +11,7 @@ optim.Lamb | optim.AdamW | optim.BertAdam = optim.Optimizer;  schedule.Schedule 
 sharding.Mesh(data, fsdp, tensor) -> sharding.make_mesh(config)                                  config
 optim.build(config, steps, learning_rate=None, *, stack=None) -> optax.GradientTransformation
 optim.excluded(params) -> tree of bool;  optim.carry(old, new, what)
-state.fresh(objective, optimizer, mesh, seed), state.abstract(objective, optimizer, mesh) -> State
+state.fresh(objective, optimizer, mesh, seed, initial=None), state.abstract(objective, optimizer, mesh) -> State
 step.make_train_step(objective, optimizer, *, accumulate=1, shardings=None) -> (state, frozen, batch) -> (state, report)
 step.make_eval_step(objective) -> (params, frozen, batch) -> report
 step.evaluate(eval_step, params, frozen, batches, mesh) -> {"loss": …, "<term>_loss": …, metric: …}

@@ -2,11 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from bertzoo.errors import CheckpointError, ConfigError, NonFinite, Stopped
@@ -58,7 +59,8 @@ class Job:
     batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example: of each stage, forward and backward;
-    describe(stage, row, rows): in words, each record of the batch that begins with `row`.
+    describe(stage, row, rows): in words, each record of the batch that begins with `row`;
+    initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
@@ -75,6 +77,7 @@ class Job:
     flops_per_example: Sequence[float] | None = None
     frozen: Any = None
     describe: Callable[[int, int, int], list[str]] | None = None
+    initial: Mapping[str, np.ndarray] | None = None
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -114,7 +117,8 @@ class Job:
         """
         restored = self.checkpoints.restore_latest(self.abstract) if self.checkpoints else None
         if restored is None:
-            return states.fresh(self.objective, self.transformation(0), self.mesh, self.seed), False
+            made = states.fresh(self.objective, self.transformation(0), self.mesh, self.seed, self.initial)
+            return made, False
         step, stage = int(restored.step), int(restored.position["stage"])
         index, inside = staging.locate(self.stages, step)
         if stage != (index if inside else index - 1):

@@ -24,6 +24,9 @@ def run(job: Job) -> State:
     if resumed:
         record.event("resumed", step)
     with StopRequest() as stop:
+        # What a run was given is measured before anything is learnt.
+        if job.initial and not resumed and job.heldout and job.config.evaluate_every:
+            record.heldout(0, measure(0, state.params))
         while step < total_steps(job.stages):
             # A stage begins, with its optimiser, its rows and its program; a resumed one begins in its middle.
             index, inside = locate(job.stages, step)

@@ -54,7 +54,7 @@ class Recorder:
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
         """Record the held-out figures after `step` and return the loss; raises NonFinite when it is not finite."""
-        stage, _ = locate(self._job.stages, step - 1)
+        stage, _ = locate(self._job.stages, max(step - 1, 0))
         if not math.isfinite(means["loss"]):
             error = self._job.non_finite_heldout(step)
             self.event("non_finite", step, message=str(error))

@@ -1,10 +1,12 @@
 """The state of a run as pure data: everything that a resumed run needs, and nothing else."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 
@@ -23,9 +25,12 @@ class State:
     position: dict[str, jax.Array]  # {"stage", "row"} () int32: rows of the stage consumed so far
 
 
-def _init(objective: Any, optimizer: optax.GradientTransformation, seed: int) -> State:
+def _init(
+    objective: Any, optimizer: optax.GradientTransformation, seed: int, initial: Mapping[str, jax.Array]
+) -> State:
     init_key, step_key = jax.random.split(jax.random.key(seed))
-    params = nn.unbox(objective.init(init_key))
+    drawn = nn.unbox(objective.init(init_key))
+    params = jax.tree.map_with_path(lambda path, leaf: initial.get(name_of(path), leaf), drawn)
     zero = jnp.zeros((), jnp.int32)
     return State(
         step=zero,
@@ -34,6 +39,16 @@ def _init(objective: Any, optimizer: optax.GradientTransformation, seed: int) ->
         key=jax.random.key_data(step_key),
         position={"stage": zero, "row": zero},
     )
+
+
+def name_of(path: tuple) -> str:
+    """A parameter's path as text, such as encoder/layers_0/attention/query/kernel."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def named(params: Any) -> dict[str, Any]:
+    """The leaves of a tree of parameters by their paths."""
+    return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh) -> Any:
@@ -54,7 +69,7 @@ def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.
     boxed = jax.eval_shape(objective.init, jax.random.key(0))
     placed = sharding.shardings(boxed, mesh)
     everywhere = sharding.replicated(mesh)
-    shapes = jax.eval_shape(lambda: _init(objective, optimizer, 0))
+    shapes = jax.eval_shape(lambda: _init(objective, optimizer, 0, {}))
     places = jax.tree.map(lambda _: everywhere, shapes)
     opt_places = optax.tree_utils.tree_map_params(
         optimizer, lambda _, place: place, shapes.opt_state, placed, transform_non_params=lambda _: everywhere
@@ -68,7 +83,22 @@ def shardings_of(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
-def fresh(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh, seed: int) -> State:
-    """The state of a run that has not started: parameters drawn from the seed, each device computing its own part."""
-    places = shardings_of(abstract(objective, optimizer, mesh))
-    return jax.jit(lambda: _init(objective, optimizer, seed), out_shardings=places)()
+def fresh(
+    objective: Any,
+    optimizer: optax.GradientTransformation,
+    mesh: jax.sharding.Mesh,
+    seed: int,
+    initial: Mapping[str, np.ndarray] | None = None,
+) -> State:
+    """The state of a run that has not started: parameters drawn from the seed, each device computing its own part.
+
+    initial: by path, the parameters that are given and not drawn; the others are those that the seed gives without it.
+    Raises ValueError where one is not the model's or has another shape.
+    """
+    shapes = abstract(objective, optimizer, mesh)
+    params, placed = named(shapes.params), {}
+    for name, array in (initial or {}).items():
+        if name not in params or params[name].shape != array.shape:
+            raise ValueError(f"the initial {name} of shape {array.shape} is no parameter of the model")
+        placed[name] = jax.device_put(array.astype(params[name].dtype), params[name].sharding)
+    return jax.jit(lambda given: _init(objective, optimizer, seed, given), out_shardings=shardings_of(shapes))(placed)

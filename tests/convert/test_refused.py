@@ -10,8 +10,9 @@ import pytest
 
 import bertzoo
 from bertzoo.cli import main
-from bertzoo.convert import directory, huggingface
+from bertzoo.convert import directory, huggingface, pytorch
 from bertzoo.convert.pretrained import Pretrained
+from bertzoo.errors import UserError
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.attention import Grouped
 from bertzoo.models.tasks import (
@@ -147,3 +148,11 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
     assert back.model == model and back.params.keys() == made.params.keys()
     assert all(np.array_equal(made.params[name], back.params[name]) for name in made.params)
     assert bertzoo.load(tmp_path / "hf").tokenizer is None
+
+
+def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:
+    pytorch.write(random_model(Bert(**SMALL), MASKED), tmp_path)
+    with pytest.raises(
+        UserError, match=rf"^{tmp_path} is an export for PyTorch alone; give the model that it was made"
+    ):
+        bertzoo.load(tmp_path)

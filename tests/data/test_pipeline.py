@@ -191,6 +191,17 @@ def test_a_tokenised_corpus_is_a_source_when_the_settings_agree(corpus, tmp_path
     assert open_corpus(small(raw), tmp_path / "new", workers=1).hash == corpus.hash
 
 
+def test_a_corpus_with_a_vocabulary_that_was_given_says_where_it_is(corpus, tmp_path):
+    raw, tokenizer = Path(corpus.manifest.settings["source"]), small(corpus.directory).tokenizer
+    given = replace(tokenizer, path=str(corpus.directory / "tokenizer" / "vocab.txt"))
+    made = open_corpus(replace(small(raw), tokenizer=given), tmp_path / "given", workers=1)
+    kept = str(made.directory / "tokenizer" / "vocab.txt")
+    data = small(made.directory)
+    with pytest.raises(ConfigError, match=rf"make the config agree with it \(data\.tokenizer\.path = {kept}\)"):
+        open_corpus(data, tmp_path)
+    assert open_corpus(replace(data, tokenizer=replace(tokenizer, path=kept)), tmp_path).hash == made.hash
+
+
 def test_prefetch_keeps_order_and_runs_ahead():
     made = []
 

@@ -1,0 +1,405 @@
+"""Runs that start from another model: what they take of it, what they say, and what they refuse."""
+
+import json
+import shutil
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from flax import linen as nn
+from jax.experimental.compilation_cache import compilation_cache
+from safetensors.numpy import load_file, save_file
+
+import bertzoo
+from bertzoo import config, start
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.errors import ConfigError
+from bertzoo.feed import Feed
+from bertzoo.inference import load
+from bertzoo.recipe import Pretrain
+from bertzoo.train import optim, sharding, state
+
+sys.path.append(str(Path(__file__).parent / "convert"))
+import tiny_bert
+
+# The model of tiny_bert, which is no run's: the rows of [model] are written from its config.json by hand.
+TOML = """
+[model]
+kind = "bert"
+vocab_size = 24
+hidden_size = 24
+layers = 1
+heads = 3
+feed_forward_size = 20
+max_positions = 12
+
+[data]
+source = "SOURCE"
+heldout = 0.2
+sentences = "lines"
+minimum_tokens = 1
+
+[data.tokenizer]
+vocab_size = 24
+
+[optimizer]
+kind = "lamb"
+learning_rate = 1e-2
+[optimizer.schedule]
+warmup_share = 0.5
+
+[[stages]]
+steps = 2
+batch_size = 8
+max_length = 12
+max_predictions = 2
+
+[run]
+log_every = 1
+evaluate_every = 1
+evaluate_rows = 8
+save_every = 1
+"""
+# Whole words of tiny.py's text are spelt out of its letters.
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"aeioulm", *(f"##{letter}" for letter in "aeioulmnrst")]
+# The first learning rate of a warm-up is 0: the first checkpoint holds what the run started with.
+NSP = ["--objective.sentence=nsp"]
+RTD = ["--objective.kind=replaced", "--objective.generator_width=0.5", "--data.packing.kind=electra"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """What one run has compiled serves the next: nearly all of these tests would be compiling."""
+    new = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    old = {name: getattr(jax.config, name) for name in new}
+    for name, value in new.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in old.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def flat(params) -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in state.named(params).items()}
+
+
+def rows(run: Path, split: str) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line.get("split") == split]
+
+
+def facts(run: Path) -> dict:
+    return json.loads((run / "run.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A text, its corpus, a config, and a BERT for language modelling with a sentence head, as Hugging Face has it."""
+    made = tmp_path_factory.mktemp("from")
+    (made / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    source, corpus = tiny.write_text(made / "text.txt"), made / "corpus"
+    (made / "bert.toml").write_text(TOML.replace("SOURCE", str(corpus)))
+    options = [f"--config={made / 'bert.toml'}", f"--data.tokenizer.path={made / 'vocab.txt'}", "--workers=1"]
+    assert main(["tokenize", str(source), str(corpus), *options]) == 0
+    random = np.random.default_rng(1)
+    extra = {"bert.pooler.dense.weight": (24, 24), "bert.pooler.dense.bias": (24,)}
+    extra |= {"cls.seq_relationship.weight": (2, 24), "cls.seq_relationship.bias": (2,)}
+    # Large enough to tell a parameter from a fresh one, small enough for losses that mean something.
+    weights = {name: np.float32(0.1) * array for name, array in tiny_bert.tensors().items()}
+    weights |= {name: random.normal(size=shape).astype(np.float32) for name, shape in extra.items()}
+    write(made / "hf", weights, architectures=["BertForPreTraining"])
+    return made
+
+
+def write(directory: Path, *args, **changes) -> Path:
+    """tiny_bert's directory with the vocabulary above."""
+    tiny_bert.write(directory, *args, **changes)
+    (directory / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def adapted(folder: Path) -> Path:
+    """A run that started from the Hugging Face directory, read the text itself, and keeps all heads."""
+    run = folder / "adapted"
+    options = [*NSP, f"--from={folder / 'hf'}", f"--data.source={folder / 'text.txt'}", "--workers=1"]
+    assert pretrain(folder, run, *options) == 0
+    return run
+
+
+def pretrain(folder: Path, run: Path, *options: str) -> int:
+    return main(["pretrain", str(folder / "bert.toml"), f"--run_dir={run}", *options])
+
+
+def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
+    """The one sentence of a run that does not start."""
+    run = tmp_path / "refused"
+    capsys.readouterr()
+    assert pretrain(folder, run, f"--data.source={folder / 'text.txt'}", *options) == 2
+    assert not (run / "metrics.jsonl").exists() and not (run / "corpus").exists()
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_every_parameter_is_the_sources(folder, adapted):
+    _, params, _ = bertzoo.load(folder / "hf")
+    source, first, last = flat(params), flat(load(adapted, 1).params), flat(load(adapted, 2).params)
+    assert source.keys() == first.keys() and {"sentence_head/kernel", "pooler/bias"} < source.keys()
+    for name in source:
+        np.testing.assert_array_equal(first[name], source[name], err_msg=name)
+    assert not np.array_equal(last["masked_head/dense/kernel"], first["masked_head/dense/kernel"])
+
+
+def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
+    """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
+    heldout = rows(adapted, "heldout")
+    assert [row["step"] for row in heldout] == [0, 1, 2]
+    trained = load(adapted, 1)
+    batches = list(Feed(trained.recipe, trained.corpus, adapted / "plans", print).heldout(0, 8, jax.device_count()))
+    model, params, _ = bertzoo.load(folder / "hf")
+    loss = {"mlm": [0.0, 0.0], "nsp": [0.0, 0.0]}
+    apply = jax.jit(model.apply)
+    for batch in batches:
+        inputs = [batch[n] for n in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+        output = apply({"params": params}, *inputs)
+        for name, logits, labels, weights in (
+            ("mlm", output.masked_logits, batch["masked_ids"], batch["masked_weights"]),
+            ("nsp", output.sentence_logits, batch["sentence_label"], batch["row_weight"]),
+        ):
+            logits = np.asarray(logits, np.float64)
+            nats = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, labels[..., None], -1)[..., 0]
+            loss[name][0] += (nats * weights).sum()
+            loss[name][1] += weights.sum()
+    for name, (total, weight) in loss.items():
+        assert heldout[0][f"{name}_loss"] == pytest.approx(total / weight, rel=1e-5)
+        assert heldout[0][f"{name}_loss"] == pytest.approx(heldout[1][f"{name}_loss"], rel=1e-6)
+    assert heldout[2]["loss"] != heldout[1]["loss"]
+
+
+def test_the_text_is_tokenised_as_the_source_has_it(folder, adapted):
+    own = load(adapted).corpus.tokenizer
+    assert [own.token(i) for i in range(own.vocab_size)] == WORDS
+    assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
+
+
+def test_run_json_says_what_a_run_came_from(folder, adapted, tmp_path):
+    origin = facts(adapted)["from"]
+    assert origin["path"] == str((folder / "hf").resolve())
+    # The hash is the one that a model directory has.
+    assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
+    written = tomllib.loads((tmp_path / "ours" / "model.toml").read_text())
+    assert origin["parameters_sha256"] == written["source"]["parameters_sha256"]
+
+
+def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_path, capsys):
+    run, source = tmp_path / "run", tmp_path / "moved"
+    shutil.copytree(folder / "hf", source)
+    options = [*NSP, f"--from={source}"]
+    assert pretrain(folder, run, *options) == 0
+    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    # Killed before its first checkpoint: it begins again, as the same command says.
+    shutil.rmtree(run / "checkpoints")
+    capsys.readouterr()
+    assert pretrain(folder, run, *options) == 0
+    said = capsys.readouterr().err
+    assert "taken from" in said and "changed" not in said and "resumed" not in said
+    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    # Killed after it: what it came from may be gone.
+    recorded = facts(run)["from"]
+    shutil.rmtree(run / "checkpoints" / "2")
+    (run / "checkpoints" / "2.sha256.json").unlink()
+    shutil.rmtree(source)
+    assert pretrain(folder, run, *options) == 0
+    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    assert facts(run)["from"] == recorded
+    capsys.readouterr()
+    for other, said in (([f"--from={folder / 'hf'}"], str(folder / "hf")), ([], "none")):
+        assert pretrain(folder, run, options[0], *other) == 2
+        message = capsys.readouterr().err
+        assert f"from: '{source}' -> '{said}'" in message, message
+
+
+def test_a_run_without_a_checkpoint_may_start_from_something_else(folder, adapted, tmp_path, capsys):
+    run, source = tmp_path / "run", tmp_path / "hf"
+    shutil.copytree(adapted, run)
+    shutil.copytree(folder / "hf", source)
+    capsys.readouterr()
+    for said in (f"from: '{folder / 'hf'}' -> '{source}'", f"the parameters in {source}"):
+        shutil.rmtree(run / "checkpoints")
+        assert pretrain(folder, run, *NSP, f"--from={source}") == 0
+        assert f"changed since the run began: {said}\n" in capsys.readouterr().err
+        assert facts(run)["from"] == facts(adapted)["from"] | {"path": str(source)} or "the parameters" in said
+        np.testing.assert_array_equal(
+            flat(load(run, 1).params)["masked_head/bias"], weight(source, "cls.predictions.bias")
+        )
+        changed = {**load_file(source / "model.safetensors"), "cls.predictions.bias": np.arange(24, dtype=np.float32)}
+        save_file(changed, source / "model.safetensors")
+    path = [f"--data.tokenizer.path={folder / 'vocab.txt'}"]
+    shutil.rmtree(run / "checkpoints")
+    assert pretrain(folder, run, *NSP, *path) == 0
+    assert "from" not in facts(run)
+
+
+def weight(directory: Path, name: str) -> np.ndarray:
+    return load_file(directory / "model.safetensors")[name]
+
+
+def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
+    """BERT's backbone under replaced token detection; what that run gives to its own kind and to the masked one."""
+    run = tmp_path / "run"
+    capsys.readouterr()
+    assert pretrain(folder, run, *RTD, "--stages.0.steps=1", f"--from={adapted}/checkpoints/1") == 0
+    said = capsys.readouterr().err
+    assert f"taken from {adapted}/checkpoints/1: embedding, encoder\n" in said
+    assert "starting fresh: generator (not there), replaced_head (not there)\n" in said
+    assert "left out, as objective.kind = replaced has no place for it: masked_head, pooler, sentence_head\n" in said
+    assert facts(run)["from"]["step"] == 1
+    made = load(run)
+    found, source = flat(made.params), flat(load(adapted, 1).params)
+    fresh = flat(nn.meta.unbox(jax.jit(made.objective.init)(jax.random.split(jax.random.key(0))[0])))
+    assert found.keys() == fresh.keys()
+    for name, array in found.items():
+        given = name.startswith(("embedding/", "encoder/"))
+        np.testing.assert_array_equal(array, source[name] if given else fresh[name], err_msg=name)
+    assert not np.array_equal(found["embedding/word/embedding"], fresh["embedding/word/embedding"])
+
+    own = start.read(run, recipe(folder, *RTD))
+    assert own.said == [f"taken from {run}: embedding, encoder, generator, replaced_head"]
+    assert own.params.keys() == found.keys() and all(np.array_equal(own.params[n], found[n]) for n in found)
+    wider = start.read(run, recipe(folder, *RTD, "--objective.generator_width=1"))
+    assert wider.said[1:] == ["starting fresh: generator (of other sizes there)"]
+    assert wider.params.keys() == {name for name in found if not name.startswith("generator/")}
+    masked = start.read(run, recipe(folder, "--model.dropout=0"))
+    assert masked.said[1:] == [
+        "starting fresh: masked_head (not there), pooler (not there)",
+        "left out, as objective.kind = masked has no place for it: generator, replaced_head",
+        f"other than in {run}: model.dropout 0.1 -> 0.0",
+    ]
+    assert masked.params.keys() == {name for name in found if name.startswith(("embedding/", "encoder/"))}
+
+
+def recipe(folder: Path, *options: str) -> Pretrain:
+    pairs = [tuple(option.removeprefix("--").split("=", 1)) for option in options]
+    return config.load(Pretrain, [folder / "bert.toml"], pairs)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_classifier_is_left_out_and_a_sentence_head_of_another_question_too(folder, adapted, tmp_path):
+    weights = {name: array for name, array in tiny_bert.tensors().items() if not name.startswith("cls.")}
+    weights |= {"bert.pooler.dense.weight": np.eye(24, dtype=np.float32)}
+    weights |= {"bert.pooler.dense.bias": np.ones(24, np.float32)}
+    weights |= {"classifier.weight": np.ones((3, 24), np.float32), "classifier.bias": np.ones(3, np.float32)}
+    labels = {str(i): name for i, name in enumerate("xyz")}
+    names = {"id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}
+    source = write(tmp_path / "hf", weights, architectures=["BertForSequenceClassification"], **names)
+    made = start.read(source, recipe(folder))
+    assert made.said == [
+        f"taken from {source}: embedding, encoder, pooler",
+        "starting fresh: masked_head (not there)",
+        "left out, as objective.kind = masked has no place for it: classifier",
+    ]
+    np.testing.assert_array_equal(made.params["pooler/kernel"], np.eye(24))
+    for origin in (folder / "hf", adapted):
+        assert start.read(origin, recipe(folder, *NSP)).said[1:] == []
+        said = start.read(origin, recipe(folder, "--objective.sentence=sop")).said
+        assert said[1:] == ["starting fresh: sentence_head (trained for nsp there)"]
+
+
+def test_the_parameters_are_placed_as_the_run_has_them(folder):
+    made = recipe(folder, *NSP)
+    given = start.read(folder / "hf", made).params
+    objective, optimizer = made.objective.build(made.model, made.compute), optim.build(made.optimizer, 2)
+    mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=4))
+    begun = state.fresh(objective, optimizer, mesh, 0, given)
+    places = state.named(state.abstract_params(objective, mesh))
+    assert not all(place.sharding.is_fully_replicated for place in places.values())
+    for name, leaf in state.named(begun.params).items():
+        assert leaf.sharding == places[name].sharding, name
+        np.testing.assert_array_equal(leaf, given[name], err_msg=name)
+    with pytest.raises(ValueError, match="pooler/bias of shape"):
+        state.fresh(objective, optimizer, mesh, 0, {"pooler/bias": np.zeros(7, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--model.layers=2"],
+            "is not the model of the config: model.layers is 1 there and 2 here; make [model] agree",
+        ),
+        (["--model.max_positions=16"], "model.max_positions is 12 there and 16 here"),
+        (
+            ["--model.vocab_size=25", "--model.activation=relu"],
+            "model.vocab_size is 24 there and 25 here; model.activa",
+        ),
+        (["--model.kind=distilbert"], "config: model.kind is 'bert' there and 'distilbert' here; make"),
+        (["--data.tokenizer.lowercase=false"], "is not the tokenizer of SRC: lowercase is True there and False here"),
+        (
+            ["--data.tokenizer.kind=sentencepiece", "--data.tokenizer.vocab_size=24"],
+            "kind is wordpiece there and sentencepiece here",
+        ),
+        (["--data.tokenizer.vocab_size=15"], "of SRC has 24 entries, more than vocab_size = 15"),
+        (
+            ["--data.tokenizer.path=OTHER"],
+            "is not the tokenizer of SRC, whose words would be taken for others: entry 5",
+        ),
+        (["--data.tokenizer.path=FEWER"], "it has 24 entries there and 23 here"),
+        (["--from=nowhere"], "nowhere is not a directory"),
+        (["--from="], "--from is empty"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_made(folder, tmp_path, capsys, options, message):
+    words = WORDS
+    (tmp_path / "OTHER").write_text("\n".join([*words[:5], words[6], words[5], *words[7:]]) + "\n")
+    (tmp_path / "FEWER").write_text("\n".join(words[:-1]) + "\n")
+    given = [f"--from={folder / 'hf'}", *(o.replace("path=", f"path={tmp_path}/") for o in options)]
+    assert message.replace("SRC", str(folder / "hf")) in refused(capsys, folder, tmp_path, *given)
+
+
+def test_a_run_does_not_start_from_itself(folder, adapted, capsys):
+    assert pretrain(folder, adapted, f"--from={adapted}") == 2
+    assert "--from and --run_dir are both" in capsys.readouterr().err
+
+
+def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
+    source = write(tmp_path / "hf")
+    (source / "vocab.txt").rename(tmp_path / "vocab.txt")
+    message = refused(capsys, folder, tmp_path, f"--from={source}")
+    assert f"{source} holds no tokenizer: give the vocabulary" in message
+    made = start.read(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
+    assert made.said[-1].startswith(f"{source} holds no tokenizer: that its words are those of {tmp_path}")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:10]) + "\n")
+    message = refused(capsys, folder, tmp_path, f"--from={source}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}")
+    assert "has 10 entries, which does not match the 24 rows of the word table of" in message
+
+
+def test_a_corpus_of_another_vocabulary_is_refused(folder, adapted, tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS[:-2], *WORDS[:-3:-1]]) + "\n")
+    options = [f"--config={folder / 'bert.toml'}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}", "--workers=1"]
+    assert main(["tokenize", str(folder / "text.txt"), str(tmp_path / "other"), *options]) == 0
+    said = refused(capsys, folder, tmp_path, f"--from={adapted}", f"--data.source={tmp_path / 'other'}")
+    assert f"{tmp_path / 'other'} was tokenised with another tokenizer than the model's" in said
+    assert said.endswith("entry 22 is '##t' there and '##s' here")
+
+
+def test_a_backbone_of_other_shapes_is_never_left_to_chance(folder, monkeypatch):
+    found = directory.read(folder / "hf")
+    name = "encoder/layers_0/feed_forward/output/bias"
+    for params, said in (
+        ({n: a for n, a in found.params.items() if n != name}, "None there and (24,) here"),
+        ({**found.params, name: np.zeros(7, np.float32)}, "(7,) there and (24,) here"),
+    ):
+        monkeypatch.setattr(directory, "read", lambda path, p=params: replace(found, params=p))
+        with pytest.raises(ConfigError, match="feed_forward/output/bias has shape") as error:
+            start.read(folder / "hf", recipe(folder))
+        assert said in str(error.value)
