@@ -44,14 +44,14 @@ class Part(nn.Module):
 
     def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
         """Parts in a row; one that stands there again shares the parameters of its first place."""
-        row: list[nn.Module] = []
-        for index, value in enumerate(values):
-            if "same_as" in value:
-                row.append(row[value["same_as"]])
-            else:
-                row.append(make(value, take, f"{path}{name}_{index}."))
-                self.add_module(f"{name}_{index}", row[-1])
-        setattr(self, name, row)
+        places = [value.get("same_as", index) for index, value in enumerate(values)]
+        for index in sorted(set(places)):
+            self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
+        self.rows = {**getattr(self, "rows", {}), name: [f"{name}_{index}" for index in places]}
+
+    def row(self, name: str) -> list[nn.Module]:
+        """The parts in a row, looked up by name, so that copies of this part use their own."""
+        return [getattr(self, place) for place in self.rows[name]]
 
 
 class Table(Part):
@@ -203,6 +203,14 @@ class Layer(Part):
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), probabilities
 
 
+def from_stream(x: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return x, x
+
+
+def from_bottleneck(x: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return b, b
+
+
 class Bottleneck(Part):
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.dense(x))
@@ -221,7 +229,7 @@ class BottleneckLayer(Part):
         source, values = self.attention_input(x, b)
         attended, probabilities = self.attention(source, mask, *(() if values is source else (values,)))
         b = self.attention_norm(b + attended)
-        for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
+        for feed_forward, norm in zip(self.row("feed_forward"), self.row("feed_forward_norm"), strict=True):
             b = norm(b + feed_forward(b))
         return self.output_norm(x + self.dropout(self.output(b))), probabilities
 
@@ -230,7 +238,7 @@ class Encoder(Part):
     def forward(self, x: Tensor, mask: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         hidden_states = [x if self.projection is None else self.projection(x)]
         attentions = []
-        for layer in self.layers:
+        for layer in self.row("layers"):
             x, probabilities = layer(hidden_states[-1], mask)
             hidden_states.append(x)
             attentions.append(probabilities)
@@ -299,7 +307,7 @@ class SpanFinder(Encoding):
         return {"logits": self.span_head(x)}
 
 
-class ReplacedTokenDetector(Encoding):
+class Discriminator(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.replaced_head(x)}
 
@@ -316,8 +324,8 @@ FUNCTIONS: dict[str, Callable] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,
-    "from_stream": lambda x, b: (x, x),
-    "from_bottleneck": lambda x, b: (b, b),
+    "from_stream": from_stream,
+    "from_bottleneck": from_bottleneck,
     "zero_padding": zero_padding,
     "keep_padding": keep_padding,
 }

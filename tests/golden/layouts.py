@@ -138,9 +138,8 @@ def _layout(path: str, tensor: np.ndarray, heads: int) -> np.ndarray:
 def _convert(state: Mapping[str, np.ndarray], rules: list, layout: Callable[[str, np.ndarray], np.ndarray]) -> Tensors:
     ours: Tensors = {}
     for name, tensor in state.items():
-        prefix = r"^(bert|transformer(?!\.layer)|albert|convbert|distilbert|mobilebert)\."
+        prefix = r"^(bert|transformer(?!\.layer)|albert|convbert|distilbert|electra|mobilebert)\."
         module, leaf = re.sub(prefix, "", name).rsplit(".", 1)
-        module, leaf = re.sub(r"^(bert|transformer(?!\.layer)|albert|distilbert|electra)\.", "", name).rsplit(".", 1)
         paths = [
             f"{re.sub(theirs, our, module)}/{leaves[leaf]}"
             for theirs, our, leaves in rules

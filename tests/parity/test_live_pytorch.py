@@ -1,8 +1,11 @@
 # pyright: reportMissingImports=false
 """The self-contained PyTorch module of an export computes what the model does: outputs and gradients, every part."""
 
+import dataclasses
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,22 @@ import torch
 
 from bertzoo.convert import pytorch
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SchuBert, SqueezeBert, attention
+from bertzoo.models import (
+    Albert,
+    Bert,
+    Compute,
+    ConvBert,
+    DistilBert,
+    Electra,
+    MobileBert,
+    SchuBert,
+    SqueezeBert,
+    attention,
+)
 from bertzoo.models.tasks import (
     MaskedLanguageModel,
     NoHead,
+    ReplacedTokens,
     SequenceClassification,
     SpanExtraction,
     TokenClassification,
@@ -55,6 +70,8 @@ CASES: dict[str, tuple[Any, Any]] = {
     ),
     "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.Grouped(output_groups=2)), NoHead()),
     "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
+    "electra-discriminator": (Electra(**SIZES, **LAYERS, embedding_size=10), ReplacedTokens()),
+    "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),
     "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
@@ -156,6 +173,40 @@ def test_damage_is_named(tmp_path: Path) -> None:
     save_file(tensors, file)
     with pytest.raises(ValueError, match=r"lacks the tensor embedding\.norm\.bias"):
         module.load(tmp_path)
+
+
+ALONE = """
+import copy, pickle, sys
+for name in ("bertzoo", "jax", "flax", "transformers"):
+    sys.modules[name] = None
+sys.path.insert(0, sys.argv[1])
+import torch
+from modeling_bertzoo import load
+model = load(sys.argv[1])
+assert not model.training
+ids = torch.tensor([[3, 4, 5, 6]])
+plain = model(ids)["hidden_states"][-1]
+given = model(ids, torch.zeros_like(ids), torch.ones_like(ids).bool())["hidden_states"][-1]
+assert torch.equal(plain, given)
+again = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+assert torch.equal(again(ids)["hidden_states"][-1], plain)
+with torch.no_grad():
+    for parameter in again.parameters():
+        parameter.zero_()
+assert torch.equal(model(ids)["hidden_states"][-1], plain)
+assert not torch.equal(again(ids)["hidden_states"][-1], plain)
+model.train()
+torch.manual_seed(0)
+assert not torch.equal(model(ids)["hidden_states"][-1], plain)
+"""
+
+
+@pytest.mark.parametrize("name", ["ib-bert", "bottleneck-mixed-grouped", "albert", "schubert"])
+def test_it_runs_alone_is_copied_whole_and_drops_out_in_training(name: str, tmp_path: Path) -> None:
+    model, head = CASES[name]
+    pytorch.write(pretrained(dataclasses.replace(model, dropout=0.5, attention_dropout=0.5), head), tmp_path)
+    found = subprocess.run([sys.executable, "-I", "-c", ALONE, str(tmp_path)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-2000:]
 
 
 def test_it_needs_nothing_of_this_package(tmp_path: Path) -> None:
