@@ -41,7 +41,7 @@ test: .venv/test.stamp
 	.venv/bin/python -m pytest
 
 slow: .venv/test.stamp
-	.venv/bin/python -m pytest -m slow
+	.venv/bin/python -m pytest -m slow -n 0 # one at a time, so that what they print is seen
 
 check: .venv/test.stamp
 	.venv/bin/python -m ruff format --check .

@@ -39,15 +39,11 @@ class Published:
     gflops: float | None = None
 
 
-# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3;
-# those of 4 and 3 layers and of TinyBERT are MobileBERT's Table 4; MobileBERT's and IB-BERT's its Tables 1, 4 and 7,
-# but the operations of the released model SqueezeBERT's Table 2; schuBERT's and the 9 layers' are schuBERT's tables.
-# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' its Table 3,
-# those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, MobileBERT's and IB-BERT's its Tables 1, 4 and 7 (of the
-# released model the operations are SqueezeBERT's Table 2), schuBERT's and the 9 layers' its own tables.
-# By the name of the config. BERT-base's and SqueezeBERT's figures are SqueezeBERT's Table 2, the 6 layers' and
-# ELECTRA-small's operations its Table 3, those of 4 and 3 layers and of TinyBERT MobileBERT's Table 4, ELECTRA's and
-# BERT-small's parameters ConvBERT's Table 1, schuBERT's and the 9 layers' its own tables.
+# By the name of the config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
+# the 6 layers' its Table 3; those of 4 and 3 layers and of TinyBERT are MobileBERT's Table 4; MobileBERT's and IB-
+# BERT's its Tables 1, 4 and 7, but the operations of the released model SqueezeBERT's Table 2; ConvBERT's, BERT-
+# small's and ELECTRA's are ConvBERT's Tables 1 and 3; schuBERT's and the 9 layers' are schuBERT's tables; BERT-
+# large's is its own paper's.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
@@ -81,7 +77,6 @@ PUBLISHED = {
 }
 
 
-@functools.cache
 @functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Count a model and, of its pretraining, the parameters."""

@@ -19,7 +19,7 @@ from bertzoo.train.stages import locate
 
 
 def devices(recipe: Pretrain) -> jax.sharding.Mesh:
-    """The mesh of all devices; raises ConfigError where the recipe does not fit them."""
+    """The mesh of all devices; raises ConfigError where the recipe's model cannot be built or does not fit them."""
     if jax.process_count() > 1:
         raise ConfigError(
             f"a run has one process, but this is one of {jax.process_count()}; start one, which sees all its devices"
@@ -27,6 +27,8 @@ def devices(recipe: Pretrain) -> jax.sharding.Mesh:
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
     return mesh
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from bertzoo import config
 from bertzoo.errors import ConfigError
+from bertzoo.models.generator import generator_config
 from bertzoo.recipe import Pretrain
 from bertzoo.train import optim, sharding, stages
 
@@ -34,7 +35,7 @@ LEAVES = {
     "convbert_small": (322, 248),
     "bert_small": (127, 77),
     "demo": (28, 18),
-    "demo_replaced": (49, 31),  # the generator is as wide as the embedding: no projection
+    "demo_replaced": (62, 48),  # two trunks of two layers
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
@@ -113,27 +114,48 @@ def test_the_demo_is_interrupted_at_a_step_that_it_logs():
     assert stop % recipe.run.log_every == 0 and stop < recipe.stages[0].steps
 
 
-def test_the_recipes_of_electra():
-    small, base = (config.load(Pretrain, [f"electra_{size}"]) for size in ("small", "base"))
-    for recipe, steps, rows, length, predictions, rate in (
-        (small, 1_000_000, 128, 128, 19, 5e-4),
-        (base, 766_000, 256, 512, 79, 2e-4),
-    ):
-        (stage,) = recipe.stages
-        assert (stage.steps, stage.batch_size, stage.max_length, stage.max_predictions) == (
-            steps,
-            rows,
-            length,
-            predictions,
-        )
-        assert (recipe.optimizer.kind, recipe.optimizer.learning_rate) == ("bert_adam", rate)
-        made = optim.schedule_of(recipe.optimizer, steps)  # lr · (1 - step/total) · min(1, step/warm-up): no jump
-        for step in (0, 5_000, 9_999, 10_000, 300_000, steps):
-            expected = rate * (1 - step / steps) * min(1, step / 10_000)
-            assert float(made(step)) == pytest.approx(expected, rel=1e-5, abs=1e-12)
-        assert recipe.data.packing.kind == "electra" and recipe.objective.weight == 50
-        assert (recipe.data.masking.share, recipe.data.masking.mask_share) == (0.15, 0.85)
-        assert recipe.data.masking.random_share == 0
+@pytest.mark.parametrize(
+    ("name", "generator", "steps", "rows", "length", "predictions", "rate"),
+    [
+        ("electra_small", 64, 1_000_000, 128, 128, 19, 5e-4),
+        ("electra_medium_small", 96, 1_000_000, 128, 128, 19, 5e-4),
+        ("electra_base", 256, 766_000, 256, 512, 79, 2e-4),
+        ("convbert_small", 64, 1_000_000, 128, 128, 19, 3e-4),
+        ("convbert_medium_small", 96, 1_000_000, 128, 128, 19, 5e-4),
+        ("convbert_base", 256, 1_000_000, 256, 128, 19, 2e-4),
+    ],
+)
+def test_the_recipes_of_electra_and_convbert(name, generator, steps, rows, length, predictions, rate):
+    recipe = config.load(Pretrain, [name])
+    (stage,) = recipe.stages
+    assert generator_config(recipe.model, recipe.objective.generator_width).hidden_size == generator
+    assert (stage.steps, stage.batch_size, stage.max_length, stage.max_predictions) == (
+        steps,
+        rows,
+        length,
+        predictions,
+    )
+    assert (recipe.optimizer.kind, recipe.optimizer.learning_rate) == ("bert_adam", rate)
+    made = optim.schedule_of(recipe.optimizer, steps)  # lr · (1 - step/total) · min(1, step/warm-up): no jump
+    for step in (0, 5_000, 9_999, 10_000, 300_000, steps):
+        expected = rate * (1 - step / steps) * min(1, step / 10_000)
+        assert float(made(step)) == pytest.approx(expected, rel=1e-5, abs=1e-12)
+    assert recipe.data.packing.kind == "electra" and recipe.objective.weight == 50
+    assert (recipe.data.masking.share, recipe.data.masking.mask_share) == (0.15, 0.85)
+    assert recipe.data.masking.random_share == 0
+
+
+@pytest.mark.parametrize("name", ["electra_small", "convbert_small", "convbert_medium_small", "convbert_base"])
+def test_the_second_stage_of_the_readme(name, tmp_path):
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
+    (tmp_path / "long.toml").write_text(block)
+    recipe = config.load(Pretrain, [name, str(tmp_path / "long.toml")])
+    first, second = recipe.stages
+    assert (first.steps, first.max_length, first.max_predictions) == (1_000_000, 128, 19)
+    assert (second.max_length, second.max_predictions, second.carry) == (512, 79, "all")
+    assert stages.schedule_group(recipe.stages, 1).steps == first.steps + second.steps
+    assert config.load(Pretrain, [name], [("stages.0.steps", "4_000_000")]).stages[0].steps == 4_000_000
 
 
 def test_the_recipes_of_the_papers():

@@ -114,6 +114,12 @@ def test_files_stay_short() -> None:
     assert not long
 
 
+def test_every_point_of_fidelity_is_made_once() -> None:
+    lines = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").splitlines()
+    points = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+    assert len(points) > 50 and len(points) == len(set(points))
+
+
 def test_nothing_names_a_machine() -> None:
     path = re.compile(r"(?<![\w.}~-])/(tmp|work|root|home|opt|mnt)/\w")
     found = {str(f): m[0] for f in tracked() if (m := path.search(f.read_text(encoding="utf-8")))}

@@ -89,8 +89,10 @@ class Mixed:
             raise ConfigError(f"kernel_size = {self.kernel_size} is even: a window with the token in its middle is odd")
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError where heads do not divide the width called `name`."""
+        """Raise ConfigError where heads do not divide the width called `name`, or the ratio leaves none."""
         check_divides(name, width, heads=heads)
+        if self.head_ratio > max(2, heads):  # of one head one is left at the papers' ratio of 2
+            raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}")
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
         """Attention that gives (B,L,width)."""

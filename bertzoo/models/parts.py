@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from bertzoo.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
@@ -226,7 +227,7 @@ class Pretraining(nn.Module):
         last_BLD = hidden_states[-1]
         pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
         masked_BPV = self.masked_head(last_BLD, masked_positions, self.embedding.word.embedding)
-        sentence_BC = None if self.sentence_head is None else self.sentence_head(pooled_BD).astype("float32")
+        sentence_BC = None if self.sentence_head is None else self.sentence_head(pooled_BD)
         return PretrainingOutput(hidden_states, attentions, pooled_BD, masked_BPV, sentence_BC)
 
 
@@ -235,7 +236,7 @@ def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretra
     head = None
     if sentence:
         init = nn.initializers.truncated_normal(config.initializer_range)
-        head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=compute.jax_dtype)
+        head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
     embedding, encoder, pooler = config.backbone(compute)
     return Pretraining(
         embedding=embedding,

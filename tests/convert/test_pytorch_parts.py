@@ -19,7 +19,7 @@ CLASSES = {node.name for node in TREE.body if isinstance(node, ast.ClassDef)}
     if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict)
 ]
 MODELS = [kind() for kind in get_args(Model)]
-MODELS += [ConvBert(convolution=kind, mask_padding=kind != "none") for kind in ("dynamic", "fixed", "none")]
+MODELS += [ConvBert(convolution=kind) for kind in ("dynamic", "fixed", "none")]
 MODELS += [
     MobileBert(attention=kind(), attention_input="stream", norm="layer_norm") for kind in get_args(AttentionKind)
 ]

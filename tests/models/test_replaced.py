@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Albert, Bert, Compute, DistilBert, Electra, SchuBert, SqueezeBert
+from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.generator import generator_of
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.objectives.replaced import corrupt, pairs_in_order
@@ -35,6 +35,8 @@ MODELS = [
     Albert(**SMALL, embedding_size=16),
     DistilBert(**SMALL),
     SchuBert(**UNEVEN),
+    MobileBert(**SMALL, embedding_size=16, bottleneck_size=12, feed_forwards=1),
+    ConvBert(**SMALL, embedding_size=16, kernel_size=3, feed_forward_groups=2),
 ]
 ELECTRA = MODELS[2]
 backbones = pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
