@@ -254,8 +254,7 @@ def test_what_would_change_pieces_is_refused(case: str, pieces: bytes, tmp_path:
         tokenizers.read(tmp_path)
 
 
-@pytest.mark.parametrize(("shift", "piece"), [(0.0, "a"), (1.0, "a"), (100.0, "a"), (100.0, "9,"), (1.0, "9,")])
-def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
+def trained(pad: str, unk: str) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["a bc, ab, bc"] * 9),
@@ -263,14 +262,28 @@ def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
         vocab_size=16,
         hard_vocab_limit=False,
         pad_id=0,
-        pad_piece="<pad>",
+        pad_piece=pad,
         unk_id=1,
+        unk_piece=unk,
         bos_id=-1,
         eos_id=-1,
         user_defined_symbols=["[CLS]", "[SEP]", "[MASK]", "9,"],
         minloglevel=2,
     )
-    write_pieces(tmp_path, model.getvalue())
+    return model.getvalue()
+
+
+def test_other_spellings_are_carried(tmp_path: Path) -> None:
+    write_pieces(tmp_path, trained("[PAD]", "[UNK]"))
+    table = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
+    ours, theirs = tokenizers.read(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert ours is not None and theirs.get_vocab_size() == ours.vocab_size and theirs.token_to_id("[PAD]") == 0
+
+
+@pytest.mark.parametrize(("shift", "piece"), [(0.0, "a"), (1.0, "a"), (100.0, "a"), (100.0, "9,"), (1.0, "9,")])
+def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
+    write_pieces(tmp_path, trained("<pad>", "<unk>"))
     table = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     entry = next(entry for entry in table["model"]["vocab"] if entry[0].endswith(piece))
     entry[1] -= shift
