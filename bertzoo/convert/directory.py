@@ -10,7 +10,7 @@ import tomli_w
 
 from bertzoo import __version__, config
 from bertzoo.convert import huggingface, tensorflow1, tensors, tokenizers
-from bertzoo.convert.pretrained import Pretrained
+from bertzoo.convert.pretrained import Pretrained, check_vocabulary
 from bertzoo.data import tokenizer as saved
 from bertzoo.errors import UserError
 from bertzoo.inference import load as load_run
@@ -106,6 +106,7 @@ def _read_own(path: Path) -> Pretrained:
     ):
         raise UserError(f"{parameters} is not of the model in {MODEL}: {wrong[0]} differs")
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
+    check_vocabulary(tokenizer, tables.model.vocab_size, str(path))
     return Pretrained(
         model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
     )

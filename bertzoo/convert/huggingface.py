@@ -77,8 +77,8 @@ def write(pretrained: Pretrained, directory: Path) -> None:
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
     config = attributes.write(family, model, head)
-    if pretrained.tokenizer is not None:
-        config["pad_token_id"] = pretrained.tokenizer.specials.pad
+    # Said always: ConvBERT's own default is 1, and the row of that id does not learn there.
+    config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
     prefix = "" if key == "none" else family.prefix
     found = to_theirs(rows(family, model, head, prefix), pretrained.params, origin)
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,21 +1,22 @@
 """Tokenizer files of a Hugging Face directory <-> our tokenizers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bertzoo.convert import unigram
+from bertzoo.convert import settings, unigram
 from bertzoo.convert.pretrained import fits
 from bertzoo.data import tokenizer as saved
 from bertzoo.data.sentencepiece import SentencePiece, SentencePieceTokenizer
 from bertzoo.data.vocabulary import Tokenizer, existing
 from bertzoo.data.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer
-from bertzoo.errors import CorpusError, UserError
+from bertzoo.errors import UserError
 
-WHOLE, OPTIONS, VOCABULARY, PIECES = "tokenizer.json", "tokenizer_config.json", "vocab.txt", "spiece.model"
+WHOLE, VOCABULARY, PIECES = "tokenizer.json", "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
 _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
 
@@ -25,35 +26,28 @@ def read(directory: Path) -> Tokenizer | None:
 
     Raises UserError naming the file that is damaged, contradicts another one, or asks for what ours does not do.
     """
-    options = _json(directory / OPTIONS) if (directory / OPTIONS).is_file() else {}
-    whole = _json(directory / WHOLE) if (directory / WHOLE).is_file() else None
-    if (directory / PIECES).is_file():
-        return _sentencepiece(directory, options, whole)
-    if whole is not None:
-        return _wordpiece(directory, options, whole)
-    if (directory / VOCABULARY).is_file():
-        config = WordPiece(
-            path=str(directory / VOCABULARY),
-            vocab_size=1 << 31,
-            lowercase=options.get("do_lower_case", True),
-            strip_accents=options.get("strip_accents"),
-            split_cjk=options.get("tokenize_chinese_chars", True),
-        )
-        return config.load()
-    return None
+    settings.check_foreign(directory)
+    pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
+    if pieces.is_file() and plain.is_file():
+        raise UserError(f"{directory} holds both {PIECES} and {VOCABULARY}: remove the one that is not its vocabulary")
+    whole = settings.table(path)
+    if pieces.is_file():
+        tokenizer = _sentencepiece(directory, whole)
+    elif path.is_file():
+        tokenizer = _wordpiece(directory, whole)
+    elif plain.is_file():
+        options = settings.READ["wordpiece"] | settings.read(directory, "wordpiece")
+        tokenizer = _config("wordpiece", str(plain), options).load()
+    else:
+        for name in (settings.OPTIONS, settings.SPECIALS, settings.ADDED):
+            if (directory / name).is_file():
+                raise UserError(f"{directory} has {name}, but neither {WHOLE}, {VOCABULARY} nor {PIECES}")
+        return None
+    settings.check_tokens(directory, tokenizer, whole, path)
+    return tokenizer
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
-        raise ValueError("not a table")
-    except ValueError as error:
-        raise CorpusError(f"{path} is damaged: {error}") from error
-
-
-def _wordpiece(directory: Path, options: dict[str, Any], whole: dict[str, Any]) -> Tokenizer:
+def _wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     path = directory / WHOLE
     model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
     if model.get("type") == "Unigram":
@@ -70,44 +64,72 @@ def _wordpiece(directory: Path, options: dict[str, Any], whole: dict[str, Any]) 
     for name, (value, ours) in asked.items():
         if value != ours:
             raise UserError(f"{path}: {name} = {value!r} is not supported, only {ours!r} is")
-    numbers: dict[str, int] = model["vocab"]
+    numbers = model.get("vocab")
+    if not isinstance(numbers, dict) or not all(isinstance(number, int) for number in numbers.values()):
+        raise UserError(f"{path} is damaged: its vocabulary is no table of numbers")
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
         raise UserError(f"{path}: the numbers of its {len(entries):,} entries have gaps")
-    for token in whole.get("added_tokens") or []:
-        if numbers.get(token["content"]) != token["id"]:
-            raise UserError(f"{path}: the added token {token['content']!r} is not an entry of the vocabulary")
-    lowercase = normalizer.get("lowercase", True)
-    if options.get("do_lower_case", lowercase) != lowercase:
-        raise UserError(f"{path} and {OPTIONS} disagree on whether text is put into lower case")
-    config = WordPiece(
-        vocab_size=max(len(entries), 6),
-        lowercase=lowercase,
-        strip_accents=normalizer.get("strip_accents"),
-        split_cjk=normalizer.get("handle_chinese_chars", True),
-    )
+    own = {
+        "do_lower_case": normalizer.get("lowercase", True),
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+    }
+    config = _agreed(directory, "wordpiece", "", own)
     if (directory / VOCABULARY).is_file():
         plain = existing(str(directory / VOCABULARY)).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        if [entry.rstrip("\r") for entry in plain] != entries:
-            raise UserError(
-                f"{directory / VOCABULARY} has {len(plain):,} entries and {WHOLE} {len(entries):,}: they disagree"
-            )
-    return WordPieceTokenizer(config, entries, str(path))
+        _check_same([entry.rstrip("\r") for entry in plain], entries, directory / VOCABULARY)
+    return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
 
 
-def _sentencepiece(directory: Path, options: dict[str, Any], whole: dict[str, Any] | None) -> Tokenizer:
-    config = SentencePiece(
-        path=str(directory / PIECES),
-        vocab_size=1 << 31,
-        lowercase=options.get("do_lower_case", True),
-        strip_accents=not options.get("keep_accents", False),
-    )
-    tokenizer = config.load()
-    if whole is not None and len(whole["model"]["vocab"]) != tokenizer.vocab_size:
-        raise UserError(
-            f"{directory / PIECES} has {tokenizer.vocab_size:,} entries and {WHOLE} "
-            f"{len(whole['model']['vocab']):,}: they disagree"
-        )
+def _check_same(plain: list[str], entries: list[str], path: Path) -> None:
+    if len(plain) != len(entries):
+        raise UserError(f"{path} has {len(plain):,} entries and {WHOLE} {len(entries):,}: they disagree")
+    for index, (entry, other) in enumerate(zip(plain, entries, strict=True)):
+        if entry != other:
+            raise UserError(f"{path} and {WHOLE} disagree: entry {index} is {entry!r} and {other!r}")
+
+
+def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | SentencePiece:
+    lowercase, size = options["do_lower_case"], 1 << 31
+    if kind == "sentencepiece":
+        return SentencePiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=not options["keep_accents"])
+    strip, split = options["strip_accents"], options["tokenize_chinese_chars"]
+    return WordPiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=strip, split_cjk=split)
+
+
+def _agreed(directory: Path, kind: str, path: str, own: dict[str, Any]) -> Any:
+    """The config of what tokenizer.json does to text, `own`; raises UserError where the options ask for other things.
+
+    In transformers the options have the last word, with their defaults too, unless the class has no options.
+    """
+    said = settings.read(directory, kind)
+    generic = said.pop("tokenizer_class", None) in settings.GENERIC
+    config, other = _config(kind, path, own), _config(kind, path, (own if generic else settings.READ[kind]) | said)
+    for name, here in config.normalization.items():
+        if other.normalization[name] != here:
+            there = f"{settings.OPTIONS} (or its default)"
+            raise UserError(f"{directory / WHOLE} and {there} disagree: {name} is {here} in the first one alone")
+    return config
+
+
+def _sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
+    path, pieces = directory / WHOLE, directory / PIECES
+    if not path.is_file():
+        options = settings.READ["sentencepiece"] | settings.read(directory, "sentencepiece")
+        return _config("sentencepiece", str(pieces), options).load()
+    model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
+    if model.get("type") != "Unigram":
+        raise UserError(f"{path}: model.type = {model.get('type')!r} is not supported beside {PIECES}, only 'Unigram'")
+    steps = {step.get("type") for step in [normalizer, *(normalizer.get("normalizers") or ())]}
+    own = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
+    tokenizer = _agreed(directory, "sentencepiece", str(pieces), own).load()
+    try:
+        theirs = [(str(piece), float(score)) for piece, score in model["vocab"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: its vocabulary is no list of pieces with their scores") from error
+    if (found := unigram.difference(tokenizer.contents, theirs)) is not None:
+        raise UserError(f"{pieces} and {WHOLE} disagree: {found}")
     return tokenizer
 
 
@@ -152,14 +174,16 @@ def write(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
                 "do_lower_case": tokenizer.config.lowercase,
                 "keep_accents": not tokenizer.config.strip_accents,
             }
+            names = names | {"pad_token": tokenizer.token(tokenizer.specials.pad)}
+            names |= {"unk_token": tokenizer.token(tokenizer.specials.unk)}
             tokenizer.save(directory)
             pieces, kept = (directory / PIECES).read_bytes(), tokenizer.config
             unigram.library(pieces, kept.lowercase, kept.strip_accents, names).save(str(directory / WHOLE))
         case _:
             raise ValueError(f"no Hugging Face files for {tokenizer}")
     tokenizer.save(directory)
-    _dump(directory / OPTIONS, options | names)
-    _dump(directory / "special_tokens_map.json", names)
+    _dump(directory / settings.OPTIONS, options | names)
+    _dump(directory / settings.SPECIALS, names)
 
 
 def _dump(path: Path, table: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ _CHARACTER_MAP = 2
 def library(model: bytes, lowercase: bool, strip_accents: bool, specials: dict[str, str]) -> tokenizers.Tokenizer:
     """AlbertTokenizer's pipeline for a serialised SentencePiece model; raises UserError where it is not unigram."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
+    pieces = _pieces(processor)
     fields = dict(_fields(model))
     trainer, normalizer = dict(_fields(_bytes(fields, _TRAINER))), dict(_fields(_bytes(fields, _NORMALIZER)))
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
@@ -40,6 +40,27 @@ def library(model: bytes, lowercase: bool, strip_accents: bool, specials: dict[s
     )
     made.add_special_tokens(list(dict.fromkeys(specials.values())))
     return made
+
+
+def difference(model: bytes, theirs: list[tuple[str, float]]) -> str | None:
+    """In words, where the pieces of a serialised model differ from tokenizer.json's; None where they do not.
+
+    transformers lowers the scores of pieces such as "9," by 100 on the way, so that numbers are cut from commas.
+    """
+    ours = _pieces(sentencepiece.SentencePieceProcessor(model_proto=model))
+    if len(ours) != len(theirs):
+        return f"{len(ours):,} entries and {len(theirs):,}"
+    for index, ((piece, score), (other, given)) in enumerate(zip(ours, theirs, strict=True)):
+        if piece != other:
+            return f"entry {index} is {piece!r} and {other!r}"
+        shift = score - given
+        if abs(shift) > 1e-4 and not (piece[-1:] == "," and piece[-2:-1].isdigit() and abs(shift - 100) < 1e-4):
+            return f"the score of {piece!r} is {score} and {given}"
+    return None
+
+
+def _pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
+    return [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
 
 
 def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:

@@ -68,6 +68,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         except Inexpressible as error:
             say(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
             pytorch.write(pretrained, temporary)
+    if pretrained.tokenizer is None:
+        say(f"{args.source} holds no tokenizer, so that {args.destination} has none either")
     numbers = sum(array.size for array in pretrained.params.values())
     kind, head = pretrained.model.kind, pretrained.head.kind
     print(f"Wrote {args.destination}: {kind}, head {head}, {numbers:,} parameters.")

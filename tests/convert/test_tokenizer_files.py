@@ -1,0 +1,342 @@
+"""Tokenizer files of a Hugging Face directory: the ids of the libraries, and what is refused."""
+
+import io
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers as library
+from tokenizers import models, normalizers, pre_tokenizers
+
+import bertzoo
+from bertzoo.cli import main
+from bertzoo.convert import directory, huggingface, tokenizers
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.errors import UserError
+from bertzoo.models import Bert, ConvBert
+from bertzoo.models.tasks import NoHead, parameter_shapes
+
+sys.path.append(str(Path(__file__).parent))
+import tiny_bert
+
+SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+SPECIALS |= {"mask_token": "[MASK]"}
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "Model", "##s", "été", "ete", "Été", "Ete"]
+WORDS += ["中", "文", "中文", "中##文", "##文", "."]
+TEXT = "A model, Models of a\tmodel. été ete Été ÉTÉ中文 中 a中文 models中"
+OPTIONS = {**SPECIALS, "tokenizer_class": "BertTokenizer", "model_max_length": 16, "padding_side": "left"}
+ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+SETTINGS = [
+    {"do_lower_case": lower, "strip_accents": strip, "tokenize_chinese_chars": split}
+    for lower, strip, split in itertools.product([True, False], [None, True, False], [True, False])
+]
+
+
+def dump(path: Path, table: Any) -> None:
+    path.write_text(json.dumps(table), encoding="utf-8")
+
+
+def reference(lower: bool, strip: bool | None, split: bool) -> library.Tokenizer:
+    """BERT's tokenizer of the library alone."""
+    numbers = {word: number for number, word in enumerate(WORDS)}
+    made = library.Tokenizer(models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=split, strip_accents=strip, lowercase=lower
+    )
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return made
+
+
+def ids(tokenizer: Any, text: str = TEXT) -> list[int]:
+    return tokenizer.encode_batch([text])[0].tolist()
+
+
+def test_the_settings_differ_on_the_text() -> None:
+    found = {tuple(reference(*setting.values()).encode(TEXT).ids) for setting in SETTINGS}
+    assert len(found) == 8  # strip_accents unset is as do_lower_case
+
+
+@pytest.mark.parametrize("files", ["vocab.txt", "tokenizer.json", "both", "generic"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting.values())))
+def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any], tmp_path: Path) -> None:
+    theirs = reference(*setting.values())
+    said = OPTIONS | setting
+    if files in ("vocab.txt", "both"):
+        (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    if files != "vocab.txt":
+        theirs.save(str(tmp_path / "tokenizer.json"))
+    if files == "generic":  # a class without options of its own
+        said = {"tokenizer_class": "TokenizersBackend"}
+    dump(tmp_path / "tokenizer_config.json", said)
+    ours = tokenizers.read(tmp_path)
+    assert ours is not None and ids(ours) == theirs.encode(TEXT).ids
+    (tmp_path / "out").mkdir()
+    tokenizers.write(ours, tmp_path / "out", SimpleNamespace(token_types=2, max_positions=9, vocab_size=len(WORDS)))
+    assert library.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode(
+        TEXT, add_special_tokens=False
+    ).ids == ids(ours)
+    again = tokenizers.read(tmp_path / "out")
+    assert again is not None and ids(again) == ids(ours)
+
+
+@pytest.fixture(scope="module")
+def pieces() -> bytes:
+    texts = ["A model, Models of a model.", "été ete Été ÉTÉ Ete", "a model of models, ete, été"] * 9
+    made = SentencePiece(vocab_size=60, lowercase=False, strip_accents=False).train(lambda: iter(texts))
+    return made.contents
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("lower", "keep"), list(itertools.product([True, False], [True, False])))
+def test_sentencepiece_has_the_ids_of_the_library(
+    pieces: bytes, whole: bool, lower: bool, keep: bool, tmp_path: Path
+) -> None:
+    steps: list[Any] = [] if keep else [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] if lower else []
+    text = "A Model of models été Été ÉTÉ Ete"
+    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    expected = processor.encode(normalizers.Sequence(steps).normalize_str(text))
+    write_pieces(tmp_path, pieces, lower, keep)
+    if not whole:
+        (tmp_path / "tokenizer.json").unlink()
+    ours = tokenizers.read(tmp_path)
+    assert ours is not None and ids(ours, text) == expected
+    if whole:
+        theirs = library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        assert theirs.encode(text, add_special_tokens=False).ids == expected
+
+
+def write_pieces(folder: Path, pieces: bytes, lower: bool = True, keep: bool = False) -> None:
+    (folder / "model").write_bytes(pieces)
+    made = SentencePiece(path=str(folder / "model"), lowercase=lower, strip_accents=not keep).load()
+    (folder / "model").unlink()
+    tokenizers.write(made, folder, SimpleNamespace(token_types=2, max_positions=9, vocab_size=made.vocab_size))
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def options(**changes: Any) -> tuple[str, Change]:
+    return "tokenizer_config.json", lambda table: table | changes
+
+
+def special(**changes: Any) -> tuple[str, Change]:
+    return "special_tokens_map.json", lambda table: table | changes
+
+
+def whole(*path: Any, value: Any) -> tuple[str, Change]:
+    """tokenizer.json with another value at a path."""
+
+    def change(table: dict[str, Any]) -> dict[str, Any]:
+        place: Any = table
+        for key in path[:-1]:
+            place = place[key]
+        if path[-1] == "append":
+            place.append(value)
+        else:
+            place[path[-1]] = value
+        return table
+
+    return "tokenizer.json", change
+
+
+def new(name: str, table: Any) -> tuple[str, Change]:
+    return name, lambda _: table
+
+
+MODEL = {"content": "model", "id": 6, **ADDED}
+SWAPPED = {word: number for number, word in enumerate([*WORDS[:5], "model", "a", *WORDS[7:]])}
+REFUSED: dict[str, tuple[tuple[str, Change], str]] = {
+    "another mask": (options(mask_token="model"), r"mask_token = 'model' is not supported, only '\[MASK\]' is"),
+    "another mask in full": (options(mask_token=MODEL), "mask_token = 'model' is not supported"),
+    "another pad": (special(pad_token="a"), r"special_tokens_map.json: pad_token = 'a' is not supported"),
+    "another bos": (options(bos_token="<s>"), r"bos_token = '<s>' is not supported, only '\[CLS\]' is"),
+    "more specials": (options(additional_special_tokens=["model"]), "additional_special_tokens = .* only none is"),
+    "more in a map": (special(extra_special_tokens={"e": "model"}), "extra_special_tokens = .* only none is"),
+    "unknown in a map": (special(image_token="a"), "the setting image_token = 'a' is not understood"),
+    "another class": (options(tokenizer_class="RobertaTokenizer"), "tokenizer_class = 'RobertaTokenizer' is not"),
+    "of pieces": (options(tokenizer_class="AlbertTokenizer"), "'AlbertTokenizer' is not supported for a wordpiece"),
+    "a tagger": (options(word_tokenizer_type="mecab"), "the setting word_tokenizer_type = 'mecab' is not understood"),
+    "no cutting": (options(do_basic_tokenize=False), "do_basic_tokenize = False is not supported, only True is"),
+    "whole words": (options(never_split=["a"]), "never_split = .'a'. is not supported, only None is"),
+    "text for a bool": (options(do_lower_case="false"), "do_lower_case = 'false' is neither true nor false"),
+    "added_tokens.json": (
+        new("added_tokens.json", {"new": 19}),
+        "added_tokens.json: the added token 'new' of number 19",
+    ),
+    "an entry added": (new("added_tokens.json", {"model": 6}), "the added token 'model' of number 6 is not supported"),
+    "a decoder": (options(added_tokens_decoder={"19": {"content": "new"}}), "tokenizer_config.json: the added token"),
+    "a number": (options(added_tokens_decoder={"5": {"content": "[MASK]"}}), r"added token '\[MASK\]' of number 5 is"),
+    "no decoder": (options(added_tokens_decoder=["a"]), "added_tokens_decoder is no table of numbers"),
+    "an added token": (whole("added_tokens", "append", value=MODEL), "tokenizer.json: the added token 'model'"),
+    "BPE beside it": (new("merges.txt", {}), "merges.txt is of a kind of tokenizer that is not read"),
+    "other pieces": (new("sentencepiece.bpe.model", {}), "sentencepiece.bpe.model is of a kind of tokenizer"),
+    "two vocabularies": (new("spiece.model", {}), "holds both spiece.model and vocab.txt"),
+    "a gap": (whole("model", "vocab", "new", value=40), "the numbers of its 20 entries have gaps"),
+    "a longer one": (whole("model", "vocab", "new", value=19), "19 entries and tokenizer.json 20: they disagree"),
+    "a swapped one": (whole("model", "vocab", value=SWAPPED), "entry 5 is 'a' and 'model'"),
+    "no vocabulary": (whole("model", "vocab", value=None), "its vocabulary is no table of numbers"),
+    "unk_token": (whole("model", "unk_token", value="a"), "model.unk_token = 'a' is not supported"),
+    "long words": (whole("model", "max_input_chars_per_word", value=9), "max_input_chars_per_word = 9 is not"),
+    "a prefix": (whole("model", "continuing_subword_prefix", value="@"), "continuing_subword_prefix = '@' is not"),
+    "normalizer": (whole("normalizer", value={"type": "NFC"}), "normalizer.type = 'NFC' is not supported"),
+    "unclean": (whole("normalizer", "clean_text", value=False), "normalizer.clean_text = False is not supported"),
+    "words": (whole("pre_tokenizer", value={"type": "Whitespace"}), "pre_tokenizer.type = 'Whitespace' is not"),
+    "cased": (options(do_lower_case=False), "disagree: lowercase is True in the first one"),
+    "cased alone": (whole("normalizer", "lowercase", value=False), "disagree: lowercase is False in the first one"),
+    "accents": (options(strip_accents=False), "disagree: strip_accents is True in the first one"),
+    "joined": (options(tokenize_chinese_chars=False), "disagree: split_cjk is True in the first one"),
+}
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A directory with every file of transformers 4."""
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    made = reference(True, None, True)
+    made.add_special_tokens(WORDS[:5])
+    made.save(str(tmp_path / "tokenizer.json"))
+    decoder = {str(number): {"content": word, **ADDED} for number, word in enumerate(WORDS[:5])}
+    more = {"added_tokens_decoder": decoder, "do_basic_tokenize": True, "never_split": None, "bos_token": None}
+    more |= {"clean_up_tokenization_spaces": True, "extra_special_tokens": {}, "name_or_path": "x"}
+    dump(tmp_path / "tokenizer_config.json", OPTIONS | more)
+    dump(tmp_path / "special_tokens_map.json", SPECIALS | {"mask_token": {"content": "[MASK]", **ADDED}})
+    return tmp_path
+
+
+def test_the_files_of_transformers_4_are_read(good: Path) -> None:
+    dump(good / "added_tokens.json", {"[MASK]": 4})
+    assert ids(tokenizers.read(good)) == reference(True, None, True).encode(TEXT).ids
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_change_ids_is_refused(case: str, good: Path) -> None:
+    (name, change), message = REFUSED[case]
+    path = good / name
+    dump(path, change(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}))
+    with pytest.raises(UserError, match=message):
+        tokenizers.read(good)
+
+
+REFUSED_PIECES: dict[str, tuple[tuple[str, Change], str]] = {
+    "another entry": (whole("model", "vocab", 9, value=["new", -2.0]), "disagree: entry 9 is '.+' and 'new'"),
+    "an entry more": (whole("model", "vocab", "append", value=["new", -2.0]), "entries and"),
+    "no pieces": (whole("model", "vocab", value=None), "its vocabulary is no list of pieces"),
+    "WordPiece": (whole("model", "type", value="WordPiece"), "model.type = 'WordPiece' is not supported beside spiece"),
+    "lower case": (whole("normalizer", "normalizers", value=[{"type": "StripAccents"}]), "lowercase is False"),
+    "accents": (whole("normalizer", "normalizers", value=[{"type": "Lowercase"}]), "strip_accents is False"),
+    "cased": (options(do_lower_case=False), "disagree: lowercase is True"),
+    "kept": (options(keep_accents=True), "disagree: strip_accents is True"),
+    "spaces": (options(remove_space=False), "remove_space = False is not supported, only True is"),
+    "sampling": (options(sp_model_kwargs={"alpha": 0.1}), "sp_model_kwargs = .* is not supported, only None is"),
+    "of words": (options(tokenizer_class="BertTokenizer"), "'BertTokenizer' is not supported for a sentencepiece"),
+    "another unknown": (options(unk_token="[UNK]"), r"unk_token = '\[UNK\]' is not supported, only '<unk>' is"),
+    "of words alone": (options(strip_accents=True), "the setting strip_accents = True is not understood"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_PIECES)
+def test_what_would_change_pieces_is_refused(case: str, pieces: bytes, tmp_path: Path) -> None:
+    write_pieces(tmp_path, pieces)
+    assert tokenizers.read(tmp_path) is not None
+    (name, change), message = REFUSED_PIECES[case]
+    table = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+    dump(tmp_path / name, change(table))
+    with pytest.raises(UserError, match=message):
+        tokenizers.read(tmp_path)
+
+
+def trained(pad: str, unk: str) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a bc, ab, bc"] * 9),
+        model_writer=model,
+        vocab_size=16,
+        hard_vocab_limit=False,
+        pad_id=0,
+        pad_piece=pad,
+        unk_id=1,
+        unk_piece=unk,
+        bos_id=-1,
+        eos_id=-1,
+        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]", "9,"],
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def test_other_spellings_are_carried(tmp_path: Path) -> None:
+    write_pieces(tmp_path, trained("[PAD]", "[UNK]"))
+    table = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
+    ours, theirs = tokenizers.read(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert ours is not None and theirs.get_vocab_size() == ours.vocab_size and theirs.token_to_id("[PAD]") == 0
+
+
+@pytest.mark.parametrize(("shift", "piece"), [(0.0, "a"), (1.0, "a"), (100.0, "a"), (100.0, "9,"), (1.0, "9,")])
+def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
+    write_pieces(tmp_path, trained("<pad>", "<unk>"))
+    table = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    entry = next(entry for entry in table["model"]["vocab"] if entry[0].endswith(piece))
+    entry[1] -= shift
+    dump(tmp_path / "tokenizer.json", table)
+    if shift == 0 or (shift, piece) == (100.0, "9,"):  # as transformers has it
+        assert tokenizers.read(tmp_path) is not None
+    else:
+        with pytest.raises(UserError, match="disagree: the score of"):
+            tokenizers.read(tmp_path)
+
+
+def test_settings_without_a_vocabulary_are_refused(good: Path) -> None:
+    for name in ("vocab.txt", "tokenizer.json"):
+        (good / name).unlink()
+    with pytest.raises(UserError, match=r"has tokenizer_config.json, but neither tokenizer.json, vocab.txt nor spiece"):
+        tokenizers.read(good)
+
+
+def test_the_verb_carries_a_cased_tokenizer(tmp_path: Path) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    words = [word.upper() if word == "b" else word for word in tiny_bert.WORDS]
+    (source / "vocab.txt").write_text("\n".join(words) + "\n")
+    dump(source / "tokenizer_config.json", {"do_lower_case": False})
+    expected = [words.index(word) for word in ("B", "[UNK]", "a")]
+    paths = {"bertzoo": source, "pytorch": tmp_path / "bertzoo", "huggingface": tmp_path / "bertzoo"}
+    for target, origin in paths.items():
+        assert main(["convert", str(origin), str(tmp_path / target), f"--to={target}"]) == 0
+    assert ids(bertzoo.load(tmp_path / "bertzoo").tokenizer, "B b a") == expected
+    for target in ("pytorch", "huggingface"):
+        theirs = library.Tokenizer.from_file(str(tmp_path / target / "tokenizer.json"))
+        assert theirs.encode("B b a").ids == [2, *expected, 3]
+
+
+def test_no_tokenizer_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    (source / "vocab.txt").unlink()
+    assert main(["convert", str(source), str(tmp_path / "out"), "--to=bertzoo"]) == 0
+    assert capsys.readouterr().err == f"{source} holds no tokenizer, so that {tmp_path / 'out'} has none either\n"
+
+
+def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
+    assert main(["convert", str(tiny_bert.write(tmp_path / "source")), str(tmp_path / "out"), "--to=bertzoo"]) == 0
+    vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
+    vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
+    with pytest.raises(UserError, match="has 11 entries, which does not match the 24 rows"):
+        directory.read(tmp_path / "out")
+
+
+@pytest.mark.parametrize("model", [ConvBert, Bert])
+def test_no_row_is_frozen_by_default(model: Any, tmp_path: Path) -> None:
+    sizes = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
+    more = {"embedding_size": 6, "mask_padding": False, "kernel_size": 3} if model is ConvBert else {}
+    made = model(**sizes, **more)
+    params = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(made, NoHead()).items()}
+    huggingface.write(Pretrained(model=made, head=NoHead(), params=params, tokenizer=None, origin="here"), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == 0
