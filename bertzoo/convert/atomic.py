@@ -4,26 +4,31 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bertzoo.errors import UserError
 
 
+class Unwritten(UserError):
+    """A directory could not be written, such as for a full disk; the message names it and says why (exit code 1)."""
+
+    exit_code = 1
+
+
 def check(destination: Path) -> None:
-    """Raise UserError unless `destination` can become a new directory."""
-    if destination.is_dir() and any(destination.iterdir()):
-        raise UserError(f"{destination} exists and is not empty; name a new directory")
-    if destination.exists() and not destination.is_dir():
-        raise UserError(f"{destination} is a file; name a new directory")
+    """Raise UserError unless `destination` can become a new directory, which is tried; nothing of that stays."""
+    temporary, _, made = _begin(destination)
+    _undo(temporary, made)
 
 
 @contextmanager
 def directory(destination: Path) -> Iterator[Path]:
-    """An empty directory beside `destination` that takes its name at the end; removed where anything is raised."""
-    check(destination)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+    """An empty directory beside `destination` that takes its name at the end; removed where anything is raised.
+
+    Raises UserError where there is no place for it, Unwritten where writing fails.
+    """
+    temporary, resolved, made = _begin(destination)
     try:
         yield temporary
         mask = os.umask(0)
@@ -32,7 +37,53 @@ def directory(destination: Path) -> Iterator[Path]:
         for path in filter(Path.is_file, temporary.rglob("*")):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        temporary.replace(destination)
+        temporary.replace(resolved)
+    except OSError as error:
+        _undo(temporary, made)
+        raise Unwritten(f"{destination} was not written: {error.strerror or error}") from error
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _undo(temporary, made)
         raise
+
+
+def _begin(destination: Path) -> tuple[Path, Path, list[Path]]:
+    """The temporary directory, what it is to become, and the parents that were made for it, the innermost last."""
+    made: list[Path] = []
+    try:
+        resolved = _resolved(destination)
+        for parent in reversed(resolved.parents):
+            if not parent.is_dir():
+                parent.mkdir()
+                made.append(parent)
+        return Path(tempfile.mkdtemp(prefix=".bertzoo.", dir=resolved.parent)), resolved, made
+    except (OSError, RuntimeError, ValueError) as error:  # the last two: links in a circle, a NUL
+        _undo(None, made)
+        file = getattr(error, "filename", None)
+        what = getattr(error, "strerror", None) or str(error)
+        where = f" ({Path(file).parent})" if isinstance(error, PermissionError) and file else ""
+        raise UserError(f"{destination} cannot be made: {what}{where}; name another directory") from error
+
+
+def _resolved(destination: Path) -> Path:
+    """The place itself, behind links and dots; raises UserError where something is there, OSError where none can be."""
+    resolved = destination.resolve()
+    parent = next(parent for parent in resolved.parents if os.path.lexists(parent))
+    if not parent.is_dir():
+        raise UserError(f"{destination} cannot be made: {parent} is a file; name another directory")
+    with suppress(FileNotFoundError):
+        os.lstat(resolved)  # raises where the name is too long
+    if resolved.exists() and not resolved.is_dir():
+        raise UserError(f"{destination} is a file; name a new directory")
+    if resolved.is_dir() and any(resolved.iterdir()):
+        raise UserError(f"{destination} exists and is not empty; name a new directory")
+    if resolved == Path.cwd():  # whoever stands in it would go on to see the old, empty one
+        raise UserError(f"{destination} is the working directory; name a new directory")
+    return resolved
+
+
+def _undo(temporary: Path | None, made: list[Path]) -> None:
+    if temporary is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for parent in reversed(made):
+        with suppress(OSError):  # somebody else has put something there
+            parent.rmdir()

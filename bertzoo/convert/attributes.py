@@ -1,13 +1,26 @@
 """The other small table: config.json <-> the fields of a model config and of its head."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertzoo import config as loader
 from bertzoo.convert.family import FIXED, IGNORED, Family, Inexpressible
+from bertzoo.convert.table import Tensors
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.models import tasks
+
+_HEADS: Mapping[str, type] = {
+    "none": tasks.NoHead,
+    "masked": tasks.MaskedLanguageModel,
+    "masked_sentence": tasks.MaskedLanguageModel,
+    "replaced": tasks.ReplacedTokens,
+    "span": tasks.SpanExtraction,
+    "token_classification": tasks.TokenClassification,
+    "sequence_classification": tasks.SequenceClassification,
+}
+_COUNTS = ("num_labels", "_num_labels")
+_DEEPEST = 1000  # layers, where the tensors do not limit them: ALBERT's share theirs
 
 
 def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
@@ -27,7 +40,7 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     for attribute in family.attributes:
         value = attributes.get(attribute.theirs, attribute.default)
         if attribute.values:
-            if value not in attribute.values:
+            if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
                 raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are")
             value = attribute.values[value]
@@ -39,43 +52,72 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
     except ConfigError as error:
-        raise UserError(f"{origin}: {error} ({_translation(family, str(error))})") from error
+        names = [(a.ours, a.theirs) for a in family.attributes]
+        raise UserError(f"{origin}: {error}{_translation(names, error)}") from error
 
 
-def _translation(family: Family, message: str) -> str:
-    """Their names of our fields in a message."""
-    return ", ".join(f"{a.ours} is {a.theirs}" for a in family.attributes if a.ours in message.split())
+def _translation(names: Iterable[tuple[str, str]], error: ConfigError) -> str:
+    """The end of a message: their names of our fields in it."""
+    words = {word.split(".")[0] for word in str(error).split()}
+    said = ", ".join(f"{ours} is {theirs}" for ours, theirs in names if ours in words and ours != theirs)
+    return f" ({said})" if said else ""
+
+
+def check_counts(
+    family: Family, model: Any, attributes: Mapping[str, Any], found: Tensors, origin: str, file: str
+) -> None:
+    """Raise UserError where a size is beyond what the tensors of `file` can be of, before a model of it is built."""
+    numbers = sum(array.size for array in found.values())
+    theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
+    sizes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name != "layers"}
+    sizes |= {name: attributes.get(name) for name in _COUNTS}
+    sizes["layers"] = model.layers  # the last, since it takes a list of a layer's tensors
+    for name, size in sizes.items():
+        most = len(found) if name in ("feed_forwards", "layers") else numbers
+        if name == "layers" and _shares(family, model):
+            most = _DEEPEST
+        if isinstance(size, int) and size > most:
+            raise UserError(
+                f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(found)} "
+                f"tensors of together {numbers:,} numbers"
+            )
+
+
+def _shares(family: Family, model: Any) -> bool:
+    """Whether more layers are no more tensors."""
+    one, two = (len([*family.rows(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
+    return one == two
 
 
 def read_head(family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str) -> Any:
     """The head config of a class (`key` as in `Family.heads`), as config.json describes it."""
-    dropout = _dropout(family, key, model, attributes)
-    labels = tuple(_labels(attributes, origin))
-    match key:
-        case "none":
-            return tasks.NoHead(pooler=pooler)
-        case "masked" | "masked_sentence":
-            return tasks.MaskedLanguageModel(sentence=key == "masked_sentence", pooler=pooler)
-        case "token_classification":
-            return tasks.TokenClassification(labels=labels, dropout=dropout, pooler=pooler)
-        case "replaced":
-            return tasks.ReplacedTokens()
-        case "span":
-            return tasks.SpanExtraction(dropout=dropout, pooler=pooler)
-        case "sequence_classification":
-            return tasks.SequenceClassification(
-                labels=labels,
-                hidden=family.hidden(model),  # pyright: ignore[reportArgumentType] (one of the literals)
-                input_dropout=dropout if family.input_dropout else 0.0,
-                dropout=dropout,
-                problem_type=attributes.get("problem_type"),
-                pooler=pooler,
-            )
-    raise ValueError(f"no head config for {key}")
-
-
-def _dropout(family: Family, key: str, model: Any, attributes: Mapping[str, Any]) -> float:
     name = family.heads[key].dropout
+    labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
+    fields: dict[str, Any] = {
+        "none": {},
+        "masked": {},
+        "masked_sentence": {"sentence": True},
+        "replaced": {},
+        "span": {"dropout": dropout},
+        "token_classification": {"labels": labels, "dropout": dropout},
+        "sequence_classification": {
+            "labels": labels,
+            "hidden": family.hidden(model),
+            "input_dropout": dropout if family.input_dropout else 0.0,
+            "dropout": dropout,
+            "problem_type": attributes.get("problem_type"),
+        },
+    }[key]
+    if key != "replaced":  # which has none
+        fields["pooler"] = pooler
+    try:
+        return loader.from_dict(_HEADS[key], fields)
+    except ConfigError as error:
+        names = [("labels", "id2label"), *((ours, name) for ours in ("dropout", "input_dropout") if name)]
+        raise UserError(f"{origin}: {error}{_translation(names, error)}") from error
+
+
+def _dropout(family: Family, name: str | None, model: Any, attributes: Mapping[str, Any]) -> Any:
     if name is None:
         return 0.0
     own = next((a.ours for a in family.attributes if a.theirs == name), None)
@@ -83,10 +125,14 @@ def _dropout(family: Family, key: str, model: Any, attributes: Mapping[str, Any]
     return model.dropout if value is None else value
 
 
-def _labels(attributes: Mapping[str, Any], origin: str) -> list[str]:
+def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
     named = attributes.get("id2label")
+    if named is not None and not isinstance(named, Mapping):
+        raise UserError(f"{origin}: id2label = {named!r} is not a table of labels by their numbers")
     if not named:
-        count = attributes.get("num_labels", attributes.get("_num_labels", 2))
+        name, count = next(((n, attributes[n]) for n in _COUNTS if n in attributes), ("", 2))
+        if type(count) is not int or count < 1:
+            raise UserError(f"{origin}: {name} = {count!r} is not a number of labels")
         return [f"LABEL_{index}" for index in range(count)]
     try:
         return [named[str(index)] for index in range(len(named))]

@@ -100,7 +100,7 @@ def _read_own(path: Path) -> Pretrained:
         raise UserError(f"{parameters} does not exist")
     if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
         raise UserError(f"{parameters} is damaged: its hash is not the one in {MODEL}")
-    params, shapes = tensors.read(parameters), parameter_shapes(tables.model, tables.head)
+    params, shapes = tensors.read(parameters, integers=False), parameter_shapes(tables.model, tables.head)
     if wrong := sorted(
         name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
     ):

@@ -1,6 +1,7 @@
 """Hugging Face directories: config.json, tensors and tokenizer files <-> `Pretrained`."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,20 +33,21 @@ def read(directory: Path) -> Pretrained:
     """The model in a Hugging Face directory; raises UserError in one sentence naming what is not understood."""
     path = directory / CONFIG
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
         if found.get("format") == "bertzoo":
             raise UserError(f"{directory} is an export for PyTorch alone; give the model that it was made from")
         kind = found["model_type"]
     except KeyError as error:
         raise UserError(f"{path} has no model_type: it does not say what model this is") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not a config of a model: {error}") from error
     families = {family.model_type: family for family in FAMILIES}
-    if kind not in families:
+    if not isinstance(kind, str) or kind not in families:
         raise UserError(f"{path}: model_type = {kind!r} is unknown{nearest(str(kind), families)}")
     family = families[kind]
     model = attributes.read_model(family, found, str(path))
     raw, file = tensors.read_directory(directory)
+    attributes.check_counts(family, model, found, raw, str(path), file.name)
     named = _plain_names(family, raw, str(file))
     key = _head_key(family, model, found, named, str(path))
     attributes.refuse(family.heads[key].architecture, family.refuse(model, key))
@@ -60,6 +62,13 @@ def read(directory: Path) -> Pretrained:
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
 
 
+def _finite(text: str) -> float:
+    """A number of a JSON file, which Python's own reader lets be NaN or infinite."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
 def write(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors and tokenizer files into an empty directory.
 
@@ -72,8 +81,10 @@ def write(pretrained: Pretrained, directory: Path) -> None:
     key = attributes.head_key(head)
     if key not in family.heads:
         name = key.replace("_", " ")
-        hint = " (--head=masked leaves the sentence head out)" if key == "masked_sentence" else ""
-        raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head{hint}")
+        hint = "--head=none leaves it out, --to=pytorch keeps it"
+        if key == "masked_sentence":
+            hint = "--head=masked leaves the sentence head out"
+        raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head ({hint})")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
     config = attributes.write(family, model, head)
@@ -102,7 +113,7 @@ def _has_pooler(family: Family, model: Any) -> bool:
 
 
 def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """The tensors under today's names, without the backbone's prefix, without buffers and repetitions.
+    """The tensors under today's names, without the backbone's prefix, without buffers, repetitions and what is empty.
 
     Raises UserError where two tensors have one name, or a repetition differs from what it should repeat.
     """
@@ -110,7 +121,7 @@ def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -
     for name, array in found.items():
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
-        if plain in _BUFFERS:
+        if plain in _BUFFERS or array.size == 0:  # MobileBERT's has no rows where its table is as wide as the stream
             continue
         if plain in named:
             raise UserError(f"{origin} holds the tensor {name} twice, under an old and a new name")
@@ -133,7 +144,10 @@ def _head_key(family: Family, model: Any, config: Mapping[str, Any], named: Tens
         row.theirs in named and row.ours.startswith("sentence_head/")
         for row in family.heads["masked_sentence"].rows(model)
     )
-    architecture = next(iter(config.get("architectures") or []), None)
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list | None) or not all(isinstance(name, str) for name in architectures or ()):
+        raise UserError(f"{origin}: architectures = {architectures!r} is not a list of names")
+    architecture = next(iter(architectures or ()), None)
     if architecture is None:
         names = {kind: {row.theirs for row in layout.rows(model)} for kind, layout in family.heads.items()}
         sizes = {kind: len(head) for kind, head in names.items() if head <= named.keys()}

@@ -15,7 +15,11 @@ from bertzoo.convert.family import (
     plain,
 )
 from bertzoo.convert.table import Row, dense, norm, same
+from bertzoo.errors import ConfigError
 from bertzoo.models import MobileBert
+
+# The flags of its bottleneck, with the library's defaults.
+_FLAGS = {"use_bottleneck": True, "key_query_shared_bottleneck": True, "use_bottleneck_attention": False}
 
 
 def rows(model: MobileBert) -> Iterable[Row]:
@@ -69,10 +73,18 @@ def pretraining(model: MobileBert) -> Iterable[Row]:
 def read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Where queries, keys and values are read from, and the width between."""
     fields: dict[str, Any] = {"mask_padding": False}
-    if not attributes.get("use_bottleneck", True):
+    flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
+    if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):
+        raise ConfigError(f"{wrong} must be true or false, not {flags[wrong]!r}")
+    narrow, shared, whole = flags.values()
+    if not narrow:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}
-    shared = "shared" if attributes.get("key_query_shared_bottleneck", True) else "stream"
-    source = "bottleneck" if attributes.get("use_bottleneck_attention", False) else shared
+    if shared and whole:  # the first is the library's default
+        raise ConfigError(
+            "use_bottleneck_attention = true leaves the tensors bottleneck.attention of every layer unused, which "
+            "key_query_shared_bottleneck = true (the default) makes: save the model without them, and say false there"
+        )
+    source = "bottleneck" if whole else "shared" if shared else "stream"
     return fields | {"bottleneck_size": attributes.get("intra_bottleneck_size", 128), "attention_input": source}
 
 
@@ -135,9 +147,7 @@ FAMILY = Family(
     fixed={"trigram_input": True},
     ignored=frozenset({"true_hidden_size"}),  # says what others say
     refuse=refuse,
-    more=frozenset(
-        {"use_bottleneck", "intra_bottleneck_size", "key_query_shared_bottleneck", "use_bottleneck_attention"}
-    ),
+    more=frozenset({*_FLAGS, "intra_bottleneck_size"}),
     read_more=read_more,
     write_more=write_more,
 )

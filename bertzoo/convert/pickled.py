@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """The one place that may import torch: the weights_only loader of old pytorch_model.bin files."""
 
-import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bertzoo.errors import UserError
 def read_pickled(path: Path) -> dict[str, np.ndarray]:
     """The tensors of a pytorch_model.bin, floats as float32; nothing in it is executed.
 
-    Raises UserError where torch is not installed or refuses the file.
+    Raises UserError where torch is not installed or refuses the file, or what is not a tensor of a model's kind.
     """
     try:
         import torch
@@ -22,7 +22,23 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         ) from error
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        return {name: (t.float() if t.is_floating_point() else t).numpy() for name, t in state.items()}
-    except (RuntimeError, pickle.UnpicklingError, EOFError, AttributeError, OSError) as error:
-        reason = str(error).split("\n")[0]
+    except Exception as error:  # bytes that are no pickle end in any error of the unpickler
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path} is damaged or holds more than tensors: {reason}") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name")
+    return {name: _array(name, tensor, path, torch) for name, tensor in state.items()}
+
+
+def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        raise UserError(f"{path} holds more than tensors by name: {name!r} is a {type(tensor).__name__}")
+    floats, integers = (torch.float32, torch.float16, torch.bfloat16), (torch.int64, torch.int32)
+    if tensor.dtype not in floats + integers:
+        names = ", ".join(str(kind).removeprefix("torch.") for kind in floats)
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"{path}: the tensor {name} is of type {kind}; only {names} can be read")
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise UserError(f"{path}: the tensor {name} is sparse or without numbers; only dense tensors can be read")
+    # A parameter, which a file may hold as well, gives its numbers only once it is detached.
+    return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()

@@ -33,8 +33,8 @@ def read_directory(directory: Path) -> tuple[Tensors, Path]:
     raise UserError(f"{directory} holds no weights: neither {SAFE} nor {INDEX} nor {PICKLE} is there")
 
 
-def read(path: Path) -> Tensors:
-    """The tensors of a safetensors file, floats as float32.
+def read(path: Path, integers: bool = True) -> Tensors:
+    """The tensors of a safetensors file, floats as float32; of parameters alone none may hold integers.
 
     Raises UserError naming the file, and the tensor that cannot be used.
     """
@@ -45,7 +45,7 @@ def read(path: Path) -> Tensors:
     found: Tensors = {}
     for name, entry in entries:
         kind, data = entry["dtype"], entry["data"]
-        if kind in _INTEGERS:
+        if integers and kind in _INTEGERS:
             found[name] = np.frombuffer(data, _INTEGERS[kind]).reshape(entry["shape"])
             continue
         if kind not in _FLOATS:
@@ -59,18 +59,24 @@ def read(path: Path) -> Tensors:
 def _sharded(index: Path) -> Tensors:
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        wrong = next((name for name, file in places.items() if not isinstance(file, str)), None)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{index} is damaged: {error}") from error
+    if wrong is not None:
+        raise UserError(f"{index} is damaged: it places the tensor {wrong} in {places[wrong]!r}, not in a file")
     found: Tensors = {}
-    for file in files:
-        path = index.parent / Path(file).name
+    for file in sorted(set(places.values())):
+        path = index.parent / file
+        if Path(file).name != file:
+            raise UserError(f"{index} names {file}, which is not the name of a file beside it")
         if not path.is_file():
             raise UserError(f"{index} names {file}, which does not exist")
         for name, array in read(path).items():
             if places.get(name) != file:
                 raise UserError(f"{path} holds the tensor {name}, which {index.name} does not place there")
             found[name] = array
+    if missing := sorted(places.keys() - found.keys()):
+        raise UserError(f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which does not hold it")
     return found
 
 
@@ -82,8 +88,11 @@ def finite(tensors: Tensors, path: Path) -> Tensors:
 
 
 def write(tensors: Tensors, path: Path) -> None:
-    """Write a safetensors file, as transformers expects it."""
-    save_file(dict(sorted(tensors.items())), path, metadata=_METADATA)
+    """Write a safetensors file, as transformers expects it; raises OSError where that fails."""
+    try:
+        save_file(dict(sorted(tensors.items())), path, metadata=_METADATA)
+    except safetensors.SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def digest(tensors: Tensors) -> str:

@@ -15,6 +15,7 @@ examples:
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.convert import atomic, directory, heads, huggingface, pytorch
     from bertzoo.convert.family import Inexpressible
 
-    if args.source.resolve() == args.destination.resolve():
+    if os.path.realpath(args.source) == os.path.realpath(args.destination):
         raise UserError(f"SRC and DST are both {args.source}; name another directory for the result")
     atomic.check(args.destination)
     pretrained = directory.read(args.source)

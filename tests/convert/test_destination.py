@@ -1,0 +1,100 @@
+"""Where `bertzoo convert` writes: behind links, nowhere, on a full disk; what it made on the way does not stay."""
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+
+sys.path.append(str(Path(__file__).parent))
+import tiny_bert
+
+
+def convert(source: Path, destination: Path | str, to: str = "bertzoo") -> int:
+    return main(["convert", str(source), str(destination), f"--to={to}"])
+
+
+def refused(capsys: pytest.CaptureFixture, message: str) -> None:
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err, said.err
+
+
+def test_a_link_to_an_empty_directory_or_to_none(tmp_path: Path) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "none"):
+        (tmp_path / f"to {name}").symlink_to(tmp_path / name)
+        assert convert(source, tmp_path / f"to {name}") == 0
+        assert (tmp_path / f"to {name}").is_symlink() and (tmp_path / name / "model.toml").is_file()
+    assert convert(source, tmp_path / "a" / ".." / "b" / "." / "c") == 0
+    assert (tmp_path / "b" / "c" / "model.toml").is_file() and not (tmp_path / "a").exists()
+
+
+PLACELESS = {
+    ".": ". is the working directory",
+    "x/..": "x/.. is the working directory",
+    "..": ".. exists and is not empty",
+    "../source/config.json/x": "config.json is a file; name another directory",
+    "../source/config.json/x/y": "config.json is a file; name another directory",
+    "x" * 300: "File name too long",
+    f"{'x' * 300}/y": "File name too long",
+    "circle": "circle",
+    "/proc/self/out": "/proc/self/out cannot be made: ",
+    "/proc/nowhere/out": "/proc/nowhere/out cannot be made: ",
+}
+
+
+@pytest.mark.parametrize("place", PLACELESS)
+def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, work = tiny_bert.write(tmp_path / "source"), tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    if place == "circle":
+        (work / "circle").symlink_to("circle")
+    before = sorted(tmp_path.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "read", lambda path: pytest.fail("it was read before the place was looked at"))
+        assert convert(source, place) == 2
+    refused(capsys, PLACELESS[place])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    (tmp_path / "closed").mkdir(0o500)
+    for name in ("out", "a/b"):
+        assert convert(source, tmp_path / "closed" / name) == 2
+        refused(capsys, "cannot be made: Permission denied")
+
+
+@pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_full_disk(size: int, to: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A limit on the size of a file stands for the disk: the kernel refuses the same write."""
+    source = tiny_bert.write(tmp_path / "source")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        code = convert(source, tmp_path / "a" / "b" / "out", to=to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 1
+    refused(capsys, f"{tmp_path}/a/b/out was not written: ")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_parents_stay_where_somebody_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+
+    def fail(*_) -> None:
+        (tmp_path / "a" / "other").write_text("mine")
+        raise OSError("full")
+
+    monkeypatch.setattr(directory, "write", fail)
+    assert convert(source, tmp_path / "a" / "b" / "out") == 1
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]

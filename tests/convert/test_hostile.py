@@ -1,0 +1,212 @@
+"""Directories that nobody wrote on purpose: each is refused in one sentence, and nothing of it stays."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bertzoo.cli import main
+from bertzoo.convert import directory, huggingface
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.models import Albert, Bert, ConvBert, MobileBert
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
+
+sys.path.append(str(Path(__file__).parent))
+import tiny_bert
+
+SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
+
+
+def convert(source: Path, destination: Path | str, *options: str, to: str = "bertzoo") -> int:
+    return main(["convert", str(source), str(destination), f"--to={to}", *options])
+
+
+def random_model(model: Any, head: Any) -> Pretrained:
+    random = np.random.default_rng(0)
+    shapes = parameter_shapes(model, head)
+    params = {path: random.normal(size=shape).astype(np.float32) for path, shape in shapes.items()}
+    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="made up")
+
+
+def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
+    """A Hugging Face directory of a random model, with attributes changed."""
+    folder.mkdir()
+    huggingface.write(random_model(model, head), folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+def refused(capsys: pytest.CaptureFixture, message: str) -> None:
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err, said.err
+    assert "should not happen" not in said.err
+
+
+DEEP = 10**9
+MASKED = {
+    "labels in a list": ({"id2label": ["A", "B"]}, "id2label = ['A', 'B'] is not a table of labels"),
+    "labels as text": ({"id2label": "A"}, "id2label = 'A' is not a table of labels"),
+    "labels without a number": ({"id2label": {"1": "A"}}, "but none has the number '0'"),
+    "a count as text": ({"num_labels": "2"}, "num_labels = '2' is not a number of labels"),
+    "no labels": ({"num_labels": 0}, "num_labels = 0 is not a number of labels"),
+    "true labels": ({"num_labels": True}, "num_labels = True is not a number of labels"),
+    "too many labels": ({"num_labels": DEEP}, "num_labels = 1000000000 is too large for model.safetensors"),
+    "an activation in a list": ({"hidden_act": ["gelu"]}, "hidden_act = ['gelu'] is not supported, only gelu"),
+    "a type in a list": ({"model_type": ["bert"]}, "model_type = ['bert'] is unknown"),
+    "a number of a class": ({"architectures": [1]}, "architectures = [1] is not a list of names"),
+    "a class without its list": ({"architectures": "BertForMaskedLM"}, "'BertForMaskedLM' is not a list of names"),
+    "words": ({"vocab_size": 10**12}, "vocab_size = 1000000000000 is too large for model.safetensors, which holds 26"),
+    "layers": ({"num_hidden_layers": DEEP}, "num_hidden_layers = 1000000000 is too large for model.safetensors"),
+    "no number": ({"layer_norm_eps": float("nan")}, "config.json is not a config of a model: NaN is not a finite"),
+    "infinite": ({"layer_norm_eps": float("inf")}, "Infinity is not a finite number"),
+    "width": ({"hidden_size": 3 * 10**7}, "hidden_size = 30000000 is too large for model.safetensors"),
+    "no size": ({"hidden_size": None}, "hidden_size must be an integer"),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_attributes(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    changes, message = MASKED[case]
+    source = tiny_bert.write(tmp_path / "source")
+    config = tiny_bert.CONFIG | changes
+    (source / "config.json").write_text(json.dumps(config))
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, message)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_too_large_a_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = tiny_bert.write(tmp_path / "source")
+    text = json.dumps(tiny_bert.CONFIG | {"layer_norm_eps": 7})
+    (source / "config.json").write_text(text.replace(": 7", ": 1e999"))
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, "1e999 is not a finite number")
+    (source / "config.json").write_text("[" * 100_000)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, "config.json is not a config of a model")
+
+
+CLASSIFIER = {
+    "numbers as labels": (
+        {"id2label": {"0": 1, "1": 2}},
+        "labels.0 must be text, not 1 (an integer) (labels is id2label)",
+    ),
+    "a problem": ({"problem_type": "foo"}, "problem_type must be one of regression, single_label_classification"),
+    "a numbered problem": ({"problem_type": 5}, "problem_type must be one of regression, single_label_classification"),
+    "a rate as text": (
+        {"classifier_dropout": "x"},
+        "dropout must be a number, not 'x' (text) (dropout is classifier_dropout)",
+    ),
+    "a whole rate": ({"classifier_dropout": 1.0}, "dropout = 1.0 is not a share in [0, 1) (dropout is classifier_drop"),
+}
+
+
+@pytest.mark.parametrize("case", CLASSIFIER)
+def test_heads(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    changes, message = CLASSIFIER[case]
+    source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", **changes)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, f"{source}/config.json: {message}")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_labels_that_are_null_are_the_library_s(tmp_path: Path) -> None:
+    source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", id2label=None)
+    assert huggingface.read(source).head.labels == ("LABEL_0", "LABEL_1")
+
+
+def test_more_layers_than_tensors_where_they_share_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = Albert(**SMALL, embedding_size=6)
+    source = exported(model, NoHead(), tmp_path / "source", num_hidden_layers=40)
+    assert huggingface.read(source).model.layers == 40
+    source = exported(model, NoHead(), tmp_path / "deep", num_hidden_layers=DEEP)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, "num_hidden_layers = 1000000000 is too large")
+    source = exported(Bert(**SMALL), NoHead(), tmp_path / "own", num_hidden_layers=40)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, "num_hidden_layers = 40 is too large")
+
+
+SHARD = "a.safetensors"
+PLACES: dict[str, tuple[Callable[[dict], Any], str]] = {
+    "a number": (lambda places: places | {"x": 1}, "it places the tensor x in 1, not in a file"),
+    "nowhere": (lambda places: places | {"x": None}, "it places the tensor x in None, not in a file"),
+    "not there": (lambda places: places | {"x": SHARD}, f"places the tensor x in {SHARD}, which does not hold it"),
+    "above": (lambda places: places | {"x": f"../{SHARD}"}, "which is not the name of a file beside it"),
+    "a list": (lambda places: [*places], "index.json is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_shards(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    change, message = PLACES[case]
+    source = tiny_bert.write(tmp_path / "source")
+    (source / "model.safetensors").rename(source / SHARD)
+    places = change(dict.fromkeys(tiny_bert.tensors(), SHARD))
+    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, message)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    made = random_model(Bert(**SMALL), NoHead())
+    name = "embedding/norm/bias"
+    made.params[name] = made.params[name].astype(np.int64)
+    (tmp_path / "ours").mkdir()
+    directory.write(made, tmp_path / "ours")
+    assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
+    refused(capsys, f"the tensor {name} is of type I64; only F32")
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+TINY = MobileBert(**SMALL, embedding_size=8, bottleneck_size=4, attention_input="bottleneck", mask_padding=False)
+
+
+def test_bottlenecks_of_no_use(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = exported(TINY, NoHead(), tmp_path / "source", key_query_shared_bottleneck=True)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, "key_query_shared_bottleneck = true (the default) makes: save the model without them")
+    assert huggingface.read(exported(TINY, NoHead(), tmp_path / "false")).model == TINY
+
+
+MOBILE = {
+    "stages": ({"num_feedforward_networks": DEEP}, "num_feedforward_networks = 1000000000 is too large for model.saf"),
+    "a few stages": ({"num_feedforward_networks": 200}, "num_feedforward_networks = 200 is too large for model.safet"),
+    "a width": ({"intra_bottleneck_size": 10**12}, "bottleneck_size = 1000000000000 is too large for model.safetens"),
+    "a flag": ({"use_bottleneck": "false"}, "use_bottleneck must be true or false, not 'false'"),
+}
+
+
+@pytest.mark.parametrize("case", MOBILE)
+def test_mobilebert(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    changes, message = MOBILE[case]
+    source = exported(TINY, NoHead(), tmp_path / "source", **changes)
+    assert convert(source, tmp_path / "out") == 2
+    refused(capsys, message)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_empty_tensor(tmp_path: Path) -> None:
+    """MobileBertForMaskedLM's weights beyond its word table, where that is as wide as the stream."""
+    source = exported(TINY, MaskedLanguageModel(pooler=False), tmp_path / "source")
+    found = load_file(source / "model.safetensors")
+    save_file(found | {"cls.predictions.dense.weight": np.zeros((0, 20), np.float32)}, source / "model.safetensors")
+    assert convert(source, tmp_path / "out") == 0
+    assert "masked_head/extra/kernel" not in load_file(tmp_path / "out" / "parameters.safetensors")
+
+
+def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "ours").mkdir()
+    made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
+    directory.write(made, tmp_path / "ours")
+    assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
+    refused(capsys, "no convbert with a replaced head (--head=none leaves it out, --to=pytorch keeps it)")
+    assert convert(tmp_path / "ours", tmp_path / "bare", "--head=none", to="huggingface") == 0
+    assert convert(tmp_path / "ours", tmp_path / "whole", to="pytorch") == 0

@@ -1,0 +1,66 @@
+# pyright: reportMissingImports=false
+"""pytorch_model.bin as torch writes it, and what else torch can write; run by `make parity`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="pickles need torch: run `make parity`")
+
+sys.path.append(str(Path(__file__).parents[1] / "convert"))
+import tiny_bert
+import torch
+
+from bertzoo.cli import main
+from bertzoo.convert import huggingface
+
+BIAS = "cls.predictions.bias"
+PICKLES: dict[str, tuple[Callable[[dict], Any], str]] = {
+    "numbers as names": (lambda state: {0: state[BIAS]}, "holds more than tensors by name: 0 is a Tensor"),
+    "nested": (lambda state: {"model": state}, "holds more than tensors by name: 'model' is a dict"),
+    "a list": (lambda state: [*state.values()], "holds a list, not tensors by name"),
+    "sparse": (lambda state: state | {BIAS: state[BIAS].to_sparse()}, f"the tensor {BIAS} is sparse"),
+    "doubles": (lambda state: state | {BIAS: state[BIAS].double()}, f"{BIAS} is of type float64; only float32"),
+    "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, f"{BIAS} is of type uint8; only float32"),
+}
+
+
+def pickled(folder: Path, change: Callable[[dict], Any]) -> Path:
+    source = tiny_bert.write(folder)
+    (source / "model.safetensors").unlink()
+    state = {name: torch.from_numpy(array) for name, array in tiny_bert.tensors().items()}
+    torch.save(change(state), source / "pytorch_model.bin")
+    return source
+
+
+def refusal(source: Path, capsys: pytest.CaptureFixture) -> str:
+    assert main(["convert", str(source), str(source.parent / "out"), "--to=bertzoo"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize("case", PICKLES)
+def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    change, message = PICKLES[case]
+    source = pickled(tmp_path / "source", change)
+    assert message in refusal(source, capsys)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_pickle_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source = pickled(tmp_path / "source", lambda state: state)
+    for data in (b"", b"garbage", b"e" * 50, bytes(range(256)), b"PK\x03\x04" + bytes(99)):
+        (source / "pytorch_model.bin").write_bytes(data)
+        assert "pytorch_model.bin is damaged or holds more than tensors: " in refusal(source, capsys)
+
+
+def test_a_pickle_of_parameters(tmp_path: Path) -> None:
+    source = pickled(tmp_path / "source", lambda state: {name: torch.nn.Parameter(a) for name, a in state.items()})
+    plain = tiny_bert.write(tmp_path / "plain")
+    first, second = huggingface.read(source).params, huggingface.read(plain).params
+    assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
