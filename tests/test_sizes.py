@@ -65,8 +65,10 @@ def test_every_model_that_a_paper_prints_is_counted():
 
 
 def test_models_as_json(capsys):
-    assert main(["models", *EXACT, "--json"]) == 0
+    assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list(shipped())
+    rows = [row for row in rows if row["name"] in EXACT]
     assert [row["name"] for row in rows] == list(EXACT)
     for row, (*counts, gflops) in zip(rows, EXACT.values(), strict=True):
         found = [row["params_encoder"], row["params_with_pooler"], row["params_pretraining"]]
@@ -82,10 +84,10 @@ def test_models_as_json(capsys):
         assert row["activation_bytes"] > 4 * 128 * 300
 
 
-def test_models_as_a_table_has_every_shipped_config(capsys):
-    assert main(["models"]) == 0
+def test_models_as_a_table(capsys):
+    assert main(["models", "squeezebert", "demo"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[0] == "name" and {"bert_base", "demo", "squeezebert"} <= {row.split()[0] for row in rows}
+    assert head.split()[0] == "name" and [row.split()[0] for row in rows] == ["squeezebert", "demo"]
     (line,) = [row for row in rows if row.startswith("squeezebert")]
     assert "51.1 M" in line and "7.40" in line and "7.42" in line and "Iandola" in line
 
