@@ -60,18 +60,28 @@ def random_settings(random: np.random.Generator, kind: str) -> dict[str, Any]:
     return settings
 
 
-def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None) -> None:
-    """Equal to TOLERANCE of the reference's largest value, or of `scale`."""
-    theirs = np.asarray(theirs)
-    scale = float(np.abs(theirs).max()) if scale is None else scale
-    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=TOLERANCE * scale, err_msg=what)
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["bert", "squeezebert"])
 def test_forward_loss_and_gradients(kind: str, seed: int) -> None:
+    compare(kind, seed, {}, TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["bert", "squeezebert"])
+def test_24_layers(kind: str) -> None:
+    """Rounding adds up over the layers."""
+    compare(kind, 4, {"num_hidden_layers": 24}, 10 * TOLERANCE)
+
+
+def compare(kind: str, seed: int, more: dict[str, Any], tolerance: float) -> None:
+    """All outputs, the loss and the gradients, to `tolerance` of the largest value of each."""
+
+    def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None) -> None:
+        theirs = np.asarray(theirs)
+        scale = float(np.abs(theirs).max()) if scale is None else scale
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=tolerance * scale, err_msg=what)
+
     random = np.random.default_rng([seed, len(kind)])
-    settings = random_settings(random, kind)
+    settings = random_settings(random, kind) | more
     theirs = reference.MODELS[kind](settings)
     reference.randomise(theirs, random)
     batch = reference.random_batch(random, settings["vocab_size"], lengths=(7, 13, 1 + int(random.integers(4, 12))))

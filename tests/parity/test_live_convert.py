@@ -73,7 +73,8 @@ def random_settings(random: np.random.Generator, family: str) -> dict[str, Any]:
         settings["embedding_size"] = int(random.integers(5, 12))
     if family == "ConvBert":
         heads = int(random.choice([2, 4, 6]))
-        settings |= {"num_attention_heads": heads, "hidden_size": 4 * heads, "conv_kernel_size": 5, "num_groups": 2}
+        settings |= {"num_attention_heads": heads, "hidden_size": 4 * heads}
+        settings |= {"conv_kernel_size": int(random.choice([3, 5, 9])), "num_groups": int(random.choice([1, 2]))}
         settings["pad_token_id"] = 0  # as in the releases; the library's default is another
     if family == "MobileBert":
         inner = {"intra_bottleneck_size": 4 * heads, "num_feedforward_networks": int(random.integers(1, 4))}
