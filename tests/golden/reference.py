@@ -236,6 +236,17 @@ def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
     model.double().eval()
 
 
+def calm(model: torch.nn.Module) -> None:
+    """Make the layers' kernels and biases small beside the stream, as trained ones are.
+
+    Else the tokens of a deep random model all end up alike, and no gradient reaches its queries.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".encoder." in name:
+                parameter.mul_(0.4 if parameter.ndim > 1 else 0.05 if name.endswith("bias") else 1)
+
+
 def random_batch(
     random: np.random.Generator, vocabulary: int, lengths: tuple[int, ...], predictions: int = 4
 ) -> dict[str, Any]:

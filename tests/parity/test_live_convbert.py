@@ -1,27 +1,21 @@
 # pyright: reportMissingImports=false
 """ConvBERT beside Hugging Face's, live, at random odd sizes, windows and groups; run by `make parity`."""
 
-import sys
-from pathlib import Path
+import functools
 from typing import Any
 
-import flax.traverse_util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparing import assert_same_model, needs
 
-pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
-pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+needs("torch", "transformers")
 
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
 import layouts
 import reference
 
 from bertzoo.models import Compute, ConvBert
 from bertzoo.objectives import Masked
 
-TOLERANCE = 1e-5
 NAMES = {
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
@@ -61,13 +55,6 @@ def random_settings(random: np.random.Generator, groups: int) -> dict[str, Any]:
     }
 
 
-def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None) -> None:
-    """Equal to TOLERANCE of the reference's largest value, or of `scale`."""
-    theirs = np.asarray(theirs)
-    scale = float(np.abs(theirs).max()) if scale is None else scale
-    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=TOLERANCE * scale, err_msg=what)
-
-
 @pytest.mark.parametrize(("seed", "groups"), [(0, 1), (2, 2), (3, 2), (5, 5)])
 def test_forward_loss_and_gradients(seed: int, groups: int) -> None:
     random = np.random.default_rng([seed, groups])
@@ -75,31 +62,7 @@ def test_forward_loss_and_gradients(seed: int, groups: int) -> None:
     theirs = reference.MODELS["convbert"](settings)
     reference.randomise(theirs, random)
     batch = reference.random_batch(random, settings["vocab_size"], lengths=(7, 13, 1 + int(random.integers(4, 12))))
-    expected = theirs(batch)
-    expected["loss"].backward()
-    named, heads = dict(theirs.model.named_parameters()), settings["num_attention_heads"]
-    params = layouts.convbert({name: tensor.detach().numpy() for name, tensor in named.items()}, heads)
-    gradients = layouts.convbert({name: tensor.grad.numpy() for name, tensor in named.items()}, heads)
-
     config = ConvBert(mask_padding=False, **{NAMES[name]: value for name, value in settings.items()})
     objective = Masked().build(config, Compute())
-    leaves = {path: jnp.asarray(value, jnp.float32) for path, value in params.items()}
-
-    @jax.jit
-    def ours(params):
-        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
-        output = objective.model.apply({"params": params}, *inputs)
-        sums, _ = objective(params, None, batch, None)
-        return sums["mlm"] / objective.weights(batch)["mlm"], output
-
-    tree = flax.traverse_util.unflatten_dict(leaves, sep="/")
-    (loss, output), grads = jax.value_and_grad(ours, has_aux=True)(tree)
-    assert_close(loss, expected["loss"].detach(), "loss")
-    for name in ("hidden_states", "attentions", "masked_logits"):
-        assert_close(np.array(getattr(output, name)), expected[name].detach(), name)
-    found = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(grads).items()}
-    assert found.keys() == gradients.keys()
-    for path, gradient in gradients.items():
-        # The gradient of a key bias is zero on paper, a softmax does not see it: it is measured by the query bias's.
-        scale = np.abs(gradients[path.replace("attention/key/bias", "attention/query/bias")]).max()
-        assert_close(found[path], gradient, path, float(scale))
+    convert = functools.partial(layouts.convbert, heads=settings["num_attention_heads"])
+    assert_same_model(theirs, convert, objective, batch, outputs=("hidden_states", "attentions", "masked_logits"))

@@ -2,7 +2,6 @@
 """Hugging Face -> ours -> Hugging Face, live, every family and head at random odd sizes; run by `make parity`."""
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparing import needs
 
-pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
-pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+needs("torch", "transformers")
 
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
 import reference
 import torch
 import transformers

@@ -1,18 +1,15 @@
 # pyright: reportMissingImports=false
 """MobileBERT beside Hugging Face's, live, at random odd sizes; run by `make parity`, which installs torch."""
 
+import functools
 from typing import Any
 
-import flax.traverse_util
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from comparing import assert_same_model, needs
 
-pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
-pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+needs("torch", "transformers")
 
-from test_huggingface import assert_close  # isort: skip  # it finds the two below
 import layouts
 import reference
 
@@ -80,12 +77,6 @@ def test_forward_loss_and_gradients(attention_input: str, norm: str, pooler: boo
     theirs = reference.MODELS["mobilebert"](settings)
     reference.randomise(theirs, random)
     batch = reference.random_batch(random, settings["vocab_size"], lengths=(7, 13, 1 + int(random.integers(4, 12))))
-    expected = theirs(batch)
-    expected["loss"].backward()
-    heads, named = settings["num_attention_heads"], dict(theirs.model.named_parameters())
-    params = layouts.mobilebert({name: tensor.detach().numpy() for name, tensor in named.items()}, heads)
-    gradients = layouts.mobilebert({name: tensor.grad.numpy() for name, tensor in named.items()}, heads)
-
     sizes = {NAMES[name]: value for name, value in settings.items() if name in NAMES}
     if attention_input == "plain":
         sizes |= {"bottleneck_size": None, "attention_input": "stream"}
@@ -93,24 +84,5 @@ def test_forward_loss_and_gradients(attention_input: str, norm: str, pooler: boo
         sizes["attention_input"] = attention_input
     config = MobileBert(**sizes, mask_padding=False, norm_epsilon=1e-5)
     objective = Masked(sentence="nsp").build(config, Compute())
-    tree = flax.traverse_util.unflatten_dict(
-        {path: jnp.asarray(value, jnp.float32) for path, value in params.items()}, sep="/"
-    )
-
-    @jax.jit
-    def ours(params):
-        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
-        output = objective.model.apply({"params": params}, *inputs)
-        sums, _ = objective(params, None, batch, None)
-        return sum(sums[term] / weight for term, weight in objective.weights(batch).items()), output
-
-    (loss, output), grads = jax.value_and_grad(ours, has_aux=True)(tree)
-    assert_close(loss, expected["loss"].detach(), "loss")
-    for name in ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits"):
-        assert_close(np.array(getattr(output, name)), expected[name].detach(), name)
-    found = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(grads).items()}
-    assert found.keys() == gradients.keys()
-    for path, gradient in gradients.items():
-        # The gradient of a key bias is zero on paper, a softmax does not see it: it is measured by the query bias's.
-        scale = np.abs(gradients[path.replace("key/bias", "query/bias")]).max()
-        assert_close(found[path], gradient, path, float(scale))
+    convert = functools.partial(layouts.mobilebert, heads=settings["num_attention_heads"])
+    assert_same_model(theirs, convert, objective, batch)

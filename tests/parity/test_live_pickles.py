@@ -1,17 +1,16 @@
 # pyright: reportMissingImports=false
 """pytorch_model.bin as torch writes it, and what else torch can write; run by `make parity`."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from comparing import needs
 
-pytest.importorskip("torch", reason="pickles need torch: run `make parity`")
+needs("torch")
 
-sys.path.append(str(Path(__file__).parents[1] / "convert"))
 import tiny_bert
 import torch
 

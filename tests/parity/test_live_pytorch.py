@@ -12,8 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from comparing import needs
 
-pytest.importorskip("torch", reason="the live comparison needs torch: run `make parity`")
+needs("torch")
 import torch
 
 from bertzoo.convert import pytorch

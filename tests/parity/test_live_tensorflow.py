@@ -3,7 +3,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from comparing import assert_close, needs
 
-pytest.importorskip("tensorflow", reason="the live comparison needs TensorFlow: run `make parity`")
-pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
-pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+needs("tensorflow", "torch", "transformers")
 
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-sys.path.append(str(Path(__file__).parents[1] / "convert"))
 import reference
 import tensorflow
 import tensorflow_layouts as layouts
 import torch
 import transformers
-from test_huggingface import assert_close
 from test_tensorflow_names import BERT, CASES, CONVBERT, ELECTRA, MOBILEBERT, TINY, TOWERS, assert_same
 
 import bertzoo

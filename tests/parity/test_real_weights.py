@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from comparing import needs
 
-pytest.importorskip("torch", reason="the live comparison needs torch and transformers: run `make parity`")
-pytest.importorskip("transformers", reason="the live comparison needs torch and transformers: run `make parity`")
+needs("torch", "transformers")
 
 import scipy.stats
 import torch
@@ -37,7 +37,8 @@ def packaged(package: str) -> Path:
     """The model directory inside a package, which is not imported."""
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
-        pytest.skip(f"needs the weights in the package {package}: run `make parity`")
+        stop = pytest.fail if "BERTZOO_PARITY" in os.environ else pytest.skip
+        stop(f"needs the weights in the package {package}: run `make parity`")
     return Path(found.submodule_search_locations[0]) / "model"
 
 

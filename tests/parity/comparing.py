@@ -1,0 +1,85 @@
+"""What the live comparisons share: which packages they need, how close is equal, one pass through both models."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+TOLERANCE = 1e-5
+OUTPUTS = ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits")
+
+sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert")]
+
+
+def needs(*packages: str) -> None:
+    """Skip the module without these, but fail under `make parity`, which installs them."""
+    for package in packages:
+        if "BERTZOO_PARITY" in os.environ:
+            importlib.import_module(package)
+        else:
+            pytest.importorskip(package, reason=f"the live comparison needs {package}: run `make parity`")
+
+
+def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None, tolerance: float = TOLERANCE) -> None:
+    """Equal to `tolerance` of the reference's largest value, or of `scale`."""
+    theirs = np.asarray(theirs)
+    scale = float(np.abs(theirs).max()) if scale is None else scale
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=tolerance * scale, err_msg=what)
+
+
+def tree(leaves: Mapping[str, np.ndarray]) -> Any:
+    """Parameters by path as a tree of float32."""
+    return flax.traverse_util.unflatten_dict(
+        {path: jnp.asarray(value, jnp.float32) for path, value in leaves.items()}, sep="/"
+    )
+
+
+def assert_gradients_close(found: Any, expected: Mapping[str, np.ndarray], tolerance: float = TOLERANCE) -> None:
+    """Each gradient as `assert_close` has it; a key bias's, zero on paper, is measured by the query bias's."""
+    leaves = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(found).items()}
+    assert leaves.keys() == expected.keys()
+    for path, gradient in expected.items():
+        # A softmax does not see what is added to all of its inputs.
+        scale = np.abs(expected[path.replace("attention/key/bias", "attention/query/bias")]).max()
+        assert_close(leaves[path], gradient, path, float(scale), tolerance)
+
+
+def assert_same_model(
+    theirs: Any,
+    convert: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    objective: Any,
+    batch: Mapping[str, np.ndarray],
+    *,
+    outputs: Sequence[str] = OUTPUTS,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """The outputs, the loss and the gradients of a masked language model, theirs in torch and ours of `objective`.
+
+    convert: their state dictionary, and their gradients, under our names.
+    """
+    expected = theirs(batch)
+    expected["loss"].backward()
+    named = dict(theirs.model.named_parameters())
+    params = convert({name: tensor.detach().numpy() for name, tensor in named.items()})
+    gradients = convert({name: tensor.grad.numpy() for name, tensor in named.items()})
+
+    @jax.jit
+    def ours(params):
+        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+        output = objective.model.apply({"params": params}, *inputs)
+        sums, _ = objective(params, None, batch, None)
+        return sum(sums[term] / weight for term, weight in objective.weights(batch).items()), output
+
+    (loss, output), grads = jax.value_and_grad(ours, has_aux=True)(tree(params))
+    assert_close(loss, expected["loss"].detach(), "loss", tolerance=tolerance)
+    for name in outputs:
+        assert_close(np.array(getattr(output, name)), expected[name].detach(), name, tolerance=tolerance)
+    assert_gradients_close(grads, gradients, tolerance)
