@@ -1,6 +1,6 @@
 """A trained run, ready to compute: its model, its parameters and its tokenizer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,10 @@ from bertzoo.train.checkpoint import restore_params
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and the corpus."""
+    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and the corpus.
+
+    The objective and the parameters are without the spare rows of the vocabulary that the run computes with.
+    """
 
     recipe: Pretrain
     run: RunDirectory
@@ -32,9 +35,15 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
     """A run's checkpoint; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
     recipe = run.load()
-    objective = recipe.objective.build(recipe.model, recipe.compute)
+    padded = recipe.objective.build(recipe.model, recipe.compute)
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    params, step = restore_params(run.checkpoints, state.abstract_params(objective, mesh), which)
+    params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
+    objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))
+    params = jax.tree.map(
+        lambda leaf, want: leaf[tuple(slice(size) for size in want.shape)],
+        params,
+        state.abstract_params(objective, mesh),
+    )
     corpus = run.open_corpus()
     return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, corpus=corpus)
 

@@ -19,7 +19,7 @@ from bertzoo.recipe import Pretrain
 from bertzoo.train.stages import locate
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
-FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant")
+FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 

@@ -19,6 +19,7 @@ from bertzoo.convert.pretrained import Pretrained, fits
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.vocabulary import Tokenizer, check_size
 from bertzoo.errors import ConfigError
+from bertzoo.models import Compute
 from bertzoo.recipe import Pretrain
 from bertzoo.train.state import named
 
@@ -97,8 +98,7 @@ def _tokenizer(pretrained: Pretrained, recipe: Pretrain) -> tuple[Tokenizer, lis
 
 def _parameters(pretrained: Pretrained, recipe: Pretrain) -> tuple[dict[str, np.ndarray], list[str]]:
     """The parameters that are kept, by path, and what is said of them; raises ConfigError unless the backbone fits."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    shapes = named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
     found = pretrained.params | pretrained.generator
     wanted, there = _heads(shapes), _heads(found)
     sentence = pretrained.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
@@ -121,7 +121,19 @@ def _parameters(pretrained: Pretrained, recipe: Pretrain) -> tuple[dict[str, np.
         said.append(f"starting fresh: {', '.join(fresh)}")
     if left := [head for head in there if head not in wanted]:
         said.append(f"left out, as objective.kind = {recipe.objective.kind} has no place for it: {', '.join(left)}")
-    return {name: found[name] for head in kept for name in sorted(wanted[head])}, said
+    params = {name: found[name] for head in kept for name in sorted(wanted[head])}
+    return {name: _padded(array, padded[name].shape) for name, array in params.items()}, said
+
+
+def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
+    """The shape of every parameter, by path."""
+    objective = recipe.objective.build(recipe.model, compute)
+    return named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+
+
+def _padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """With zeros for the spare rows of a vocabulary."""
+    return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 
 def _heads(names: Iterable[str]) -> dict[str, set[str]]:

@@ -7,7 +7,7 @@ import flax.linen as nn
 
 from bertzoo.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, Dense
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
 from bertzoo.nn import (
     Bottleneck,
@@ -21,7 +21,6 @@ from bertzoo.nn import (
     NoNorm,
     SharedBottleneck,
     Trigram,
-    Untied,
     from_bottleneck,
     from_stream,
 )
@@ -106,21 +105,15 @@ class MobileBert:
     def masked_head(self, compute: Compute) -> MaskedHead:
         """As wide as the stream: tied to the word table as far as that goes, with weights of its own beyond."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
-        extra = Untied(features=self.vocab_size, kernel_init=make.kernel_init)
-        return MaskedHead(
-            dense=make.dense(self.hidden_size, "model", "embed"),
-            norm=make.norm("embed"),
-            activation=ACTIVATIONS[self.activation],
-            vocab_size=self.vocab_size,
-            extra=extra if self.embedding_size < self.hidden_size else None,
-        )
+        extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)
 
     def _norm(self, make: Leaves) -> LayerNorm | NoNorm:
         return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)
 
     def _embedding(self, make: Leaves) -> Embedding:
         return Embedding(
-            word=make.table(self.vocab_size, self.embedding_size, "vocab"),
+            word=make.word_table(self.vocab_size, self.embedding_size),
             position=make.table(self.max_positions, self.hidden_size, "position", "model"),
             token_type=make.table(self.token_types, self.hidden_size, "token_type", "model"),
             norm=self._norm(make),

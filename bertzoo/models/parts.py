@@ -22,7 +22,9 @@ from bertzoo.nn import (
     MaskedHead,
     SelfAttention,
     Table,
+    Untied,
     pool,
+    zeros_beyond,
 )
 
 AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
@@ -100,10 +102,21 @@ class Leaves(NamedTuple):
     def table(self, rows: int, features: int, axis: str, width: str = "embed") -> Table:
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
+    def word_table(self, vocab_size: int, width: int) -> Table:
+        """The table of the words, with the spare rows that compute asks for."""
+        rows = self.compute.vocab_rows(vocab_size)
+        init = zeros_beyond(vocab_size, 0, self.kernel_init)
+        return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
+
+    def untied(self, vocab_size: int) -> Untied:
+        """An output map onto the vocabulary that is not the word table."""
+        rows = self.compute.vocab_rows(vocab_size)
+        return Untied(features=rows, kernel_init=zeros_beyond(vocab_size, 1, self.kernel_init))
+
     def embedding(self, config: "Embedded", width: int) -> Embedding:
         """Word, position and, where the config has any, token type tables of one width, normed."""
         return Embedding(
-            word=self.table(config.vocab_size, width, "vocab"),
+            word=self.word_table(config.vocab_size, width),
             position=self.table(config.max_positions, width, "position"),
             token_type=self.table(config.token_types, width, "token_type") if config.token_types else None,
             norm=self.norm("embed"),
@@ -153,13 +166,17 @@ class Leaves(NamedTuple):
     def pooler(self, width: int) -> Dense:
         return self.dense(width, "model", "pooled")
 
-    def masked_head(self, vocab_size: int, width: int, activation: Activation) -> MaskedHead:
-        """The head tied to a word table of the given width."""
+    def masked_head(
+        self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
+    ) -> MaskedHead:
+        """The head of the given width, tied to a word table as wide, or with `extra` to a narrower one."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
             activation=ACTIVATIONS[activation],
             vocab_size=vocab_size,
+            rows=self.compute.vocab_rows(vocab_size),
+            extra=extra,
         )
 
 

@@ -31,6 +31,7 @@ from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
+from bertzoo.nn.parameter import zeros_beyond
 from bertzoo.nn.random import content_seeds, row_seeds, sample
 
 __all__ = [
@@ -71,4 +72,5 @@ __all__ = [
     "row_seeds",
     "sample",
     "zero_padding",
+    "zeros_beyond",
 ]

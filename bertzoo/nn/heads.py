@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
 
+SPARE = -1e9  # the logit of a row without a token: exp of it is 0, and it is finite
+
 
 def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
     """(B,L,D) -> (B,D): tanh of a dense map of the first token (BERT §3.1)."""
@@ -31,18 +33,20 @@ class MaskedHead(nn.Module):
     """Hidden states at P positions -> logits (B,P,V) in float32, tied to the word table (BERT §3.1, Task #1).
 
     Only the P gathered positions meet the vocabulary: at 20 of 128 tokens that is 6.4 times less work than all.
-    Where the dense map is wider than the table, `extra` maps what is beyond the table's width (MobileBERT).
+    Where the dense map is wider than the table, `extra` maps what is beyond the table's width (MobileBERT). The table
+    has `rows` (V), of which those from `vocab_size` on are spare: their logits are so low that they never count.
     """
 
     dense: nn.Module
     norm: nn.Module
     activation: Callable[[jax.Array], jax.Array]
     vocab_size: int
+    rows: int
     extra: nn.Module | None = None
 
     @nn.compact
     def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array, table_VE: jax.Array) -> jax.Array:
-        bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.vocab_size,))
+        bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.rows,))
         hidden_BPD = jnp.take_along_axis(hidden_BLD, positions_BP[:, :, None], axis=1)
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))
         rest = bias_V
@@ -50,7 +54,10 @@ class MaskedHead(nn.Module):
             z_BPE, beyond_BPI = jnp.split(z_BPE, [table_VE.shape[1]], axis=-1)
             rest = rest + self.extra(beyond_BPI)
         logits_BPV = jnp.einsum("bpe,ve->bpv", z_BPE, table_VE.astype(z_BPE.dtype), preferred_element_type=jnp.float32)
-        return logits_BPV + rest
+        logits_BPV = logits_BPV + rest
+        if self.rows > self.vocab_size:
+            logits_BPV = jnp.where(jnp.arange(self.rows) < self.vocab_size, logits_BPV, SPARE)
+        return logits_BPV
 
 
 class ReplacedHead(nn.Module):

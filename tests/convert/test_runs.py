@@ -10,8 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 import bertzoo
-from bertzoo import inference
+from bertzoo import inference, start
 from bertzoo.cli import main
+from bertzoo.train import sharding
+from bertzoo.train.checkpoint import restore_params
+from bertzoo.train.state import abstract_params
 
 sys.path.append(str(Path(__file__).parents[1]))
 import tiny
@@ -30,6 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     config = write_config(folder)
     changes = ["--stages.0.steps=4", "--run.evaluate_every=1000", "--model.heads=2", "--model.vocab_size=280"]
+    changes += ["--compute.vocab_multiple=64"]
     assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}", *changes]) == 0
     return folder / "run"
 
@@ -51,6 +55,22 @@ def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     ids = tokenizer.encode_batch(["a text"])[0][None]
     output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, 0 * ids + 1, ids[:, :1] * 0)
     assert output.masked_logits.shape == (1, 1, 280) and output.sentence_logits.shape == (1, 2)
+
+
+def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
+    recipe = inference.load(run).recipe
+    objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
+    inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
+    assert flat(inside)["embedding/word/embedding"].shape == (320, 16)
+    for found in (inference.load(run).params, bertzoo.load(run).params):
+        np.testing.assert_array_equal(
+            flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
+        )
+        assert flat(found)["masked_head/bias"].shape == (280,)
+    # Another run that starts from this one, and asks for as many, has them again.
+    begun = start.read(run, recipe).params
+    assert begun.keys() == flat(inside).keys()
+    assert all(np.array_equal(begun[name], array) for name, array in flat(inside).items())
 
 
 def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
