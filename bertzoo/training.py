@@ -28,7 +28,7 @@ def devices(recipe: Pretrain) -> jax.sharding.Mesh:
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     objective = recipe.objective.build(recipe.model, recipe.compute)
-    sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh)
+    sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh, recipe.mesh.fallbacks)
     return mesh
 
 
@@ -68,6 +68,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
                     ],
                     describe=feed.describe,
                     initial=None if start is None else start.params,
+                    fallbacks=recipe.mesh.fallbacks,
                 )
             )
     finally:

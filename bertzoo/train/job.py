@@ -78,6 +78,7 @@ class Job:
     frozen: Any = None
     describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None
+    fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -102,7 +103,7 @@ class Job:
     @functools.cached_property
     def abstract(self) -> State:
         """Shapes and shardings of the state, the same in every stage."""
-        return states.abstract(self.objective, self.transformation(0), self.mesh)
+        return states.abstract(self.objective, self.transformation(0), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
@@ -117,7 +118,8 @@ class Job:
         """
         restored = self.checkpoints.restore_latest(self.abstract) if self.checkpoints else None
         if restored is None:
-            made = states.fresh(self.objective, self.transformation(0), self.mesh, self.seed, self.initial)
+            optimizer = self.transformation(0)
+            made = states.fresh(self.objective, optimizer, self.mesh, self.seed, self.initial, self.fallbacks)
             return made, False
         step, stage = int(restored.step), int(restored.position["stage"])
         index, inside = staging.locate(self.stages, step)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 from flax import linen as nn
@@ -32,6 +32,41 @@ RULES: dict[str, str | None] = {
 }
 
 
+REPLICATE = "replicate"
+Fallback = Literal[
+    "vocab", "embed", "position", "model", "heads", "head_size", "feed_forward", "window", "group_in", "group_out",
+    "pooled", "bottleneck", "replicate",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fallbacks:
+    """What to split in place of a dimension that its mesh axis does not divide, in order of preference.
+
+    For every logical name that the table splits: names of other dimensions of the same parameter, or "replicate" for
+    leaving it whole on every device. Without any, such a dimension is an error.
+    """
+
+    vocab: tuple[Fallback, ...] = ()
+    model: tuple[Fallback, ...] = ()
+    heads: tuple[Fallback, ...] = ()
+    feed_forward: tuple[Fallback, ...] = ()
+    group_in: tuple[Fallback, ...] = ()
+    group_out: tuple[Fallback, ...] = ()
+    bottleneck: tuple[Fallback, ...] = ()
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            names = getattr(self, field.name)
+            if field.name in names or REPLICATE in names[:-1] or len(set(names)) < len(names):
+                raise ConfigError(
+                    f"fallbacks.{field.name} = {list(names)} names itself, a name twice, or something after replicate"
+                )
+
+
+NO_FALLBACKS = Fallbacks()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mesh:
     """How the devices are arranged; -1 (at most once) takes what the others leave."""
@@ -39,9 +74,15 @@ class Mesh:
     data: int = -1
     fsdp: int = 1
     tensor: int = 1
+    fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of every mesh axis."""
+        return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
 
     def __post_init__(self):
-        sizes = dataclasses.asdict(self)
+        sizes = self.sizes
         if sum(size == -1 for size in sizes.values()) > 1:
             raise ConfigError(f"more than one of {sizes} is -1, which takes what the others leave")
         for name, size in sizes.items():
@@ -55,7 +96,7 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     Raises ConfigError when the sizes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = dataclasses.asdict(config)
+    sizes = config.sizes
     known = math.prod(size for size in sizes.values() if size != -1)
     shape = tuple(len(devices) // known if size == -1 else size for size in sizes.values())
     # jax.make_mesh accepts a mesh smaller than the device count, so the product is checked here.
@@ -66,38 +107,86 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     return jax.make_mesh(shape, tuple(sizes), axis_types=(AxisType.Auto,) * 3, devices=devices)
 
 
-def partition(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: jax.sharding.Mesh) -> PartitionSpec:
+class Placement(NamedTuple):
+    """Where a parameter goes, and in words the fallbacks that were taken."""
+
+    spec: PartitionSpec
+    taken: tuple[str, ...]
+
+
+def place(
+    name: str,
+    shape: Sequence[int],
+    logical: Sequence[str | None],
+    mesh: jax.sharding.Mesh,
+    fallbacks: Fallbacks = NO_FALLBACKS,
+) -> Placement:
     """Translate a parameter's logical axis names; mesh axes of size 1 split nothing and are left out.
 
     Raises ValueError for names that are not in the table or not one a dimension (a mistake in a module), ConfigError
-    when the mesh splits two dimensions over one axis or a dimension unevenly.
+    when the mesh splits two dimensions over one axis, or a dimension unevenly that has no fallback that would fit.
     """
     if len(logical) != len(shape):
         raise ValueError(f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}")
-    spec: list[str | None] = []
-    for size, axis_name in zip(shape, logical, strict=True):
+    spec: list[str | None] = [None] * len(shape)
+    uneven: list[tuple[int, str]] = []
+    for index, (size, axis_name) in enumerate(zip(shape, logical, strict=True)):
         if axis_name is not None and axis_name not in RULES:
             raise ValueError(f"parameter {name} of shape {tuple(shape)}: no rule for the logical name {axis_name!r}")
         axis = None if axis_name is None else RULES[axis_name]
-        axis = axis if axis and mesh.shape[axis] > 1 else None
-        if axis and axis in spec:
+        if axis is None or mesh.shape[axis] == 1:
+            continue
+        if axis in spec or axis in [other for _, other in uneven]:
             raise ConfigError(
                 f"parameter {name} of shape {tuple(shape)} would be split twice over the mesh axis {axis} "
                 f"(logical names {tuple(logical)}); set {axis}=1"
             )
-        if axis and size % mesh.shape[axis]:
-            raise ConfigError(
-                f"parameter {name} of shape {tuple(shape)}: dimension {axis_name} of {size} is not divisible by "
-                f"the mesh axis {axis}={mesh.shape[axis]}; choose a mesh whose {axis} divides it"
+        if size % mesh.shape[axis]:
+            uneven.append((index, axis))
+        else:
+            spec[index] = axis
+    taken = []
+    for index, axis in uneven:
+        parts, what = mesh.shape[axis], f"{logical[index]} of {shape[index]} is not divisible by"
+        wanted = getattr(fallbacks, str(logical[index]))
+        other = _fallback(wanted, shape, logical, spec, parts)
+        if other is None:
+            none = (
+                f"none of mesh.fallbacks.{logical[index]} = {', '.join(wanted)} fits" if wanted else "has no fallback"
             )
-        spec.append(axis)
-    return PartitionSpec(*spec)
+            raise ConfigError(
+                f"parameter {name} of shape {tuple(shape)}: dimension {what} the mesh axis {axis}={parts} and {none}; "
+                f"choose a mesh whose {axis} divides it, or give mesh.fallbacks.{logical[index]} another dimension of "
+                f"{', '.join(map(str, logical))} or {REPLICATE}"
+            )
+        if other == REPLICATE:
+            taken.append(f"{name}: {what} {axis}={parts}; whole on every device")
+        else:
+            spec[logical.index(other)] = axis
+            taken.append(f"{name}: {what} {axis}={parts}; {other} of {shape[logical.index(other)]} is split instead")
+    return Placement(PartitionSpec(*spec), tuple(taken))
 
 
-def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """The sharding of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
+def _fallback(
+    wanted: Sequence[str], shape: Sequence[int], logical: Sequence[str | None], spec: Sequence[str | None], parts: int
+) -> str | None:
+    """The first of the wanted names that is a dimension yet whole and divisible by `parts`, or is REPLICATE."""
+    for other in wanted:
+        if other == REPLICATE:
+            return other
+        if other in logical and spec[logical.index(other)] is None and shape[logical.index(other)] % parts == 0:
+            return other
+    return None
 
-    A leaf without logical names is replicated. Raises as `partition` does.
+
+def placements(
+    boxed: Any,
+    mesh: jax.sharding.Mesh,
+    fallbacks: Fallbacks = NO_FALLBACKS,
+) -> Any:
+    """The placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
+
+    A leaf without logical names is replicated. Raises as `place` does.
     """
 
     def is_box(leaf):
@@ -105,11 +194,24 @@ def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
     def one(path, leaf):
         if not is_box(leaf):
-            return replicated(mesh)
+            return Placement(PartitionSpec(), ())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return NamedSharding(mesh, partition(name, leaf.unbox().shape, leaf.names, mesh))
+        return place(name, leaf.unbox().shape, leaf.names, mesh, fallbacks)
 
     return jax.tree.map_with_path(one, boxed, is_leaf=is_box)
+
+
+def shardings(
+    boxed: Any,
+    mesh: jax.sharding.Mesh,
+    fallbacks: Fallbacks = NO_FALLBACKS,
+) -> Any:
+    """The sharding of every parameter; as `placements`."""
+    return jax.tree.map(
+        lambda placed: NamedSharding(mesh, placed.spec),
+        placements(boxed, mesh, fallbacks),
+        is_leaf=lambda leaf: isinstance(leaf, Placement),
+    )
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:

@@ -11,6 +11,7 @@ import optax
 from flax import linen as nn
 
 from bertzoo.train import sharding
+from bertzoo.train.sharding import NO_FALLBACKS, Fallbacks
 
 
 @jax.tree_util.register_dataclass
@@ -51,23 +52,28 @@ def named(params: Any) -> dict[str, Any]:
     return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
-def abstract_params(objective: Any, mesh: jax.sharding.Mesh) -> Any:
-    """The shapes, dtypes and shardings of the parameters alone; raises as `sharding.partition` does."""
+def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
+    """The shapes, dtypes and shardings of the parameters alone; raises as `sharding.place` does."""
     boxed = jax.eval_shape(objective.init, jax.random.key(0))
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
         nn.unbox(boxed),
-        sharding.shardings(boxed, mesh),
+        sharding.shardings(boxed, mesh, fallbacks),
     )
 
 
-def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> State:
-    """The shapes, dtypes and shardings of a state, without computing it; raises as `sharding.partition` does.
+def abstract(
+    objective: Any,
+    optimizer: optax.GradientTransformation,
+    mesh: jax.sharding.Mesh,
+    fallbacks: Fallbacks = NO_FALLBACKS,
+) -> State:
+    """The shapes, dtypes and shardings of a state, without computing it; raises as `sharding.place` does.
 
     The moments are placed like their parameters, all else is on every device.
     """
     boxed = jax.eval_shape(objective.init, jax.random.key(0))
-    placed = sharding.shardings(boxed, mesh)
+    placed = sharding.shardings(boxed, mesh, fallbacks)
     everywhere = sharding.replicated(mesh)
     shapes = jax.eval_shape(lambda: _init(objective, optimizer, 0, {}))
     places = jax.tree.map(lambda _: everywhere, shapes)
@@ -89,13 +95,14 @@ def fresh(
     mesh: jax.sharding.Mesh,
     seed: int,
     initial: Mapping[str, np.ndarray] | None = None,
+    fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
     """The state of a run that has not started: parameters drawn from the seed, each device computing its own part.
 
     initial: by path, the parameters that are given and not drawn; the others are those that the seed gives without it.
     Raises ValueError where one is not the model's or has another shape.
     """
-    shapes = abstract(objective, optimizer, mesh)
+    shapes = abstract(objective, optimizer, mesh, fallbacks)
     params, placed = named(shapes.params), {}
     for name, array in (initial or {}).items():
         if name not in params or params[name].shape != array.shape:

@@ -1,6 +1,8 @@
 """The mesh, the table of logical names, and many devices equal to one."""
 
+import dataclasses
 import functools
+from typing import get_args
 
 import jax
 import numpy as np
@@ -34,9 +36,9 @@ def test_a_mesh_that_means_nothing_is_refused(sizes):
 def test_partition_follows_the_table_and_leaves_out_axes_of_one():
     names = ("model", "heads", "head_size")
     mesh = toy.mesh(8, data=2, fsdp=2, tensor=2)
-    assert sharding.partition("query/kernel", (8, 4, 2), names, mesh) == PartitionSpec("fsdp", "tensor", None)
-    assert sharding.partition("query/kernel", (8, 3, 2), names, toy.mesh(8)) == PartitionSpec(None, None, None)
-    assert sharding.partition("x", (8, 3), (None, None), mesh) == PartitionSpec(None, None)
+    assert sharding.place("query/kernel", (8, 4, 2), names, mesh).spec == PartitionSpec("fsdp", "tensor", None)
+    assert sharding.place("query/kernel", (8, 3, 2), names, toy.mesh(8)).spec == PartitionSpec(None, None, None)
+    assert sharding.place("x", (8, 3), (None, None), mesh).spec == PartitionSpec(None, None)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +52,51 @@ def test_partition_follows_the_table_and_leaves_out_axes_of_one():
 )
 def test_the_translator_is_strict(shape, names, error, named):
     with pytest.raises(error) as raised:
-        sharding.partition("w/kernel", shape, names, toy.mesh(8, data=2, fsdp=2, tensor=2))
+        sharding.place("w/kernel", shape, names, toy.mesh(8, data=2, fsdp=2, tensor=2))
     assert all(word in str(raised.value) for word in named)
+
+
+EIGHT = {"data": 2, "fsdp": 2, "tensor": 2}
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "fallbacks", "spec", "said"),
+    [
+        # The named dimension takes the axis, and the others stay where they were.
+        ((8, 3, 4), ("model", "heads", "head_size"), {"heads": ("head_size",)}, ("fsdp", None, "tensor"), "of 4"),
+        # The first that fits: one that is not there, one that is split already, one that is uneven too.
+        ((8, 3, 5), ("model", "heads", "head_size"), {"heads": ("window", "model", "head_size", "replicate")},
+         ("fsdp", None, None), "whole on every device"),
+        ((7, 3), ("model", "bottleneck"), {"model": ("replicate",), "bottleneck": ("replicate",)}, (None, None), "7"),
+        ((7, 8), ("model", "pooled"), {"model": ("pooled",)}, (None, "fsdp"), "model of 7 is not divisible by fsdp=2"),
+        # What is divisible has no need of it.
+        ((8, 2, 5), ("model", "heads", "head_size"), {"heads": ("replicate",)}, ("fsdp", "tensor", None), None),
+    ],
+)  # fmt: skip
+def test_a_fallback_is_taken_and_said(shape, names, fallbacks, spec, said):
+    placed = sharding.place("w", shape, names, toy.mesh(8, **EIGHT), sharding.Fallbacks(**fallbacks))
+    assert placed.spec == PartitionSpec(*spec)
+    assert not placed.taken if said is None else any(said in line and line.startswith("w: ") for line in placed.taken)
+
+
+def test_a_fallback_that_does_not_fit_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"w of shape \(8, 3, 5\).*heads of 3.*tensor=2.*mesh.fallbacks.heads = head_size"
+    ):
+        fallbacks = sharding.Fallbacks(heads=("head_size",))
+        sharding.place("w", (8, 3, 5), ("model", "heads", "head_size"), toy.mesh(8, **EIGHT), fallbacks)
+
+
+@pytest.mark.parametrize("names", [("heads",), ("replicate", "head_size"), ("head_size", "head_size")])
+def test_a_fallback_that_means_nothing_is_refused(names):
+    with pytest.raises(ConfigError, match=r"fallbacks\.heads"):
+        sharding.Fallbacks(heads=names)
+
+
+def test_there_is_a_fallback_for_every_name_that_is_split():
+    split = {name for name, axis in sharding.RULES.items() if axis}
+    assert {field.name for field in dataclasses.fields(sharding.Fallbacks)} == split
+    assert set(get_args(sharding.Fallback)) - {"replicate"} <= sharding.RULES.keys()
 
 
 def test_moments_live_where_their_parameters_do():

@@ -1,0 +1,64 @@
+"""Writes shardings.txt: where every parameter of every shipped config goes on three meshes; run it after a change.
+
+usage: python tests/golden/make_shardings.py
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+from flax import linen as nn
+
+from bertzoo import config
+from bertzoo.recipe import Pretrain
+from bertzoo.train import sharding
+from bertzoo.train.state import name_of
+
+FILE = Path(__file__).with_name("shardings.txt")
+AXES = ("data", "fsdp", "tensor")
+MESHES = ((4, 2, 1), (2, 2, 2), (1, 8, 1))
+HEAD = f"""\
+The mesh axis that splits each dimension (. none, ! after a fallback) on the meshes {", ".join(map(str, MESHES))} of
+({", ".join(AXES)}); layers that are placed alike share a line.
+"""
+
+
+def text() -> str:
+    """The whole file."""
+    return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in config.shipped())
+
+
+def table(name: str) -> Iterator[str]:
+    """The lines of one shipped config."""
+    recipe = config.load(Pretrain, [name])
+    boxed = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
+    leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.meta.AxisMetadata))
+    alike: dict[tuple[str, str], list[int]] = {}
+    for path, leaf in leaves:
+        where, shape, columns = name_of(path), leaf.unbox().shape, []
+        for mesh in MESHES:
+            placed = sharding.place(
+                where, shape, leaf.names, jax.sharding.AbstractMesh(mesh, AXES), recipe.mesh.fallbacks
+            )
+            columns.append(" ".join(axis or "." for axis in placed.spec) + " !" * bool(placed.taken))
+        layer = re.search(r"layers_(\d+)", where)
+        key = re.sub(r"layers_\d+", "layers_*", where), f"{shape}: {' | '.join(columns)}"
+        alike.setdefault(key, []).extend([int(layer[1])] if layer else [])
+    for (where, rest), layers in alike.items():
+        yield f"{where.replace('*', ranges(layers))} {rest}"
+
+
+def ranges(numbers: list[int]) -> str:
+    """Such as 0-3,5."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")
