@@ -1,15 +1,20 @@
 """`bertzoo models`: the counts of the published architectures, and the peak of live values by hand."""
 
+import dataclasses
+import itertools
 import json
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from bertzoo import sizes
 from bertzoo.cli import main
 from bertzoo.config import shipped
 from bertzoo.liveness import peak_bytes
-from bertzoo.sizes import PUBLISHED
+from bertzoo.models import Bert
+from bertzoo.objectives import Masked, Replaced
+from bertzoo.sizes import PUBLISHED, measure
 
 # Closed-form counts: encoder with embeddings, with pooler, pretraining model with its sentence head or generator, if it
 # has one, and GFLOPs at length 128.
@@ -84,12 +89,51 @@ def test_models_as_json(capsys):
         assert row["activation_bytes"] > 4 * 128 * 300
 
 
-def test_models_as_a_table(capsys):
+def test_models_as_a_table(capsys, monkeypatch):
+    before = []  # what stands there when a model is about to be counted
+    monkeypatch.setattr(sizes, "measure", lambda *tables: before.append(capsys.readouterr().out) or measure(*tables))
     assert main(["models", "squeezebert", "demo"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[0] == "name" and [row.split()[0] for row in rows] == ["squeezebert", "demo"]
-    (line,) = [row for row in rows if row.startswith("squeezebert")]
-    assert "51.1 M" in line and "7.40" in line and "7.42" in line and "Iandola" in line
+    head, squeezebert, demo = lines = [*before, capsys.readouterr().out]
+    assert [text.split()[0] for text in lines] == ["name", "squeezebert", "demo"]
+    assert [text.count("\n") for text in lines] == [1, 1, 1]
+    columns = head.split()
+    assert len(columns) == len(set(columns)) == 9
+    ends = [head.index(column) + len(column) for column in columns[1:-1]]
+    found = [squeezebert[start:end].strip() for start, end in itertools.pairwise([len("squeezebert"), *ends])]
+    assert found[:6] == ["50.5 M", "51.1 M", "51.7 M", "51.1 M", "7.40", "7.42"] and found[6].endswith("MiB")
+    assert squeezebert[ends[-1] :].strip() == "Iandola et al. 2020"
+    assert [demo[start:end].strip() for start, end in (ends[2:4], ends[4:6])] == ["", ""]
+
+
+def published(capsys, *arguments) -> tuple[str, float | None, float | None]:
+    """What `bertzoo models` says that a paper prints of one config."""
+    assert main(["models", *arguments, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    return row["paper"], row["params_published"], row["gflops_published"]
+
+
+def test_published_figures_are_said_of_the_same_model_alone(capsys, tmp_path):
+    printed = "Jiao et al. 2020", 14_500_000, 1.2
+    nothing = "", None, None
+    assert published(capsys, "tinybert") == printed
+    for same in ("--stages.0.steps=7", "--model.layers=4", "--objective.sentence=nsp"):
+        assert published(capsys, "tinybert", same) == printed
+    for other in ("--model.layers=3", "--objective.sentence=none"):
+        assert published(capsys, "tinybert", other) == nothing
+    text = shipped()["tinybert"].read_text(encoding="utf-8")
+    files = {"tinybert.toml": printed, "mine.toml": nothing, "bert_3l.toml": nothing}
+    for name, expected in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        assert published(capsys, str(tmp_path / name)) == expected
+    assert published(capsys, str(tmp_path / "tinybert.toml"), "--model.layers=3") == nothing
+
+
+def test_a_model_is_counted_alike_under_every_objective():
+    """With its pooler, though replaced token detection leaves that out."""
+    model = Bert(vocab_size=50, hidden_size=8, layers=1, heads=2, feed_forward_size=8, max_positions=128)
+    masked, replaced = (measure(model, objective) for objective in (Masked(), Replaced(generator_width=0.5)))
+    assert replaced.params_with_pooler == replaced.params_encoder + 8 * 9
+    assert dataclasses.replace(replaced, params_pretraining=masked.params_pretraining) == masked
 
 
 def test_an_unknown_model_is_refused(capsys):

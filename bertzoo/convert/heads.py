@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.errors import UserError
+from bertzoo.errors import ConfigError, UserError
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 
 
@@ -39,4 +39,7 @@ def leak_padding(pretrained: Pretrained) -> Pretrained:
         raise UserError(
             f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that could see padding"
         )
-    return replace(pretrained, model=replace(pretrained.model, mask_padding=False))
+    try:
+        return replace(pretrained, model=replace(pretrained.model, mask_padding=False))
+    except ConfigError as error:
+        raise UserError(f"--leak_padding: {error}") from error

@@ -73,8 +73,9 @@ class Mixed:
     """ConvBERT's heads (Jiang et al. 2020 §3): of all heads the `head_ratio`th part attend, and as many convolve.
 
     `convolution` says with kernels made from the span around a token (§3.3), from the token alone, with fixed ones, or
-    that there are none, which leaves the bottleneck attention. `mask_padding` zeroes padding before every window, so
-    that it cannot leak into tokens; the released models were trained without it.
+    that there are none, which leaves the bottleneck attention; then the other two mean nothing and stay as they are.
+    `mask_padding` zeroes padding before every window, so that it cannot leak into tokens; the released models were
+    trained without it.
     """
 
     kind: Literal["mixed"] = "mixed"
@@ -87,6 +88,10 @@ class Mixed:
         check_sizes(self)
         if self.kernel_size % 2 == 0:
             raise ConfigError(f"kernel_size = {self.kernel_size} is even: a window with the token in its middle is odd")
+        for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
+            value, default = (str(getattr(of, name)).lower() for of in (self, Mixed))
+            if value != default:
+                raise ConfigError(f'{name} = {value} has no meaning for convolution = "none": leave it at {default}')
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
         """Raise ConfigError where heads do not divide the width called `name`, or the ratio leaves none."""

@@ -14,7 +14,6 @@ from bertzoo.nn import (
     Dense,
     Dropout,
     Embedding,
-    EncoderOutput,
     FeedForward,
     Grouped,
     Layer,
@@ -207,30 +206,46 @@ def check_sizes(config: Any) -> None:
             raise ConfigError(f"{field.name} = {value} is negative")
 
 
-class PretrainingOutput(NamedTuple):
-    """As EncoderOutput, and pooled (B,D), masked_logits (B,P,V), sentence_logits (B,2) or None."""
+class Encoded(NamedTuple):
+    """As EncoderOutput, and pooled (B,D)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
-    pooled: jax.Array | None
-    masked_logits: jax.Array
-    sentence_logits: jax.Array | None
+    pooled: jax.Array
 
 
-class Pretraining(nn.Module):
-    """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token."""
+class OnBackbone(nn.Module):
+    """What stands on a backbone: parts of its own beside the backbone's."""
 
     embedding: nn.Module
     encoder: nn.Module
     pooler: nn.Module | None
-    masked_head: nn.Module
-    sentence_head: nn.Module | None
 
     def encode(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
-    ) -> EncoderOutput:
+    ) -> Encoded:
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
-        return self.encoder(x_BLE, attention_mask, train)
+        hidden_states, attentions = self.encoder(x_BLE, attention_mask, train)
+        last_BLD = hidden_states[-1]
+        pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
+        return Encoded(hidden_states, attentions, pooled_BD)
+
+
+class PretrainingOutput(NamedTuple):
+    """As Encoded, and masked_logits (B,P,V), sentence_logits (B,2) or None."""
+
+    hidden_states: tuple[jax.Array, ...]
+    attentions: tuple[jax.Array, ...]
+    pooled: jax.Array
+    masked_logits: jax.Array
+    sentence_logits: jax.Array | None
+
+
+class Pretraining(OnBackbone):
+    """Backbone, masked language model head and, for NSP or SOP, a two-way head on the pooled first token."""
+
+    masked_head: nn.Module
+    sentence_head: nn.Module | None
 
     def __call__(
         self,
@@ -240,12 +255,11 @@ class Pretraining(nn.Module):
         masked_positions: jax.Array,
         train: bool = False,
     ) -> PretrainingOutput:
-        hidden_states, attentions = self.encode(input_ids, token_type_ids, attention_mask, train)
-        last_BLD = hidden_states[-1]
-        pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
-        masked_BPV = self.masked_head(last_BLD, masked_positions, self.embedding.word.embedding)
-        sentence_BC = None if self.sentence_head is None else self.sentence_head(pooled_BD)
-        return PretrainingOutput(hidden_states, attentions, pooled_BD, masked_BPV, sentence_BC)
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        table_VE = self.embedding.word.embedding
+        masked_BPV = self.masked_head(encoded.hidden_states[-1], masked_positions, table_VE)
+        sentence_BC = None if self.sentence_head is None else self.sentence_head(encoded.pooled)
+        return PretrainingOutput(*encoded, masked_BPV, sentence_BC)
 
 
 def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretraining:

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 
 from bertzoo.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, Pretraining, leaves, pretraining
+from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, pretraining
 from bertzoo.models.replaced import replaced_head
-from bertzoo.nn import ClassificationHead, Dense, Dropout, EncoderOutput, pool
+from bertzoo.nn import ClassificationHead, Dense, Dropout
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 
 class TaskOutput(NamedTuple):
-    """As EncoderOutput, and pooled (B,D) and the head's logits: (B,C), (B,L), (B,L,C), or None without a head."""
+    """As Encoded, and the head's logits: (B,C), (B,L), (B,L,C), or None without a head."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
@@ -25,88 +25,53 @@ class TaskOutput(NamedTuple):
     logits: jax.Array | None
 
 
-class Encoding(nn.Module):
-    """A backbone without a head."""
-
-    embedding: nn.Module
-    encoder: nn.Module
-    pooler: nn.Module | None
+class Encoding(OnBackbone):
+    """A backbone without a head; those with one say what it reads."""
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
-        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, pooled_BD, None)
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        return TaskOutput(*encoded, self.head(encoded.hidden_states[-1], encoded.pooled, train))
+
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
+        return None
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(Encoding):
     """A backbone under a head on the pooled first token."""
 
-    embedding: nn.Module
-    encoder: nn.Module
-    pooler: nn.Module | None
     classifier: nn.Module
 
-    def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> TaskOutput:
-        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, pooled_BD, self.classifier(pooled_BD, train))
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.classifier(pooled_BD, train)
 
 
-class TokenClassifier(nn.Module):
+class TokenClassifier(Encoding):
     """A backbone under a head on every token."""
 
-    embedding: nn.Module
-    encoder: nn.Module
-    pooler: nn.Module | None
     token_classifier: nn.Module
 
-    def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> TaskOutput:
-        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, pooled_BD, self.token_classifier(encoded.hidden_states[-1], train))
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.token_classifier(last_BLD, train)
 
 
-class SpanFinder(nn.Module):
+class SpanFinder(Encoding):
     """A backbone under a head with two logits a token: that an answer starts there, that it ends there (BERT §4.2)."""
 
-    embedding: nn.Module
-    encoder: nn.Module
-    pooler: nn.Module | None
     span_head: nn.Module
 
-    def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> TaskOutput:
-        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, pooled_BD, self.span_head(encoded.hidden_states[-1], train))
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.span_head(last_BLD, train)
 
 
-class Discriminator(nn.Module):
+class Discriminator(Encoding):
     """A backbone under a logit a token, (B,L), of whether it was replaced (ELECTRA §2)."""
 
-    embedding: nn.Module
-    encoder: nn.Module
-    pooler: nn.Module | None
     replaced_head: nn.Module
 
-    def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> TaskOutput:
-        encoded, pooled_BD = encode(self, input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, pooled_BD, self.replaced_head(encoded.hidden_states[-1]))
-
-
-def encode(
-    model: Any, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
-) -> tuple[EncoderOutput, jax.Array]:
-    """What the backbone of a model gives, and the pooled first token (B,D)."""
-    x_BLE = model.embedding(input_ids, token_type_ids, attention_mask, train)
-    encoded = model.encoder(x_BLE, attention_mask, train)
-    last_BLD = encoded.hidden_states[-1]
-    return encoded, last_BLD[:, 0] if model.pooler is None else pool(model.pooler, last_BLD)
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return self.replaced_head(last_BLD)
 
 
 @dataclass(frozen=True, kw_only=True)

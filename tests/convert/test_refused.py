@@ -122,13 +122,24 @@ def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])
-def test_leaking_padding_is_said(model: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
     assert export(replace(model, mask_padding=True), NoHead(), tmp_path, "--leak_padding") == 0
     assert huggingface.read(tmp_path / "hf").model == replace(model, mask_padding=False)
-    plain = tmp_path / "bert"
-    plain.mkdir()
-    assert export(Bert(**SMALL), NoHead(), plain, "--leak_padding") == 2
-    assert "kind bert has no windows that could see padding" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Bert(**SMALL), "--leak_padding: a model of kind bert has no windows that could see padding"),
+        (ConvBert(**SMALL, convolution="none"), "--leak_padding: mask_padding = false has no meaning for convolution"),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_no_padding_leaks_without_windows(
+    model: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert export(model, NoHead(), tmp_path, "--leak_padding") == 2
+    assert message in capsys.readouterr().err
 
 
 def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

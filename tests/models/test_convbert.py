@@ -146,7 +146,8 @@ def loss_of(objective: Any, params: Any, batch: Any, key: Any = None) -> jax.Arr
 
 
 def config(**changes: Any) -> ConvBert:
-    return ConvBert(**{**SMALL, **changes})
+    left_out = {"kernel_size"} if changes.get("convolution") == "none" else set()
+    return ConvBert(**{name: size for name, size in SMALL.items() if name not in left_out} | changes)
 
 
 def leak(model: ConvBert) -> tuple[float, float]:
@@ -256,6 +257,8 @@ def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:
             "feed_forward_groups = 3 does not divide feed_forward_size",
         ),
         ({"head_ratio": 0}, "head_ratio = 0 is not a size"),
+        ({"convolution": "none", "kernel_size": 5}, 'kernel_size = 5 has no meaning .* convolution = "none": .* at 9'),
+        ({"convolution": "none", "mask_padding": False}, 'mask_padding = false .* convolution = "none": .* at true'),
     ],
 )
 def test_sizes_that_disagree_are_refused(change: dict[str, Any], message: str) -> None:

@@ -11,7 +11,13 @@ import pytest
 from bertzoo import config as loader
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
-from bertzoo.models.tasks import SequenceClassification, SpanExtraction, parameter_shapes
+from bertzoo.models.tasks import (
+    MaskedLanguageModel,
+    NoHead,
+    SequenceClassification,
+    SpanExtraction,
+    parameter_shapes,
+)
 from bertzoo.recipe import Pretrain
 
 SHAPE_ONLY = Compute()
@@ -48,33 +54,73 @@ def test_parameter_counts(config, sentence, encoder, with_pooler, pretraining):
     assert count(params) == pretraining
 
 
+def sizes(shapes, *parts):
+    """Parameters in shapes by their path: all, or those of the parts that are named."""
+    beginnings = tuple(f"{part}/" for part in parts) or ("",)
+    return sum(math.prod(shape) for path, shape in shapes.items() if path.startswith(beginnings))
+
+
+TABLES = ("embedding/word", "embedding/position", "embedding/token_type")
 RELU, GELU = SequenceClassification(hidden="relu"), SequenceClassification(hidden="gelu")
 PLAIN, SPAN, SPAN_UNPOOLED = SequenceClassification(), SpanExtraction(), SpanExtraction(pooler=False)
 
 
-# As Hugging Face's classes have it: a two-way classification head, and two logits a token.
+# As Hugging Face's classes have it: a two-way classification head, and two logits a token; and the backbone with its
+# pooler, where it has one, without the tables of words, positions and token types.
 @pytest.mark.parametrize(
-    ("name", "classifier", "span", "classified", "spanned"),
+    ("name", "classifier", "span", "classified", "spanned", "without_tables"),
     [
-        ("bert_base", PLAIN, SPAN_UNPOOLED, 109_483_778, 108_893_186),
-        ("bert_large", PLAIN, SPAN_UNPOOLED, 335_143_938, 334_094_338),
-        ("distilbert", RELU, SPAN, 66_955_010, 66_364_418),
-        ("tinybert", PLAIN, SPAN_UNPOOLED, 14_350_874, 14_253_218),
-        ("albert_base", PLAIN, SPAN_UNPOOLED, 11_685_122, 11_094_530),
-        ("electra_small", GELU, SPAN, 13_549_314, 13_483_522),
-        ("electra_base", GELU, SPAN, 109_483_778, 108_893_186),
-        ("mobilebert", PLAIN, SPAN, 24_582_914, 24_582_914),
-        ("mobilebert_tiny", PLAIN, SPAN, 15_486_722, 15_486_722),
-        ("squeezebert", PLAIN, SPAN, 51_095_810, 51_095_810),
-        ("convbert_small", GELU, SPAN, 13_210_074, 13_144_282),
-        ("convbert_medium_small", GELU, SPAN, 17_624_498, 17_476_658),
-        ("convbert_base", GELU, SPAN, 106_272_650, 105_682_058),
+        ("bert_base", PLAIN, SPAN_UNPOOLED, 109_483_778, 108_893_186, 85_646_592),
+        ("bert_large", PLAIN, SPAN_UNPOOLED, 335_143_938, 334_094_338, 303_361_024),
+        ("distilbert", RELU, SPAN, 66_955_010, 66_364_418, 42_528_768),
+        ("tinybert", PLAIN, SPAN_UNPOOLED, 14_350_874, 14_253_218, 4_667_016),
+        ("albert_base", PLAIN, SPAN_UNPOOLED, 11_685_122, 11_094_530, 7_777_792),
+        ("electra_small", GELU, SPAN, 13_549_314, 13_483_522, 9_510_400),
+        ("electra_base", GELU, SPAN, 109_483_778, 108_893_186, 85_056_000),
+        ("mobilebert", PLAIN, SPAN, 24_582_914, 24_582_914, 20_411_904),
+        ("mobilebert_tiny", PLAIN, SPAN, 15_486_722, 15_486_722, 11_315_712),
+        ("squeezebert", PLAIN, SPAN, 51_095_810, 51_095_810, 27_254_016),
+        ("convbert_small", GELU, SPAN, 13_210_074, 13_144_282, 9_171_160),
+        ("convbert_medium_small", GELU, SPAN, 17_624_498, 17_476_658, 13_503_280),
+        ("convbert_base", GELU, SPAN, 106_272_650, 105_682_058, 81_844_872),
     ],
 )
-def test_counts_under_other_heads(name, classifier, span, classified, spanned):
+def test_counts_under_other_heads(name, classifier, span, classified, spanned, without_tables):
     model = loader.load(Pretrain, [name]).model
-    for head, expected in ((classifier, classified), (span, spanned)):
-        assert sum(math.prod(shape) for shape in parameter_shapes(model, head).values()) == expected
+    under_classifier, under_span = (parameter_shapes(model, head) for head in (classifier, span))
+    assert sizes(under_classifier) == classified
+    assert sizes(under_span) == spanned
+    assert (
+        sizes(under_classifier, "embedding", "encoder", "pooler") - sizes(under_classifier, *TABLES) == without_tables
+    )
+
+
+@pytest.mark.parametrize(("name", "without_tables"), [("ib_bert_large", 290_035_200), ("mobilebert_paper", 21_189_120)])
+def test_counts_of_encoders_without_tables(name, without_tables):
+    shapes = parameter_shapes(loader.load(Pretrain, [name]).model, NoHead(pooler=False))
+    assert sizes(shapes) - sizes(shapes, *TABLES) == without_tables
+
+
+# As Hugging Face's classes for pretraining have them: each with the embeddings that are shared here.
+@pytest.mark.parametrize(
+    ("name", "generator", "discriminator"),
+    [("electra_small", 4_620_026, 13_549_057), ("electra_base", 33_740_602, 109_483_009)],
+)
+def test_counts_of_electras_two_models(name, generator, discriminator):
+    recipe = loader.load(Pretrain, [name])
+    objective = recipe.objective.build(recipe.model, SHAPE_ONLY)
+    params = jax.eval_shape(objective.init, jax.random.key(0))
+    assert count({part: params[part] for part in ("embedding", "generator")}) == generator
+    assert count({part: params[part] for part in ("embedding", "encoder", "replaced_head")}) == discriminator
+
+
+@pytest.mark.parametrize(
+    ("name", "masked"),
+    [("convbert_small", 13_207_442), ("convbert_medium_small", 17_555_946), ("convbert_base", 106_303_170)],
+)
+def test_counts_of_convbert_under_the_masked_head(name, masked):
+    """Hugging Face's ConvBertForMaskedLM: a full-sized tower, not the generator."""
+    assert sizes(parameter_shapes(loader.load(Pretrain, [name]).model, MaskedLanguageModel())) == masked
 
 
 @pytest.mark.parametrize(
