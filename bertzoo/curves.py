@@ -7,6 +7,7 @@ from bertzoo.report import SHARES, Run, keys, series, title
 
 _UNITS = {
     "mlm_loss": "nats a masked token",
+    "mlm_hidden_loss": "nats a hidden token",
     "rtd_loss": "nats a token",
     "sop_loss": "nats a pair",
     "nsp_loss": "nats a pair",

@@ -18,6 +18,7 @@ from bertzoo.errors import UserError
 Line = Mapping[str, Any]
 SHARES = ("accuracy", "precision", "recall")  # the endings of metrics that are shown in per cent
 KINDS = ("loss", *SHARES, "auc")  # of all that says how well a model does
+HIDDEN = "_hidden_loss"  # the ending of a term's loss over a part of what it is counted over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +97,15 @@ def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
 def keys(history: History, ending: str) -> list[str]:
     """The metrics whose names end in `ending`; the whole before its terms, and not at all when it is but one term."""
     found = dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line if key.endswith(ending))
-    terms = [key for key in found if key != ending]
-    return terms if len(terms) == 1 else [key for key in found if key == ending] + terms
+    rest = [key for key in found if key != ending]
+    one = sum(not key.endswith(HIDDEN) for key in rest) == 1
+    return rest if one else [key for key in found if key == ending] + rest
 
 
 def title(key: str) -> str:
     """`mlm_loss` as a person writes it: MLM loss."""
+    if key.endswith(HIDDEN):
+        return f"{title(key.removesuffix(HIDDEN) + '_loss')} of hidden tokens"
     term, _, kind = key.rpartition("_")
     return f"{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
 

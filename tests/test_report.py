@@ -138,6 +138,10 @@ def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
 def test_a_single_term_is_the_loss_itself(tmp_path: Path) -> None:
     lines = [{k: v for k, v in train(s, 5.0).items() if not k.startswith("sop")} for s in (1, 2)]
     assert report.keys(report.open_run(write_run(tmp_path, lines)).history, "loss") == ["mlm_loss"]
+    lines = [line | {"mlm_hidden_loss": 6.0} for line in lines]
+    run = report.open_run(write_run(tmp_path, lines))
+    assert report.keys(run.history, "loss") == ["mlm_loss", "mlm_hidden_loss"]
+    assert "| MLM loss of hidden tokens | 6.0000 |" in report.page(run)
 
 
 def test_the_sketch_shows_the_curve_and_the_heldout_values(run: Path) -> None:
