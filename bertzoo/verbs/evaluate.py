@@ -78,23 +78,33 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def show(figures: dict) -> None:
     """Print the figures for a person."""
-    from bertzoo.report import KINDS, SHARES, title
+    from bertzoo.report import KINDS, NOTHING, nothing, title
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
     unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
-    kinds = {name: next((kind for kind in KINDS if name.endswith(kind)), None) for name in figures}
-    rows = [(title(name), figures[name], kind, "") for kind in KINDS for name in kinds if kinds[name] == kind]
+    kinds = {name: kind for name in [*figures, *NOTHING] for kind in KINDS if name.endswith(kind)}
+    measured = [name for kind in KINDS for name in kinds if kinds[name] == kind]
+    rows = [(title(name, figures), value(name, figures[name])) for name in measured if name in figures]
+    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := nothing(name, figures))]
     rows += [
-        ("unigram entropy", unigram, "nats", "; how far word frequencies alone can get"),
-        ("unigram cross entropy", cross, "nats", "; the training text's word frequencies on the held-out text"),
+        ("unigram entropy", f"{unigram:8.3f}  nats; how far word frequencies alone can get"),
+        ("unigram cross entropy", f"{cross:8.3f}  nats; the training text's word frequencies on the held-out text"),
     ]
     notes = "", "; the others stand in the input, to be copied"
     rows += [
-        (f"{title(name)} below the entropy", unigram - figures[name], "nats", note)
+        (f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}")
         for name, note in zip(MLM, notes, strict=True)
         if name in figures
     ]
-    width = max(len(name) for name, *_ in rows)
-    for name, value, kind, note in rows:
-        unit = "" if kind == "auc" else f"  nats{note}"
-        print(f"  {name:{width}}" + (f"{100 * value:9.1f}  %" if kind in SHARES else f"{value:9.3f}{unit}"))
+    width = 1 + max(len(name) for name, _ in rows)
+    for name, said in rows:
+        print(f"  {name:{width}}{said}")
+
+
+def value(name: str, number: float) -> str:
+    """A metric with its unit."""
+    from bertzoo.report import SHARES
+
+    if name.endswith(SHARES):
+        return f"{100 * number:8.1f}  %"
+    return f"{number:8.3f}" + ("" if name.endswith("auc") else "  nats")
