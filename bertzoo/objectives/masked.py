@@ -13,13 +13,17 @@ from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """Masked language model, and what the second segment is for: nothing, NSP (BERT §3.1) or SOP (ALBERT §3.1)."""
+    """Masked language model, and what the second segment is for: nothing, NSP (BERT §3.1) or SOP (ALBERT §3.1).
+
+    Where it is for nothing a model's pooler is left out: no gradient would reach it, and decay would shrink it away.
+    """
 
     kind: Literal["masked"] = "masked"
     sentence: Literal["none", "nsp", "sop"] = "none"
 
     def build(self, model: Model, compute: Compute) -> "MaskedObjective":
-        return MaskedObjective(pretraining(model, compute, sentence=self.sentence != "none"), self.sentence)
+        made = pretraining(model, compute, sentence=self.sentence != "none")
+        return MaskedObjective(made if made.sentence_head is not None else made.clone(pooler=None), self.sentence)
 
 
 @dataclass(frozen=True)

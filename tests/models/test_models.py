@@ -185,3 +185,13 @@ def test_the_loss_over_hidden_tokens_by_hand():
     batch["masked_weights"][:, 1] = 0
     metrics = masked_metrics(logits, batch, hidden_slots(batch))
     assert metrics["mlm_hidden_loss"] == (0, 0) and metrics["mlm_loss"][1] == 6
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+def test_the_pooler_is_there_where_something_trains_it(config):
+    """Otherwise decay alone would shrink it; all else keeps its names."""
+    objectives = {name: Masked(sentence=name).build(config, Compute()) for name in ("none", "sop")}
+    params = {name: nn.meta.unbox(jax.eval_shape(o.init, jax.random.key(0))) for name, o in objectives.items()}
+    assert params["none"].keys() == {"embedding", "encoder", "masked_head"}
+    assert params["sop"].keys() - {"pooler"} == params["none"].keys() | {"sentence_head"}
+    assert ("pooler" in params["sop"]) == (config.backbone(Compute()).pooler is not None)
