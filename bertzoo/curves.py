@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.report import SHARES, Run, keys, series, title
+from bertzoo.report import SHARES, Run, keys, names, series, title
 
 _UNITS = {
     "mlm_loss": "nats a masked token",
+    "mlm_hidden_loss": "nats a hidden token",
     "rtd_loss": "nats a token",
     "sop_loss": "nats a pair",
     "nsp_loss": "nats a pair",
@@ -54,6 +55,7 @@ def _panel(axes, run: Run, key: str) -> None:
     for i, step in enumerate(dict.fromkeys(e["step"] for e in run.history.events if e["event"] == "resumed")):
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
     unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
-    axes.set_ylabel(f"{title(key)} ({unit})" if unit else title(key))
+    name = title(key, names(run.history))
+    axes.set_ylabel(f"{name} ({unit})" if unit else name)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

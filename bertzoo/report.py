@@ -18,6 +18,14 @@ from bertzoo.errors import UserError
 Line = Mapping[str, Any]
 SHARES = ("accuracy", "precision", "recall")  # the endings of metrics that are shown in per cent
 KINDS = ("loss", *SHARES, "auc")  # of all that says how well a model does
+HIDDEN = "_hidden_loss"  # the ending of a term's loss over a part of what it is counted over
+# Of which there may be nothing: the metric is then not in the line.
+NOTHING = {
+    "mlm_hidden_loss": "nothing was hidden",
+    "rtd_precision": "nothing was called replaced",
+    "rtd_recall": "nothing was replaced",
+    "rtd_auc": "nothing was replaced",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,17 +101,33 @@ def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
     return [line["step"] for line in having], [line[key] for line in having]
 
 
+def names(history: History) -> list[str]:
+    """All that any line has."""
+    return list(dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line))
+
+
 def keys(history: History, ending: str) -> list[str]:
     """The metrics whose names end in `ending`; the whole before its terms, and not at all when it is but one term."""
-    found = dict.fromkeys(key for line in [*history.train, *history.heldout] for key in line if key.endswith(ending))
-    terms = [key for key in found if key != ending]
-    return terms if len(terms) == 1 else [key for key in found if key == ending] + terms
+    found = [key for key in names(history) if key.endswith(ending)]
+    rest = [key for key in found if key != ending]
+    one = sum(not key.endswith(HIDDEN) for key in rest) == 1
+    return rest if one else [key for key in found if key == ending] + rest
 
 
-def title(key: str) -> str:
-    """`mlm_loss` as a person writes it: MLM loss."""
+def title(key: str, among: Iterable[str] = ()) -> str:
+    """`mlm_loss` as a person writes it: MLM loss, or generator MLM loss where the metrics `among` which it stands are
+    those of replaced token detection.
+    """
+    if key.endswith(HIDDEN):
+        return f"{title(key.removesuffix(HIDDEN) + '_loss', among)} of hidden tokens"
     term, _, kind = key.rpartition("_")
-    return f"{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
+    whose = "generator " if term == "mlm" and "rtd_loss" in among else ""
+    return f"{whose}{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
+
+
+def nothing(key: str, line: Line) -> str | None:
+    """In words, why a line of metrics has no `key` though it has its term's loss; None where nothing is missing."""
+    return NOTHING.get(key) if key not in line and f"{key.split('_')[0]}_loss" in line else None
 
 
 def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
@@ -136,11 +160,17 @@ def _figures(history: History) -> str:
     rows = []
     for key in [key for kind in KINDS for key in keys(history, kind)]:
         top = best(history.heldout, key)
-        last = [series(lines, key)[1][-1:] for lines in (history.train, history.heldout)]
-        cells = [show(key, values[0]) if values else "" for values in last]
-        rows.append([title(key), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
+        cells = [_last(lines, key) for lines in (history.train, history.heldout)]
+        rows.append([title(key, names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
     head = f"After step {history.train[-1]['step']} (losses in nats):"
     return head + "\n\n" + _table(["", "train, last", "held-out, last", "held-out, best"], rows)
+
+
+def _last(lines: list[Line], key: str) -> str:
+    if lines and (words := nothing(key, lines[-1])):
+        return words
+    values = series(lines, key)[1]
+    return show(key, values[-1]) if values else ""
 
 
 def _events(history: History) -> str:
@@ -207,7 +237,7 @@ def sketch(history: History, width: int = 78, height: int = 16) -> str:
     marks = sorted({round(ends[0] + (ends[-1] - ends[0]) * part / 4) for part in range(5)}) if ends else []
     figure.ruler("x").ticks(marks, [f"{mark:,}" for mark in marks])  # plotext's own are floats, 1.1e3
     figure.plot_size(width, height)
-    figure.title(f"{title(key)} (nats)")
+    figure.title(f"{title(key, names(history))} (nats)")
     figure.label("step")
     plot = plotext.uncolorize(str(figure.build()))
     return plot.rstrip() + ("\n" + _heldout_lines(history) if heldout else "")
@@ -221,7 +251,7 @@ def _heldout_lines(history: History, rows: int = 8) -> str:
         lines[round(i * (len(lines) - 1) / max(1, min(rows, len(lines)) - 1))] for i in range(min(rows, len(lines)))
     ]
     parts = [
-        ", ".join(f"{title(key)} {show(key, line[key])}" for key in chosen if line.get(key) is not None)
+        ", ".join(f"{title(key, line)} {show(key, line[key])}" for key in chosen if line.get(key) is not None)
         for line in picked
     ]
     return "\n".join(f"held-out, step {line['step']}: {part}" for line, part in zip(picked, parts, strict=True))

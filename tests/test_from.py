@@ -282,7 +282,7 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
     assert wider.params.keys() == {name for name in found if not name.startswith("generator/")}
     masked = start.read(run, recipe(folder, "--model.dropout=0"))
     assert masked.said[1:] == [
-        "starting fresh: masked_head (not there), pooler (not there)",
+        "starting fresh: masked_head (not there)",
         "left out, as objective.kind = masked has no place for it: generator, replaced_head",
         f"other than in {run}: model.dropout 0.1 -> 0.0",
     ]
@@ -291,16 +291,16 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
 
 def test_a_classifier_is_left_out_and_a_sentence_head_of_another_question_too(folder, adapted, tmp_path):
     weights = {name: array for name, array in tiny_bert.tensors().items() if not name.startswith("cls.")}
-    weights |= {"bert.pooler.dense.weight": np.eye(24, dtype=np.float32)}
-    weights |= {"bert.pooler.dense.bias": np.ones(24, np.float32)}
+    weights |= {"bert.pooler.dense.weight": np.eye(24, dtype="f4"), "bert.pooler.dense.bias": np.ones(24, "f4")}
     weights |= {"classifier.weight": np.ones((3, 24), np.float32), "classifier.bias": np.ones(3, np.float32)}
     labels = {str(i): name for i, name in enumerate("xyz")}
     names = {"id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}
     source = write(tmp_path / "hf", weights, architectures=["BertForSequenceClassification"], **names)
-    made = start.read(source, recipe(folder))
+    assert start.read(source, recipe(folder)).said[2].endswith("has no place for it: classifier, pooler")
+    made = start.read(source, recipe(folder, *NSP))
     assert made.said == [
         f"taken from {source}: embedding, encoder, pooler",
-        "starting fresh: masked_head (not there)",
+        "starting fresh: masked_head (not there), sentence_head (not there)",
         "left out, as objective.kind = masked has no place for it: classifier",
     ]
     np.testing.assert_array_equal(made.params["pooler/kernel"], np.eye(24))

@@ -75,7 +75,7 @@ def test_what_a_run_leaves_behind(finished):
     train = [row for row in rows if row.get("split") == "train"]
     assert [row["step"] for row in train] == list(range(1, 11))
     assert [row["stage"] for row in train] == [0] * 6 + [1] * 4
-    wanted = ["loss", "mlm_loss", "mlm_accuracy", "sop_loss", "sop_accuracy"]
+    wanted = ["loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "sop_loss", "sop_accuracy"]
     wanted += ["learning_rate", "memory_bytes", "elapsed_seconds"]
     assert all(np.isfinite(row[name]) for row in train for name in wanted)
     assert all(row["loss"] == pytest.approx(row["mlm_loss"] + row["sop_loss"], rel=1e-6) for row in train)
@@ -162,7 +162,17 @@ def test_evaluate_and_predict(finished, capsys):
     figures = json.loads(capsys.readouterr().out)
     assert figures["step"] == 10 and figures["max_length"] == 48 and np.isfinite(figures["mlm_loss"])
     assert figures["loss"] == pytest.approx(figures["mlm_loss"] + figures["sop_loss"])
-    assert "not 0.300" in error(capsys, "evaluate", str(finished), "--below_unigram=0.3", code=1)
+    below = {name: figures["unigram_entropy"] - figures[f"mlm_{name}"] for name in ("loss", "hidden_loss")}
+    said = error(capsys, "evaluate", str(finished), "--below_unigram=0.3", code=1)
+    assert "not 0.300" in said and f"(of hidden tokens alone {below['hidden_loss']:.3f})" in said
+    # The gate is the loss of all predicted tokens.
+    assert main(["evaluate", str(finished), f"--below_unigram={below['loss'] - 1e-6}"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    rows = {" ".join(line.split()[:-2]): line.split()[-2] for line in shown if line.endswith("nats")}
+    assert rows["MLM loss of hidden tokens"] == f"{figures['mlm_hidden_loss']:.3f}"
+    assert rows["MLM loss below the entropy"] == f"{below['loss']:.3f}" != f"{below['hidden_loss']:.3f}"
+    (line,) = (line for line in shown if "of hidden tokens below the entropy" in line)
+    assert f" {below['hidden_loss']:.3f}  nats" in line
     assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])

@@ -104,13 +104,17 @@ def test_evaluate_predict_and_report(finished, capsys):
         assert figures[name] == pytest.approx(last[name], rel=1e-5), name
     assert main(["evaluate", str(finished)]) == 0
     shown = capsys.readouterr().out
-    assert "RTD AUC " in shown and "RTD loss" in shown and f"{100 * figures['rtd_accuracy']:8.1f}  %" in shown
+    assert all(
+        f"  {name} " in shown for name in ("RTD AUC", "RTD loss", "generator MLM loss", "generator MLM accuracy")
+    )
+    assert f"{100 * figures['rtd_accuracy']:8.1f}  %" in shown
     assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert [len(blank) for blank in answer["blanks"]] == [3]
     assert main(["report", str(finished)]) == 0
     page = (finished / "report.md").read_text()
-    assert all(f"| {name} |" in page for name in ("MLM accuracy", "RTD loss", "RTD recall", "RTD AUC"))
+    assert all(f"| {name} |" in page for name in ("generator MLM accuracy", "RTD loss", "RTD recall", "RTD AUC"))
+    assert "| MLM" not in page
     assert (finished / "accuracy.png").is_file()
 
 

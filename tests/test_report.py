@@ -10,6 +10,7 @@ from PIL import Image
 
 from bertzoo import cli, curves, report
 from bertzoo.errors import UserError
+from bertzoo.verbs import evaluate
 
 CONFIG = """\
 [model]
@@ -138,6 +139,10 @@ def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
 def test_a_single_term_is_the_loss_itself(tmp_path: Path) -> None:
     lines = [{k: v for k, v in train(s, 5.0).items() if not k.startswith("sop")} for s in (1, 2)]
     assert report.keys(report.open_run(write_run(tmp_path, lines)).history, "loss") == ["mlm_loss"]
+    lines = [line | {"mlm_hidden_loss": 6.0} for line in lines]
+    run = report.open_run(write_run(tmp_path, lines))
+    assert report.keys(run.history, "loss") == ["mlm_loss", "mlm_hidden_loss"]
+    assert "| MLM loss of hidden tokens | 6.0000 |" in report.page(run)
 
 
 def test_the_sketch_shows_the_curve_and_the_heldout_values(run: Path) -> None:
@@ -175,3 +180,40 @@ def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
     assert marks["next stage"] == 600 and marks["resumed"] == 300
     assert report.open_run(write_run(run, [train(500, 3.0)])).boundaries() == []
     assert axes.get_ylabel() == "MLM loss (nats a masked token)"
+
+
+RTD = {"mlm_loss": 5.0, "rtd_loss": 0.3, "rtd_recall": 0.0, "rtd_auc": 0.5}
+
+
+def test_a_mean_over_nothing_is_said_to_be_none(tmp_path: Path) -> None:
+    """The figure of an earlier step is not the last one's."""
+    lines = [{"step": s, "split": split, "loss": 20.0, **RTD} for s in (1, 2) for split in ("train", "heldout")]
+    lines[0]["rtd_precision"] = lines[3]["rtd_precision"] = 0.25
+    page = report.page(report.open_run(write_run(tmp_path, lines)))
+    assert "| RTD precision | nothing was called replaced | 25.0 % | 25.0 % at step 2 |" in page
+    lines[0]["rtd_precision"] = lines[2]["rtd_precision"] = 0.5
+    lines = [{k: v for k, v in line.items() if k != "rtd_auc" or line["step"] == 1} for line in lines]
+    page = report.page(report.open_run(write_run(tmp_path, lines)))
+    assert "| RTD precision | 50.0 % | 25.0 % |" in page
+    assert "| RTD AUC | nothing was replaced | nothing was replaced | 0.5000 at step 1 |" in page
+
+
+def test_the_generators_figures_are_named_as_its_own(tmp_path: Path) -> None:
+    run = report.open_run(write_run(tmp_path, [{"step": 1, "split": "heldout", "loss": 20.0, **RTD}, train(1, 5.0)]))
+    assert "| generator MLM loss | 5.0000 | 5.0000 |" in report.page(run) and "| RTD loss |" in report.page(run)
+    assert "generator MLM loss 5.0000, RTD loss 0.3000" in report.sketch(run.history)
+    assert report.title("mlm_hidden_loss", RTD) == "generator MLM loss of hidden tokens"
+    assert report.title("mlm_loss", ["mlm_loss", "sop_loss"]) == report.title("mlm_loss") == "MLM loss"
+
+
+def test_evaluate_says_what_there_was_nothing_of(capsys: pytest.CaptureFixture) -> None:
+    figures = {"step": 1, "rows": 2, "max_length": 8, "loss": 20.0, **RTD, "rtd_accuracy": 0.9}
+    evaluate.show(figures | {"unigram_entropy": 6.0, "unigram_cross_entropy": 6.1})
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "RTD precision – nothing was called replaced" in shown and "RTD recall 0.0 %" in shown
+    assert "generator MLM loss of hidden tokens – nothing was hidden" in shown
+    assert "generator MLM loss below the entropy 1.000 nats" in shown and "RTD AUC 0.500" in shown
+    evaluate.show(
+        {"step": 1, "rows": 2, "max_length": 8, "mlm_loss": 5.0, "unigram_entropy": 6, "unigram_cross_entropy": 6}
+    )
+    assert "RTD" not in capsys.readouterr().out

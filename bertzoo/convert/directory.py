@@ -81,7 +81,8 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
 def _head(recipe: Pretrain) -> MaskedLanguageModel | ReplacedTokens:
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
-    return MaskedLanguageModel(sentence=recipe.objective.sentence != "none")
+    sentence = recipe.objective.sentence != "none"
+    return MaskedLanguageModel(sentence=sentence, pooler=sentence)
 
 
 def _read_own(path: Path) -> Pretrained:

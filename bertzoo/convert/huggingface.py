@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.convert import attributes, tensors, tokenizers
+from bertzoo.convert import attributes, settings, tensors, tokenizers
 from bertzoo.convert.albert import FAMILY as ALBERT
 from bertzoo.convert.bert import FAMILY as BERT
 from bertzoo.convert.convbert import FAMILY as CONVBERT
@@ -45,6 +45,7 @@ def read(directory: Path) -> Pretrained:
     if not isinstance(kind, str) or kind not in families:
         raise UserError(f"{path}: model_type = {kind!r} is unknown{nearest(str(kind), families)}")
     family = families[kind]
+    tokenizer_class = found.pop("tokenizer_class", None)  # checked below, beside the vocabulary
     model = attributes.read_model(family, found, str(path))
     raw, file = tensors.read_directory(directory)
     attributes.check_counts(family, model, found, raw, str(path), file.name)
@@ -55,6 +56,7 @@ def read(directory: Path) -> Pretrained:
     head = attributes.read_head(family, key, model, found, pooled or family.heads[key].needs_pooler, str(path))
     params = to_ours(rows(family, model, head, prefix=""), named, parameter_shapes(model, head), str(file))
     tokenizer = tokenizers.read(directory)
+    settings.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):

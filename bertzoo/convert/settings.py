@@ -92,9 +92,7 @@ def read(directory: Path, kind: str) -> dict[str, Any]:
     """
     path = directory / OPTIONS
     found = table(path)
-    name = found.get("tokenizer_class")
-    if name is not None and name not in CLASSES[kind]:
-        raise UserError(f"{path}: tokenizer_class = {name!r} is not supported for a {kind} vocabulary")
+    check_class(found.get("tokenizer_class"), kind, path)
     tokens = {f"{token}_token" for token in (*_TOKENS, *_SAME)}
     known = READ[kind].keys() | tokens | _IGNORED | {"tokenizer_class", "added_tokens_decoder", *_NO_MORE}
     for setting, value in found.items():
@@ -107,6 +105,14 @@ def read(directory: Path, kind: str) -> dict[str, Any]:
         if setting in READ[kind] and not (isinstance(value, bool) or (value is None and setting == "strip_accents")):
             raise UserError(f"{path}: {setting} = {value!r} is neither true nor false")
     return {setting: found[setting] for setting in (*READ[kind], "tokenizer_class") if setting in found}
+
+
+def check_class(name: Any, kind: str | None, path: Path) -> None:
+    """Raises UserError where a tokenizer_class is not of the vocabulary's kind or, without one, of any that is read."""
+    known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
+    if name is not None and (not isinstance(name, str) or name not in known):
+        what = f"for a {kind} vocabulary" if kind else "here"
+        raise UserError(f"{path}: tokenizer_class = {name!r} is not supported {what}")
 
 
 def check_foreign(directory: Path) -> None:

@@ -1,4 +1,7 @@
-"""SqueezeBERT at Hugging Face, whose classes all carry the pooler."""
+"""SqueezeBERT at Hugging Face, whose classes all carry the pooler, though but one head reads it.
+
+A model pretrained without one is written without: transformers then draws it anew, and says so.
+"""
 
 from collections.abc import Iterable
 
@@ -50,8 +53,8 @@ FAMILY = Family(
     pooler="pooler.dense",
     tied=BERT_TIED,
     heads={
-        "none": HeadLayout("SqueezeBertModel", no_rows, needs_pooler=True),
-        "masked": HeadLayout("SqueezeBertForMaskedLM", bert_masked_head, needs_pooler=True),
+        "none": HeadLayout("SqueezeBertModel", no_rows),
+        "masked": HeadLayout("SqueezeBertForMaskedLM", bert_masked_head),
         "sequence_classification": HeadLayout(
             "SqueezeBertForSequenceClassification",
             plain("classifier", "classifier"),
@@ -62,8 +65,7 @@ FAMILY = Family(
             "SqueezeBertForTokenClassification",
             plain("token_classifier", "classifier"),
             "hidden_dropout_prob",
-            needs_pooler=True,
         ),
-        "span": HeadLayout("SqueezeBertForQuestionAnswering", plain("span_head", "qa_outputs"), needs_pooler=True),
+        "span": HeadLayout("SqueezeBertForQuestionAnswering", plain("span_head", "qa_outputs")),
     },
 )

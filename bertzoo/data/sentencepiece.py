@@ -98,6 +98,7 @@ class SentencePieceTokenizer:
         ]
         check_size(len(self._pieces), config.vocab_size, origin)
         self.config = config
+        self._apart = {i: self._cut(piece) for i, piece in enumerate(self._pieces) if ends_in_number_and_comma(piece)}
         self.specials: Specials = find_specials({piece: i for i, piece in enumerate(self._pieces)}, SPECIALS, origin)
         self.continuation = np.array([piece[:1].isalnum() for piece in self._pieces])
 
@@ -109,7 +110,20 @@ class SentencePieceTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The int32 ids of every text, without special tokens (text such as "[MASK]" is spelt out)."""
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
-        return [np.array(ids, np.int32) for ids in encoded]
+        return [np.array(self._split(ids), np.int32) for ids in encoded]
+
+    def _split(self, ids: list[int]) -> list[int]:
+        """Numbers apart from the commas after them, as ALBERT's code has them (encode_pieces)."""
+        if self._apart.keys().isdisjoint(ids):
+            return ids
+        return [part for index in ids for part in self._apart.get(index, (index,))]
+
+    def _cut(self, piece: str) -> list[int]:
+        """What stands for a piece such as "▁19,": those of its number, and the comma."""
+        pieces = self._processor.encode(piece[:-1].replace(_SPACE, ""), out_type=str)
+        if not piece.startswith(_SPACE):  # which the library puts before every text
+            pieces[0] = pieces[0].removeprefix(_SPACE)
+        return [self._processor.piece_to_id(part) for part in (*pieces, ",") if part]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text; special tokens stay visible."""
@@ -127,3 +141,8 @@ class SentencePieceTokenizer:
     def contents(self) -> bytes:
         """The model as its file has it."""
         return self._model
+
+
+def ends_in_number_and_comma(piece: str) -> bool:
+    """Whether ALBERT's code cuts this piece in two."""
+    return piece[-1:] == "," and piece[-2:-1].isdigit()

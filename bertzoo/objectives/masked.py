@@ -13,13 +13,17 @@ from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """Masked language model, and what the second segment is for: nothing, NSP (BERT §3.1) or SOP (ALBERT §3.1)."""
+    """Masked language model, and what the second segment is for: nothing, NSP (BERT §3.1) or SOP (ALBERT §3.1).
+
+    Where it is for nothing a model's pooler is left out: no gradient would reach it, and decay would shrink it away.
+    """
 
     kind: Literal["masked"] = "masked"
     sentence: Literal["none", "nsp", "sop"] = "none"
 
     def build(self, model: Model, compute: Compute) -> "MaskedObjective":
-        return MaskedObjective(pretraining(model, compute, sentence=self.sentence != "none"), self.sentence)
+        made = pretraining(model, compute, sentence=self.sentence != "none")
+        return MaskedObjective(made if made.sentence_head is not None else made.clone(pooler=None), self.sentence)
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,11 @@ class MaskedObjective:
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         output = self._apply(params, batch, key)
-        terms = {"mlm": (output.masked_logits, batch["masked_ids"], batch["masked_weights"])}
+        metrics = masked_metrics(output.masked_logits, batch, hidden_slots(batch))
         if output.sentence_logits is not None:
-            terms[self.sentence] = (output.sentence_logits, batch["sentence_label"], batch["row_weight"])
-        sums, metrics = {}, {}
-        for name, (logits, labels, weight) in terms.items():
-            total = jnp.sum(weight)
-            sums[name] = jnp.sum(optax.softmax_cross_entropy_with_integer_labels(logits, labels) * weight)
-            metrics[f"{name}_loss"] = sums[name], total
-            metrics[f"{name}_accuracy"] = jnp.sum((jnp.argmax(logits, axis=-1) == labels) * weight), total
-        return sums, metrics
+            name, labels_B, weights_B = self.sentence, batch["sentence_label"], batch["row_weight"]
+            metrics |= _term(name, output.sentence_logits, labels_B, weights_B)[1]
+        return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
 
     def masked_logits(self, params: Params, batch: Batch) -> jax.Array:
         """(B,P,V): what the model puts into the masked positions; no dropout."""
@@ -67,3 +66,30 @@ class MaskedObjective:
             rngs=None if key is None else {"dropout": key},
         )
         return cast(PretrainingOutput, applied)
+
+
+def hidden_slots(batch: Batch) -> jax.Array:
+    """(B,P) float32: 1 in the used slots whose token the input hides, by [MASK] or another token in its place.
+
+    Masking leaves a share of the predicted tokens as they are (BERT §3.1: 10 %), and those can be copied.
+    """
+    seen_BP = jnp.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
+    return (seen_BP != batch["masked_ids"]) * batch["masked_weights"]
+
+
+def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) -> Metrics:
+    """The masked language model's cross-entropy and accuracy over the used slots, `mlm_loss` and `mlm_accuracy`, and
+    its cross-entropy over the hidden ones alone, `mlm_hidden_loss`, whose weight is 0 where none is.
+    """
+    losses_BP, metrics = _term("mlm", logits_BPV, batch["masked_ids"], batch["masked_weights"])
+    return metrics | {"mlm_hidden_loss": (jnp.sum(losses_BP * hidden_BP), jnp.sum(hidden_BP))}
+
+
+def _term(name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array) -> tuple[jax.Array, Metrics]:
+    """The cross-entropy of every label, and its loss and accuracy under the weights."""
+    losses, total = optax.softmax_cross_entropy_with_integer_labels(logits, labels), jnp.sum(weights)
+    right = jnp.argmax(logits, axis=-1) == labels
+    return losses, {
+        f"{name}_loss": (jnp.sum(losses * weights), total),
+        f"{name}_accuracy": (jnp.sum(right * weights), total),
+    }

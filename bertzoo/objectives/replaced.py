@@ -11,6 +11,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+from bertzoo.objectives.masked import hidden_slots, masked_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,23 +84,19 @@ class ReplacedObjective:
 
     def loss(self, batch: Batch, masked_BPV: jax.Array, logits_BL: jax.Array) -> tuple[Sums, Metrics]:
         """The terms and the metrics of both models' logits for a batch that `corrupt` made."""
-        ids_BP, masked_BP = batch["masked_ids"], batch["masked_weights"]
         replaced_BL, token_BL = batch["replaced"], _token_weights(batch)
-        masked, tokens = jnp.sum(masked_BP), jnp.sum(token_BL)
-        mlm = jnp.sum(optax.softmax_cross_entropy_with_integer_labels(masked_BPV, ids_BP) * masked_BP)
+        tokens = jnp.sum(token_BL)
         rtd = jnp.sum(optax.sigmoid_binary_cross_entropy(logits_BL, replaced_BL) * token_BL)
         said_BL = logits_BL > 0
         hits = jnp.sum(said_BL * replaced_BL * token_BL)
-        metrics = {
-            "mlm_loss": (mlm, masked),
-            "mlm_accuracy": (jnp.sum((jnp.argmax(masked_BPV, axis=-1) == ids_BP) * masked_BP), masked),
+        metrics = masked_metrics(masked_BPV, batch, batch["hidden"]) | {
             "rtd_loss": (rtd, tokens),
             "rtd_accuracy": (jnp.sum((said_BL == replaced_BL) * token_BL), tokens),
             "rtd_precision": (hits, jnp.sum(said_BL * token_BL)),
             "rtd_recall": (hits, jnp.sum(replaced_BL * token_BL)),
             "rtd_auc": pairs_in_order(logits_BL, replaced_BL, token_BL),
         }
-        return {"mlm": mlm, "rtd": self.weight * rtd}, metrics
+        return {"mlm": metrics["mlm_loss"][0], "rtd": self.weight * rtd}, metrics
 
     def _apply(self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: jax.Array) -> Any:
         logits, _ = self.model.apply(  # pyright: ignore[reportGeneralTypeIssues]
@@ -116,7 +113,8 @@ class ReplacedObjective:
 
 
 def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
-    """The batch with the drawn ids at its masked positions, and `replaced` (B,L) float32: 1 where they are new.
+    """The batch with the drawn ids at its masked positions, `replaced` (B,L) float32: 1 where they are new, and
+    `hidden` (B,P) float32: 1 in the slots whose token the generator did not see.
 
     Unused slots, whose position is 0, write nowhere; the positions of the others are distinct.
     """
@@ -129,7 +127,8 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
         return row_L.at[places_P].set(values_P, mode="drop")
 
     ids_BL = put(batch["input_ids"], places_BP, drawn_BP)
-    return {**batch, "input_ids": ids_BL, "replaced": put(jnp.zeros(ids_BL.shape), places_BP, new_BP)}
+    replaced_BL = put(jnp.zeros(ids_BL.shape), places_BP, new_BP)
+    return {**batch, "input_ids": ids_BL, "replaced": replaced_BL, "hidden": hidden_slots(batch)}
 
 
 def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:

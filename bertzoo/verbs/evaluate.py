@@ -7,11 +7,14 @@ examples:
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 
 from bertzoo.errors import UserError
 from bertzoo.verbs.shared import checkpoint_option
+
+MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +64,12 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         print(json.dumps(figures))
     else:
         show(figures)
-    gain = unigram.entropy - figures["mlm_loss"]
+    gain, hidden = (unigram.entropy - figures.get(name, math.nan) for name in MLM)
     if args.below_unigram is not None and not gain >= args.below_unigram:
         print(
             f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
-            f"{unigram.entropy:.3f}, not {args.below_unigram:.3f}: this model has learnt little but word frequencies",
+            f"{unigram.entropy:.3f} (of hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: this model "
+            "has learnt little but word frequencies",
             file=sys.stderr,
         )
         return 1
@@ -74,17 +78,33 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def show(figures: dict) -> None:
     """Print the figures for a person."""
-    from bertzoo.report import SHARES, title
+    from bertzoo.report import KINDS, NOTHING, nothing, title
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
     unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
-    rows = [(title(name), figures[name], "") for name in list(figures)[3:-2]]
+    kinds = {name: kind for name in [*figures, *NOTHING] for kind in KINDS if name.endswith(kind)}
+    measured = [name for kind in KINDS for name in kinds if kinds[name] == kind]
+    rows = [(title(name, figures), value(name, figures[name])) for name in measured if name in figures]
+    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := nothing(name, figures))]
     rows += [
-        ("unigram entropy", unigram, "; how far word frequencies alone can get"),
-        ("unigram cross entropy", cross, "; the training text's word frequencies on the held-out text"),
-        ("MLM loss below the entropy", unigram - figures["mlm_loss"], ""),
+        ("unigram entropy", f"{unigram:8.3f}  nats; how far word frequencies alone can get"),
+        ("unigram cross entropy", f"{cross:8.3f}  nats; the training text's word frequencies on the held-out text"),
     ]
-    for name, value, note in rows:
-        unit = "" if name.endswith("AUC") else f"  nats{note}"
-        number = f"{100 * value:8.1f}  %" if name.endswith(SHARES) else f"{value:8.3f}{unit}"
-        print(f"  {name:28}{number}")
+    notes = "", "; the others stand in the input, to be copied"
+    rows += [
+        (f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}")
+        for name, note in zip(MLM, notes, strict=True)
+        if name in figures
+    ]
+    width = 1 + max(len(name) for name, _ in rows)
+    for name, said in rows:
+        print(f"  {name:{width}}{said}")
+
+
+def value(name: str, number: float) -> str:
+    """A metric with its unit."""
+    from bertzoo.report import SHARES
+
+    if name.endswith(SHARES):
+        return f"{100 * number:8.1f}  %"
+    return f"{number:8.3f}" + ("" if name.endswith("auc") else "  nats")

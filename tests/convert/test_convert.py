@@ -87,6 +87,15 @@ BAD: dict[str, tuple[Prepare, str]] = {
     "other architecture": (config(architectures=["BertForNextSentencePrediction"]), "'BertForNextSentencePrediction'"),
     "unknown model_type": (config(model_type="bertt"), "model_type = 'bertt' is unknown; did you mean bert?"),
     "unknown attribute": (config(rotary=True), "the attribute rotary = True is not understood"),
+    "a tokenizer of pieces": (
+        config(tokenizer_class="AlbertTokenizer"),
+        "'AlbertTokenizer' is not supported for a wordp",
+    ),
+    "an unknown tokenizer": (config(tokenizer_class="RobertaTokenizer"), "tokenizer_class = 'RobertaTokenizer' is not"),
+    "a tokenizer's number": (
+        config(tokenizer_class=3),
+        "config.json: tokenizer_class = 3 is not supported for a wordp",
+    ),
     "fixed attribute": (config(is_decoder=True), "is_decoder = True is not supported, only False is"),
     "relative positions": (config(position_embedding_type="relative_key"), "position_embedding_type = 'relative_key'"),
     "activation": (config(hidden_act="swish"), "hidden_act = 'swish' is not supported, only gelu, gelu_new"),
@@ -166,6 +175,21 @@ def legacy(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         DECODER: found[TABLE].copy(),
         "cls.predictions.decoder.bias": found[BIAS].copy(),
     }
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
+def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """It has to be of the vocabulary's kind; without a vocabulary, of one that is read."""
+    source = tiny_bert.write(tmp_path / "named")
+    config(tokenizer_class=name)(source)
+    assert same(tiny_bert.write(tmp_path / "plain"), source)
+    if name is not None:
+        (source / "vocab.txt").unlink()
+        config(tokenizer_class="AlbertTokenizer")(source)
+        assert bertzoo.load(source).tokenizer is None
+        config(tokenizer_class="RobertaTokenizer")(source)
+        assert convert(source, tmp_path / "out") == 2
+        assert "tokenizer_class = 'RobertaTokenizer' is not supported here" in capsys.readouterr().err
 
 
 def test_old_names_and_repetitions(tmp_path: Path) -> None:

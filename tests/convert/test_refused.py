@@ -46,6 +46,7 @@ def export(model: Any, head: Any, folder: Path, *options: str) -> int:
     return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
 
 
+SQUEEZE = SqueezeBert(**SMALL, **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")})
 REFUSED = {
     "padding in a convolution": (
         replace(CONV, mask_padding=True),
@@ -67,6 +68,7 @@ REFUSED = {
     "dropout of a span": (Bert(**SMALL), SpanExtraction(dropout=0.1), "dropout can only be 0.0, not 0.1"),
     "dropout of tokens": (DistilBert(**SMALL), TokenClassification(dropout=0.3), "dropout can only be 0.1, not 0.3"),
     "no pooler": (Bert(**SMALL), MaskedLanguageModel(sentence=True, pooler=False), "BertForPreTraining needs a pooler"),
+    "no pooler for its classes": (SQUEEZE, SequenceClassification(pooler=False), "needs a pooler, but it has none"),
     "a discriminator": (Bert(**SMALL), ReplacedTokens(), "Hugging Face has no bert with a replaced head"),
     "a sentence head": (CONV, MaskedLanguageModel(sentence=True), "no convbert with a masked sentence head"),
 }
@@ -150,7 +152,9 @@ def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert "ElectraForMaskedLM cannot be this model: its masked language model head has gelu" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("model", [Albert(**SMALL, embedding_size=6), CONV, MOBILE, replace(MOBILE, pooler=True)])
+@pytest.mark.parametrize(
+    "model", [Albert(**SMALL, embedding_size=6), CONV, MOBILE, replace(MOBILE, pooler=True), SQUEEZE]
+)
 @pytest.mark.parametrize("pooler", [True, False])
 def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -> None:
     head = MaskedLanguageModel(pooler=pooler)
@@ -160,6 +164,7 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
     assert back.model == model and back.params.keys() == made.params.keys()
     assert all(np.array_equal(made.params[name], back.params[name]) for name in made.params)
     assert bertzoo.load(tmp_path / "hf").tokenizer is None
+    assert ("pooler/bias" in back.params) == (pooler and model not in (CONV, MOBILE))
 
 
 def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:

@@ -7,14 +7,18 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from flax import linen as nn
 from safetensors.numpy import load_file
 
 import bertzoo
-from bertzoo import inference, start
+from bertzoo import config, inference, start
 from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.models.tasks import parameter_shapes
+from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.checkpoint import restore_params
-from bertzoo.train.state import abstract_params
+from bertzoo.train.state import abstract_params, named
 
 sys.path.append(str(Path(__file__).parents[1]))
 import tiny
@@ -150,3 +154,13 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
     made = [json.loads((tmp_path / n / "config.json").read_text()) for n in ("discriminator", "generator")]
     assert [c["architectures"][0] for c in made] == ["ElectraForPreTraining", "ElectraForMaskedLM"]
     assert [c["hidden_size"] for c in made] == [16, 8] and made[1]["embedding_size"] == 12
+
+
+@pytest.mark.parametrize("sentence", ["none", "sop"])
+def test_a_runs_head_has_the_parameters_of_its_objective(sentence: str, tmp_path: Path) -> None:
+    """A pooler is among them where a sentence task trains it."""
+    recipe = config.load(Pretrain, [write_config(tmp_path)], [("objective.sentence", sentence)])
+    params = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
+    shapes = {name: leaf.shape for name, leaf in named(nn.meta.unbox(params)).items()}
+    assert parameter_shapes(recipe.model, directory._head(recipe)) == shapes
+    assert ("pooler/kernel" in shapes) == (sentence == "sop")

@@ -12,6 +12,7 @@ import pytest
 from bertzoo.errors import ConfigError
 from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, Electra, SchuBert, SqueezeBert
 from bertzoo.objectives import Masked
+from bertzoo.objectives.masked import hidden_slots, masked_metrics
 
 SMALL = {
     "vocab_size": 50,
@@ -167,3 +168,30 @@ def test_every_option_changes_something(config):
         assert trained != before[1], field
     init, trained = computation(dataclasses.replace(config, initializer_range=0.1))
     assert init != before[0] and trained == before[1]
+
+
+def test_the_loss_over_hidden_tokens_by_hand():
+    """Of the used slots, those whose token does not stand in the input; a batch without any has weight 0."""
+    batch, rows = batch_of(rows=6, seed=3), np.arange(6)[:, None]
+    seen = batch["input_ids"][rows, batch["masked_positions"]]
+    batch["masked_weights"] = np.tile(np.float32([1, 1, 0]), (6, 1))
+    batch["masked_ids"] = np.stack([seen[:, 0], seen[:, 1] % 49 + 1, seen[:, 2] % 49 + 1], 1)  # the first left as it is
+    batch["masked_ids"][5, 1] = seen[5, 1]  # drawn at random, as it was
+    logits = np.random.default_rng(0).normal(size=(6, 3, 50))
+    cross = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, batch["masked_ids"][..., None], 2)[..., 0]
+    metrics = masked_metrics(logits, batch, hidden_slots(batch))
+    assert metrics["mlm_hidden_loss"] == (pytest.approx(cross[:5, 1].sum(), rel=1e-5), 5)
+    assert metrics["mlm_loss"] == (pytest.approx(cross[:, :2].sum(), rel=1e-5), 12)
+    batch["masked_weights"][:, 1] = 0
+    metrics = masked_metrics(logits, batch, hidden_slots(batch))
+    assert metrics["mlm_hidden_loss"] == (0, 0) and metrics["mlm_loss"][1] == 6
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
+def test_the_pooler_is_there_where_something_trains_it(config):
+    """Otherwise decay alone would shrink it; all else keeps its names."""
+    objectives = {name: Masked(sentence=name).build(config, Compute()) for name in ("none", "sop")}
+    params = {name: nn.meta.unbox(jax.eval_shape(o.init, jax.random.key(0))) for name, o in objectives.items()}
+    assert params["none"].keys() == {"embedding", "encoder", "masked_head"}
+    assert params["sop"].keys() - {"pooler"} == params["none"].keys() | {"sentence_head"}
+    assert ("pooler" in params["sop"]) == (config.backbone(Compute()).pooler is not None)

@@ -139,6 +139,7 @@ def test_terms_and_metrics_by_hand():
     objective, _ = build(ELECTRA, Replaced(weight=7.0))
     batch, _ = batch_of()
     batch["row_weight"][3] = batch["masked_weights"][3] = 0
+    batch["input_ids"][0, batch["masked_positions"][0, 1]] = batch["masked_ids"][0, 1]  # left as it is
     rng = np.random.default_rng(1)
     made = corrupt(batch, rng.integers(5, 50, (4, 4)))
     logits, masked = rng.normal(0, 2, (4, 12)).astype(np.float32), rng.normal(size=(4, 4, 50)).astype(np.float32)
@@ -158,6 +159,10 @@ def test_terms_and_metrics_by_hand():
     log = masked - np.log(np.exp(masked).sum(-1, keepdims=True))
     picked = np.take_along_axis(log, batch["masked_ids"][..., None], 2)[..., 0]
     assert sums["mlm"] == pytest.approx(-picked[used].sum(), rel=1e-5)
+    # What the generator saw counts, not what it put there.
+    hidden = used & (np.arange(16).reshape(4, 4) != 1)
+    assert metrics["mlm_hidden_loss"][1] == hidden.sum() == used.sum() - 1
+    assert mean["mlm_hidden_loss"] == pytest.approx(-picked[hidden].mean(), rel=1e-5)
     assert mean["mlm_loss"] == pytest.approx(-picked[used].mean(), rel=1e-5)
     assert mean["mlm_accuracy"] == pytest.approx((masked.argmax(-1) == batch["masked_ids"])[used].mean())
 
