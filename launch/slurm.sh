@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Puts a run of `bertzoo pretrain` into a Slurm queue: one process a task, requeued whenever it was stopped or lost a host.
+#
+#   launch/slurm.sh --nodes=N [--tasks-per-node=K] [--name=NAME] [--restarts=100] [--notice=120] [--dry-run] \
+#     [--sbatch=--partition=P …] -- CONFIG --run_dir=RUN [--a.b=value …]
+#
+# --sbatch passes an option of the cluster's own on (partition, time, GPUs); give it as often as needed. RUN must be on a
+# file system that every node sees. A job of the same name that is queued or running is left as it is. Slurm is asked for
+# SIGTERM `--notice` seconds before the time limit; the job then saves and is requeued, at most `--restarts` times.
+set -euo pipefail
+
+# Slurm runs a copy of this script from its spool directory; `sbatch` below gave that copy the place of the rest.
+home=$(dirname -- "${BASH_SOURCE[0]}")
+[[ ${1:-} != --in-job ]] || home=$2
+# shellcheck source=launch/common.sh
+. "$home/common.sh"
+
+in_job() { # in_job RESTARTS RUN…
+  local most=$1 code=0 done_before=${SLURM_RESTART_COUNT:-0} verdict
+  shift
+  trap : TERM # Slurm may tell this shell too; the tasks save, and srun says how they ended
+  # A task that ends first must not take the others with it while they save; after three minutes they are stuck.
+  srun --kill-on-bad-exit=0 --wait=180 --label bertzoo pretrain "$@" || code=$?
+  verdict=$(verdict "$code")
+  [[ $verdict == again ]] || exit "$code"
+  ((done_before < most)) || fail "the tasks ended with $code once more, and the job was requeued $done_before times already"
+  say "the tasks ended with $code; requeueing job $SLURM_JOB_ID"
+  scontrol requeue "$SLURM_JOB_ID"
+  # Slurm ends this shell now; should it finish first, the job must not count as done.
+  sleep 60 || true
+  exit 3
+}
+if [[ ${1:-} == --in-job ]]; then
+  shift 2
+  in_job "$@"
+fi
+
+nodes="" tasks=1 name="" restarts=100 notice=120 options=()
+while (($#)); do
+  case $1 in
+    --nodes=*) nodes=${1#*=} && whole --nodes "$nodes" 1 ;;
+    --tasks-per-node=*) tasks=${1#*=} && whole --tasks-per-node "$tasks" 1 ;;
+    --name=*) name=${1#*=} && name_like --name "$name" 63 ;;
+    --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
+    --notice=*) notice=${1#*=} && whole --notice "$notice" 1 ;;
+    --sbatch=-*) options+=("${1#*=}") ;;
+    --dry-run) dry_run=true ;;
+    --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
+    --) shift && break ;;
+    *) die "unknown argument $1; the run comes after --, an option of sbatch's own as --sbatch=--option=value" ;;
+  esac
+  shift
+done
+[[ -n $nodes ]] || die "--nodes=N is missing: on how many nodes is the run to be?"
+((notice <= 65535)) || die "--notice=$notice is more than Slurm's 65535 seconds"
+check_run "$@"
+: "${name:=bertzoo}"
+need sbatch "this is for a machine that submits to Slurm"
+need bertzoo "install it, or activate the environment that has it: the job takes over the PATH"
+
+if ! "$dry_run"; then
+  queued=$(squeue --me --noheader --name="$name" --format=%i) || fail "squeue did not say what is queued"
+  if [[ -n $queued ]]; then
+    say "job ${queued//$'\n'/, } of the name $name is queued or running already; nothing was submitted"
+    exit
+  fi
+fi
+here=$(cd -- "$home" && pwd)
+act sbatch --job-name="$name" --nodes="$nodes" --ntasks-per-node="$tasks" --requeue --open-mode=append \
+  --signal="TERM@$notice" "${options[@]}" "$here/slurm.sh" --in-job "$here" "$restarts" "$@"

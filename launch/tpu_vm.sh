@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# A run of `bertzoo pretrain` on a Cloud TPU, rented through queued resources: from the request to the deletion.
+#
+#   launch/tpu_vm.sh ACTION --name=NAME --zone=ZONE [--project=PROJECT] [options] [-- CONFIG --run_dir=PATH [--a.b=value …]]
+#
+#   create   request the TPU, or a new one where it was preempted, and wait until it is there
+#   copy     bring this checkout (what git knows of it, as it is now) to every worker and install it
+#   run      start the run on every worker; it goes on when the connection ends
+#   watch    all of these, then wait; again after a preemption, a stop (3) or a lost host (4). Exits as the run does
+#   status   the state of the TPU and of the run on each worker
+#   tail     follow the log of one worker (--worker=0)
+#   stop     let every worker save and end
+#   delete   delete the TPU with its disks, after asking (--yes: without)
+#
+# create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
+#   --spot or --reserved, --poll=30 (seconds). watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout
+#   there, as often as needed. Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
+# PATH must be seen by every worker and outlive the TPU. docs/tpu.md walks through it.
+set -euo pipefail
+# shellcheck source=launch/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+
+[[ ${1:-} != --help ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit; }
+action=${1:-}
+case $action in
+  create | copy | run | watch | status | tail | stop | delete) shift ;;
+  *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
+esac
+name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false ip=() extra=() run=()
+while (($#)); do
+  case $1 in
+    --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
+    --zone=*) zone=${1#*=} && name_like --zone "$zone" 40 ;;
+    --project=?*) place+=("--project=${1#*=}") ;;
+    --accelerator=?*) accelerator=${1#*=} ;;
+    --runtime=?*) runtime=${1#*=} ;;
+    --spot | --reserved) tier+=("$1") ;;
+    --poll=*) poll=${1#*=} && whole --poll "$poll" 0 ;;
+    --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
+    --worker=*) worker=${1#*=} && whole --worker "$worker" 0 ;;
+    --internal-ip) ip=(--internal-ip) ;;
+    --copy=?*) extra+=("${1#*=}") ;;
+    --yes) yes=true ;;
+    --dry-run) dry_run=true ;;
+    --) shift && run=("$@") && break ;;
+    *) die "unknown argument $1; \`$me --help\` lists the options, and the run comes after --" ;;
+  esac
+  shift
+done
+[[ -n $name ]] || die "--name=NAME is missing: what is the TPU called?"
+[[ -n $zone ]] || die "--zone=ZONE is missing: where is the TPU?"
+((${#tier[@]} < 2)) || die "--spot and --reserved exclude one another"
+place=("--zone=$zone" "${place[@]}")
+for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
+if [[ $action == run || $action == watch ]]; then check_run "${run[@]}"; fi
+if [[ $action == create || $action == watch ]]; then
+  [[ -n $accelerator ]] || die "--accelerator=TYPE is missing: v5litepod-16, v6e-256 or another type of the zone"
+  if [[ -z $runtime ]]; then
+    case $accelerator in # https://cloud.google.com/tpu/docs/runtimes
+      v6e-*) runtime=v2-alpha-tpuv6e ;;
+      v5p-*) runtime=v2-alpha-tpuv5 ;;
+      v5litepod-*) runtime=v2-alpha-tpuv5-lite ;;
+      v[234]-*) runtime=tpu-ubuntu2204-base ;;
+      *7x*) die "--accelerator=$accelerator: TPU7x is rented through GKE alone; use launch/gke/job.sh" ;;
+      *) die "--accelerator=$accelerator is of no known generation; name its software with --runtime=VERSION" ;;
+    esac
+  fi
+fi
+need gcloud "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
+
+resources=(gcloud compute tpus queued-resources)
+vm=(gcloud compute tpus tpu-vm)
+scratch=$(mktemp -d)
+trap 'rm -rf -- "$scratch"' EXIT
+
+# Sets `state` to that of the queued resource; ABSENT where there is none. A dry run takes each step as its success.
+state=ABSENT
+ask() {
+  if "$dry_run"; then
+    act "${resources[@]}" describe "$name" "${place[@]}" "--format=value(state.state)"
+  elif state=$("${resources[@]}" describe "$name" "${place[@]}" "--format=value(state.state)" 2>"$scratch/error"); then
+    [[ -n $state ]] || fail "gcloud gave no state of the queued resource $name"
+  elif grep -q NOT_FOUND "$scratch/error"; then
+    state=ABSENT
+  else
+    cat -- "$scratch/error" >&2
+    fail "the state of the queued resource $name cannot be read"
+  fi
+}
+
+request() { # until the TPU is there
+  local before="" asked=false
+  while :; do
+    ask
+    [[ $state == "$before" ]] || say "$name is $state"
+    before=$state
+    case $state in
+      ACTIVE) return ;;
+      ABSENT)
+        if "$asked" && ! "$dry_run"; then fail "$name was deleted while it was waited for"; fi
+        asked=true
+        act "${resources[@]}" create "$name" --node-id="$name" "${place[@]}" --accelerator-type="$accelerator" \
+          --runtime-version="$runtime" "${tier[@]}"
+        if "$dry_run"; then state=ACTIVE && return; fi
+        ;;
+      FAILED | SUSPENDED) # what was preempted ends here, and its name is taken until it is deleted
+        act "${resources[@]}" delete "$name" "${place[@]}" --force --quiet
+        asked=false
+        ;;
+      CREATING | ACCEPTED | WAITING_FOR_RESOURCES | PROVISIONING | SUSPENDING | DELETING)
+        # One that is on its way out will be gone, and may then be asked for again.
+        if [[ $state == DELETING || $state == SUSPENDING ]]; then asked=false; fi
+        sleep "$poll"
+        ;;
+      *) fail "$name is in the state $state, which this script does not know" ;;
+    esac
+  done
+}
+
+on() { # on WORKERS COMMAND: run a command line there
+  act "${vm[@]}" ssh "$name" "${place[@]}" "${ip[@]}" --worker="$1" --command="$2"
+}
+send() { # send WORKERS DESTINATION PATH…
+  local workers=$1 there=$2
+  shift 2
+  act "${vm[@]}" scp --recurse "$@" "$name:$there" "${place[@]}" "${ip[@]}" --worker="$workers"
+}
+
+copy() {
+  local tree
+  # A commit of what git knows, with the changes that are not committed; it belongs to no branch, and nothing moves.
+  tree=$(git -C "$root" stash create) || fail "$root is no git checkout"
+  git -C "$root" archive --format=tar.gz --output="$scratch/bertzoo.tar.gz" "${tree:-HEAD}"
+  # One chain, so that `watch` can look at a failure: the TPU may have been preempted meanwhile.
+  send all "" "$scratch/bertzoo.tar.gz" &&
+    on all "mkdir -p bertzoo && tar -xzf bertzoo.tar.gz --recursive-unlink -C bertzoo" &&
+    { ((${#extra[@]} == 0)) || send all bertzoo/ "${extra[@]}"; } &&
+    on all "bash bertzoo/launch/tpu_worker.sh install"
+}
+
+start() { on all "bash bertzoo/launch/tpu_worker.sh start $(quoted "${run[@]}")"; }
+
+# Sets `codes` to what each worker says: running, idle or an exit code. Fails where one does not answer.
+codes=()
+look() {
+  local answer
+  # Before the first copy there is nothing there to ask.
+  answer=$("${vm[@]}" ssh "$name" "${place[@]}" "${ip[@]}" --worker=all --command="\
+if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status; else echo bertzoo-worker: idle; fi") ||
+    return 1
+  mapfile -t codes < <(sed -n 's/^bertzoo-worker: \(exit \)\{0,1\}//p' <<<"$answer")
+  ((${#codes[@]}))
+}
+count() { printf '%s\n' "${codes[@]}" | grep -c -x "$1" || true; }
+
+# Waits until no worker runs, and sets `outcome` to their verdict, or to `again` when the TPU itself is gone.
+follow() {
+  local misses=0 mixed=0
+  while :; do
+    ask
+    if [[ $state != ACTIVE ]]; then outcome=again && return; fi
+    if look; then
+      misses=0
+      if (($(count running) == 0)); then
+        if (($(count idle))); then outcome=again; else outcome=$(verdict "${codes[@]}"); fi
+        return
+      fi
+      # Where one has ended, the others end within a minute; who does not is stuck.
+      if (($(count running) == ${#codes[@]})); then
+        mixed=0
+      elif ((++mixed * (poll + 1) > 300)); then
+        say "some workers have ended and others have not; stopping these"
+        on all "bash bertzoo/launch/tpu_worker.sh stop" || true
+      fi
+    elif ((++misses > 10)); then
+      fail "the workers of $name do not answer, though it is ACTIVE"
+    fi
+    sleep "$poll"
+  done
+}
+
+watch() {
+  local restarted=0 code
+  while :; do
+    request
+    if "$dry_run" || ! look || (($(count running) == 0)); then
+      code=0
+      { copy && start; } || code=$?
+      if ((code)); then
+        ask
+        [[ $state != ACTIVE ]] || fail "a step failed with exit code $code, and $name is still there"
+      fi
+    else
+      say "the run is going on already on $(count running) of ${#codes[@]} workers"
+    fi
+    if "$dry_run"; then
+      say "then: ask every $poll seconds how the workers are; when all have ended with 0, be done; after a preemption, 3 or 4," \
+        "begin again, at most $restarts times; otherwise exit with the worker's code"
+      return
+    fi
+    follow
+    if [[ $outcome != again ]]; then break; fi
+    ((restarted++ < restarts)) || fail "the run was begun again $restarts times and still does not end"
+    say "the run was stopped or lost a host; beginning again ($restarted of at most $restarts)"
+  done
+  if ((outcome)); then say "the run failed with exit code $outcome; $me tail … shows why"; else say "the run is done"; fi
+  say "the TPU is still rented; to end that: $me delete --name=$name $(quoted "${place[@]}")"
+  exit "$outcome"
+}
+
+case $action in
+  create) request ;;
+  copy) copy ;;
+  run) start ;;
+  watch) watch ;;
+  status)
+    ask
+    say "$name is $state"
+    if [[ $state == ACTIVE ]] || "$dry_run"; then on all "bash bertzoo/launch/tpu_worker.sh status"; fi
+    ;;
+  tail) on "$worker" "bash bertzoo/launch/tpu_worker.sh tail" ;;
+  stop) on all "bash bertzoo/launch/tpu_worker.sh stop" ;;
+  delete)
+    ask
+    if [[ $state == ABSENT ]] && ! "$dry_run"; then
+      say "there is no queued resource $name in $zone: nothing to delete"
+      exit
+    fi
+    say "deleting the queued resource $name in $zone, its TPU VM and all that is on their disks"
+    sure=()
+    if "$yes"; then sure=(--quiet); elif ! [[ -t 0 ]] && ! "$dry_run"; then die "nobody is there to be asked; give --yes"; fi
+    act "${resources[@]}" delete "$name" "${place[@]}" --force "${sure[@]}"
+    ;;
+esac

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# One worker's side of launch/tpu_vm.sh, which copies it there and calls it: install | start RUN… | status | stop | tail.
+#
+# A run is started detached, so that it outlives the connection. Its log, and the exit code once it has one, lie in
+# ~/bertzoo-run. The lock there is held as long as any process of the run lives: it says whether one is running.
+set -euo pipefail
+
+tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+venv=$HOME/bertzoo-venv
+state=$HOME/bertzoo-run
+mkdir -p "$state"
+
+running() { ! flock --nonblock "$state/lock" true; }
+
+case ${1:-} in
+  install)
+    # The images of TPU VMs have Python 3.10, and bertzoo needs 3.11: uv brings one.
+    export PATH="$HOME/.local/bin:$PATH"
+    command -v uv >/dev/null || python3 -m pip install --quiet --user uv
+    uv venv --quiet --allow-existing --python=3.11 "$venv"
+    # The libtpu of this JAX, which `jax[tpu]` names, is not the one that plans are made with.
+    grep -v '^libtpu==' "$tree/constraints.txt" >"$state/constraints.txt"
+    cd -- "$tree"
+    uv pip install --quiet --python="$venv/bin/python" --constraints="$state/constraints.txt" --editable=. 'jax[tpu]'
+    ;;
+  start)
+    shift
+    if running; then
+      echo "bertzoo-worker: running already"
+      exit
+    fi
+    rm -f "$state/exit"
+    touch "$state/started"
+    cd -- "$tree"
+    # Not --nonblock: whoever asks whether the lock is held holds it for a moment.
+    setsid --fork flock --timeout=10 "$state/lock" bash "$tree/launch/tpu_worker.sh" supervise "$@" \
+      >>"$state/log" 2>&1 </dev/null
+    for _ in {1..50}; do # so that who asks next is not told of the run before
+      if running || [[ -e $state/exit ]]; then break; fi
+      sleep 0.1
+    done
+    echo "bertzoo-worker: started"
+    ;;
+  supervise)
+    shift
+    printf '\n== %s: bertzoo pretrain' "$(date -u +%FT%TZ)"
+    printf ' %q' "$@"
+    echo
+    code=0
+    "$venv/bin/bertzoo" pretrain "$@" &
+    child=$!
+    echo "$child" >"$state/pid"
+    trap 'kill -TERM "$child" 2>/dev/null || true' TERM
+    wait "$child" || code=$?
+    while kill -0 "$child" 2>/dev/null; do # a signal ended the wait, not the run
+      code=0
+      wait "$child" || code=$?
+    done
+    echo "$code" >"$state/exit.new"
+    mv -- "$state/exit.new" "$state/exit" # whole or not at all
+    ;;
+  status)
+    if running; then
+      echo "bertzoo-worker: running"
+    elif [[ -e $state/exit ]]; then
+      echo "bertzoo-worker: exit $(<"$state/exit")"
+    elif [[ -e $state/started ]]; then
+      echo "bertzoo-worker: exit 137" # killed without a word, as when the machine restarts
+    else
+      echo "bertzoo-worker: idle"
+    fi
+    ;;
+  stop)
+    running || exit 0
+    kill -TERM "$(<"$state/pid")" 2>/dev/null || true
+    for _ in {1..300}; do
+      running || exit 0
+      sleep 1
+    done
+    kill -KILL "$(<"$state/pid")" 2>/dev/null || true
+    ;;
+  tail)
+    touch "$state/log"
+    exec tail -n 100 -F "$state/log"
+    ;;
+  *)
+    echo "tpu_worker.sh: unknown action ${1:-}; this is called by launch/tpu_vm.sh" >&2
+    exit 2
+    ;;
+esac

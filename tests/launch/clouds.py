@@ -1,0 +1,74 @@
+"""A folder of fake programs in front of the PATH, and a way to run a launcher with them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LAUNCH = HERE.parent.parent / "launch"
+PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "uv", "bertzoo")
+
+
+class Cloud:
+    """Runs launchers, with every program that they may call faked in `folder`."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.bin = folder / "cloud", folder / "bin"
+        self.folder.mkdir()
+        self.bin.mkdir()
+        for program in PROGRAMS:
+            wrapper = self.bin / program
+            wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{HERE / "fake.py"}" {program} "$@"\n')
+            wrapper.chmod(0o755)
+        # What waits for minutes in the launchers takes no time here, but for parts of a second.
+        sleep = self.bin / "sleep"
+        sleep.write_text('#!/bin/sh\ncase $1 in 0.*) exec /bin/sleep "$1" ;; *) exec /bin/sleep 0.02 ;; esac\n')
+        sleep.chmod(0o755)
+        self.environment = {
+            "HOME": str(folder),
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "FAKE_CLOUD": str(self.folder),
+        }
+
+    def set(self, **state) -> None:
+        """Write what the fakes go by, such as states=["ACTIVE"]."""
+        for name, value in state.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(value))
+
+    def get(self, name: str):
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    def start(self, script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(LAUNCH / script), *arguments],
+            env={**self.environment, **environment},
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, script: str, *arguments: str, code: int | None = 0, **environment: str) -> str:
+        """What the launcher prints, its errors last; it must end with `code`."""
+        process = self.start(script, *arguments, **environment)
+        out, err = process.communicate(timeout=60)
+        assert code is None or process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
+        self.code, self.errors = process.returncode, err
+        return out + err
+
+    def calls(self, *begin: str) -> list[list[str]]:
+        """The recorded command lines that begin with these words, without them."""
+        path = self.folder / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        recorded = [json.loads(line)["argv"] for line in lines]
+        return [argv[len(begin) :] for argv in recorded if argv[: len(begin)] == list(begin)]
+
+    def records(self, program: str) -> list[dict]:
+        lines = (self.folder / "calls.jsonl").read_text().splitlines()
+        return [record for line in lines if (record := json.loads(line))["argv"][0] == program]
+
+    def forget(self) -> None:
+        (self.folder / "calls.jsonl").unlink(missing_ok=True)

@@ -1,0 +1,157 @@
+"""The commands and flags that the launchers may use, as the pages named here document them; the fakes refuse all others.
+
+Only what the launchers could need is listed: a flag that is missing here is refused too, until it is looked up and added.
+"""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """What a command accepts: flags with a value (--x=v), those without one, those it insists on, positional words."""
+
+    source: str
+    valued: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
+    words: tuple[int, int] = (0, 0)
+    rest: bool = False  # the first positional word is a program, and what follows is its own
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+GCLOUD_REFERENCE = "https://cloud.google.com/sdk/gcloud/reference/compute/tpus"
+WIDE = names("--project --format")  # https://cloud.google.com/sdk/gcloud/reference#GLOBAL-FLAGS, and --quiet
+SSH = names("--zone --worker --ssh-flag --ssh-key-file --strict-host-key-checking")
+KUBECTL_REFERENCE = "https://kubernetes.io/docs/reference/kubectl/generated"
+KUBECTL = names("--context --namespace")  # kubectl_options
+
+COMMANDS = {
+    "gcloud compute tpus queued-resources create": Command(
+        f"{GCLOUD_REFERENCE}/queued-resources/create",
+        names(
+            "--zone --runtime-version --accelerator-type --topology --type --node-id --node-count --node-prefix --labels "
+            "--description --metadata --network --subnetwork --service-account --scopes --tags --valid-until-duration"
+        )
+        | WIDE,
+        names("--async --guaranteed --internal-ips --reserved --spot --shielded-secure-boot --quiet"),
+        names("--zone --runtime-version --accelerator-type --node-id"),
+        (1, 1),
+    ),
+    "gcloud compute tpus queued-resources describe": Command(
+        f"{GCLOUD_REFERENCE}/queued-resources/describe",
+        names("--zone") | WIDE,
+        names("--quiet"),
+        names("--zone"),
+        (1, 1),
+    ),
+    "gcloud compute tpus queued-resources delete": Command(
+        f"{GCLOUD_REFERENCE}/queued-resources/delete",
+        names("--zone") | WIDE,
+        names("--async --force --quiet"),
+        names("--zone"),
+        (1, 1),
+    ),
+    "gcloud compute tpus tpu-vm ssh": Command(
+        f"{GCLOUD_REFERENCE}/tpu-vm/ssh",
+        names("--command --output-directory") | SSH | WIDE,
+        names("--dry-run --force-key-file-overwrite --internal-ip --plain --quiet"),
+        names("--zone"),
+        (1, 1),
+    ),
+    "gcloud compute tpus tpu-vm scp": Command(
+        f"{GCLOUD_REFERENCE}/tpu-vm/scp",
+        (names("--scp-flag") | SSH | WIDE) - names("--ssh-flag"),
+        names("--compress --dry-run --force-key-file-overwrite --internal-ip --plain --recurse --quiet"),
+        names("--zone"),
+        (2, 99),
+    ),
+    "kubectl apply": Command(
+        f"{KUBECTL_REFERENCE}/kubectl_apply/",
+        names("--filename -f --validate --timeout --field-manager") | KUBECTL,
+        names("--server-side --wait --force"),
+    ),
+    "kubectl get": Command(
+        f"{KUBECTL_REFERENCE}/kubectl_get/",
+        names("--field-selector --selector -l --output -o") | KUBECTL,
+        names("--ignore-not-found --no-headers --watch"),
+        words=(1, 2),
+    ),
+    "kubectl delete": Command(
+        f"{KUBECTL_REFERENCE}/kubectl_delete/",
+        names("--timeout --grace-period --cascade") | KUBECTL,
+        names("--ignore-not-found --wait --now"),
+        words=(2, 2),
+    ),
+    "kubectl logs": Command(
+        f"{KUBECTL_REFERENCE}/kubectl_logs/",
+        names("--tail --container -c --selector -l --since --max-log-requests") | KUBECTL,
+        names("--follow --prefix --previous --all-containers"),
+    ),
+    "sbatch": Command(
+        "https://slurm.schedmd.com/sbatch.html",
+        names("--job-name --nodes --ntasks-per-node --open-mode --signal --partition --time --gpus-per-node --output"),
+        names("--requeue --no-requeue --parsable --test-only"),
+        words=(1, 1),
+        rest=True,
+    ),
+    "srun": Command(
+        "https://slurm.schedmd.com/srun.html",
+        names("--kill-on-bad-exit --wait --nodes --ntasks"),
+        names("--label --unbuffered"),
+        words=(1, 1),
+        rest=True,
+    ),
+    "squeue": Command(
+        "https://slurm.schedmd.com/squeue.html", names("--name --format --user"), names("--me --noheader")
+    ),
+    "scontrol requeue": Command("https://slurm.schedmd.com/scontrol.html", words=(1, 1)),
+    "uv venv": Command(
+        "https://docs.astral.sh/uv/reference/cli/#uv-venv",
+        names("--python"),
+        names("--quiet --allow-existing"),
+        words=(1, 1),
+    ),
+    "uv pip install": Command(
+        "https://docs.astral.sh/uv/reference/cli/#uv-pip-install",
+        names("--python --constraints --editable"),
+        names("--quiet"),
+        words=(0, 99),
+    ),
+}
+# The states of a queued resource: https://cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.queuedResources
+STATES = names(
+    "CREATING ACCEPTED PROVISIONING FAILED DELETING ACTIVE SUSPENDING SUSPENDED WAITING_FOR_RESOURCES STATE_UNSPECIFIED"
+)
+
+
+def refusal(argv: list[str]) -> str | None:
+    """Why the documented program would refuse the command line `argv`; None where it would not."""
+    name = next((" ".join(argv[:n]) for n in range(len(argv), 0, -1) if " ".join(argv[:n]) in COMMANDS), None)
+    if argv[0] == "kubectl" and name is None:  # its wide flags may stand first
+        plain = [word for word in argv if word.split("=")[0] not in KUBECTL]
+        return refusal(plain) if len(plain) < len(argv) else f"unknown command {argv[:2]}"
+    if name is None:
+        return f"unknown command {' '.join(argv[:5])}"
+    command = COMMANDS[name]
+    words, given, rest = [], set(), iter(argv[len(name.split()) :])
+    for word in rest:
+        flag, equals, _ = word.partition("=")
+        if word == "-" or not word.startswith("-"):
+            words.append(word)
+            if command.rest:
+                break
+        elif flag in command.valued:
+            given.add(flag)
+            if not equals and next(rest, None) is None:
+                return f"{name}: {flag} needs a value"
+        elif flag in command.bare and not equals:
+            given.add(flag)
+        else:
+            return f"{name}: unrecognized argument {word}"
+    if missing := command.required - given:
+        return f"{name}: {', '.join(sorted(missing))} must be specified"
+    if not command.words[0] <= len(words) <= command.words[1]:
+        return f"{name}: {len(words)} positional arguments"
+    return None

@@ -1,0 +1,96 @@
+"""launch/local_multi.sh: N processes of one run, whose outputs, signals and exit codes are one."""
+
+import os
+import signal
+import time
+
+import pytest
+from clouds import Cloud
+
+RUN = ("demo", "--run_dir=runs/x")
+
+
+def settled(cloud: Cloud, processes: int) -> None:
+    """Wait until so many processes have begun."""
+    for _ in range(300):
+        if (cloud.folder / "calls.jsonl").exists() and len(cloud.calls("bertzoo")) == processes:
+            return
+        time.sleep(0.05)
+    raise AssertionError("they never began")
+
+
+def test_every_process_gets_its_own_number_and_all_the_same_place(cloud: Cloud, hostile: list[str]) -> None:
+    out = cloud.run("local_multi.sh", "3", *hostile)
+    calls = cloud.calls("bertzoo", "pretrain")
+    assert len(calls) == 3 and all(call[: len(hostile)] == hostile for call in calls)
+    own = [dict(word.removeprefix("--distributed.").split("=") for word in call[len(hostile) :]) for call in calls]
+    assert {int(options["process"]) for options in own} == {0, 1, 2}
+    (coordinator,) = {options["coordinator"] for options in own}
+    host, port = coordinator.split(":")
+    assert host == "127.0.0.1" and 61000 <= int(port) < 65536 and {options["processes"] for options in own} == {"3"}
+    assert sorted(out.splitlines()) == [f"[{i}] process {i} begins without a line's end" for i in range(3)]
+    assert {record["xla"] for record in cloud.records("bertzoo")} == {None}
+    assert not list(cloud.folder.rglob("broken"))
+
+
+def test_devices_are_simulated_beside_other_flags(cloud: Cloud) -> None:
+    cloud.run("local_multi.sh", "--devices-per-process=4", "1", *RUN, XLA_FLAGS="--xla_dump_to=here")
+    (record,) = cloud.records("bertzoo")
+    assert record["xla"] == "--xla_dump_to=here --xla_force_host_platform_device_count=4"
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4])
+def test_the_first_code_that_fails_is_the_result(cloud: Cloud, code: int) -> None:
+    cloud.set(codes0=[code], codes1=[0], seconds1=0.5, codes2=[4 if code != 4 else 3], seconds2=1)
+    out = cloud.run("local_multi.sh", "3", *RUN, code=code)
+    assert f"process 0 ended with exit code {code}" in out and "ending the others" not in out
+
+
+def test_who_does_not_end_is_ended(cloud: Cloud) -> None:
+    cloud.set(codes0=[-9], seconds1=60, codes2=[0])
+    begun = time.monotonic()
+    out = cloud.run("local_multi.sh", "--grace=0", "3", *RUN, code=137)
+    assert time.monotonic() - begun < 10 and "ending the others" in out
+
+
+def test_sigterm_reaches_all_and_their_code_is_the_result(cloud: Cloud) -> None:
+    stopping = cloud.bin / "bertzoo"
+    stopping.write_text(
+        '#!/bin/bash\ntrap \'echo saved; exit 3\' TERM\necho "{\\"argv\\": [\\"bertzoo\\"]}" >> $FAKE_CLOUD/calls.jsonl\n'
+        "while :; do /bin/sleep 0.05; done\n"
+    )
+    process = cloud.start("local_multi.sh", "2", *RUN)
+    settled(cloud, 2)
+    os.kill(process.pid, signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 3 and sorted(out.split("\n")) == ["", "[0] saved", "[1] saved"]
+
+
+def test_a_dry_run_starts_nothing(cloud: Cloud) -> None:
+    out = cloud.run("local_multi.sh", "--dry-run", "--devices-per-process=2", "2", *RUN, "--x=a b")
+    assert out.count("device_count=2 bertzoo pretrain demo --run_dir=runs/x --x=a\\ b --distributed.coordinator=") == 2
+    assert not cloud.calls()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "the number of processes is missing"),
+        (("two", *RUN), "N=two is not a whole number"),
+        (("0", *RUN), "N=0 is less than 1"),
+        (("--devices-per-process=x", "2", *RUN), "--devices-per-process=x is not a whole number"),
+        (("--devices=2", "2", *RUN), "unknown option --devices=2"),
+        (("2",), "no run is given"),
+        (("2", "--run_dir=x"), "the run begins with the option --run_dir=x"),
+        (("2", "demo"), "has no --run_dir"),
+        (("2", "demo", "--run_dir="), "has no --run_dir"),
+    ],
+)
+def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:
+    out = cloud.run("local_multi.sh", *arguments, code=2)
+    assert sentence in out and out.count("\n") == 1 and not cloud.calls()
+
+
+def test_without_bertzoo_it_says_so(cloud: Cloud) -> None:
+    (cloud.bin / "bertzoo").unlink()
+    assert "bertzoo is not on the PATH" in cloud.run("local_multi.sh", "2", *RUN, code=2)

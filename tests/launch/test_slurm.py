@@ -1,0 +1,80 @@
+"""launch/slurm.sh: submitted once, requeued as long as running again helps."""
+
+import pytest
+from clouds import Cloud
+
+RUN = ("--", "demo", "--run_dir=runs/x")
+PRETRAIN = ("srun", "--kill-on-bad-exit=0", "--wait=180", "--label", "bertzoo", "pretrain")
+
+
+def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
+    options = ("--nodes=4", "--tasks-per-node=2", "--name=big", "--sbatch=--partition=tpu", "--sbatch=--time=2-0")
+    cloud.run("slurm.sh", *options, "--", *hostile)
+    (call,) = cloud.calls("sbatch")
+    asked = [
+        "--job-name=big",
+        "--nodes=4",
+        "--ntasks-per-node=2",
+        "--requeue",
+        "--open-mode=append",
+        "--signal=TERM@120",
+    ]
+    assert call[: len(asked)] == asked and call[len(asked) : len(asked) + 2] == ["--partition=tpu", "--time=2-0"]
+    assert cloud.calls(*PRETRAIN) == [hostile] and cloud.calls("bertzoo", "pretrain") == [hostile]
+    assert not cloud.calls("scontrol") and not list(cloud.folder.rglob("broken"))
+
+
+@pytest.mark.parametrize(
+    ("codes", "result"),
+    [([3, 4, 137, 0], 0), ([2], 2), ([1], 1), ([3, 2], 2), ([4, 1], 1)],
+)
+def test_only_what_may_help_is_run_again(cloud: Cloud, codes: list[int], result: int) -> None:
+    cloud.set(codes0=codes)
+    cloud.run("slurm.sh", "--nodes=1", *RUN, code=result)
+    assert len(cloud.calls("bertzoo")) == len(codes)
+    assert cloud.calls("scontrol") == [["requeue", "7"]] * (len(codes) - 1)
+
+
+def test_it_is_not_requeued_for_ever(cloud: Cloud) -> None:
+    cloud.set(codes0=[4] * 9)
+    out = cloud.run("slurm.sh", "--nodes=1", "--restarts=2", *RUN, code=1)
+    assert len(cloud.calls("bertzoo")) == 3 and "requeued 2 times already" in out
+
+
+def test_a_job_that_is_queued_is_left_alone(cloud: Cloud) -> None:
+    cloud.set(queue=["41", "42"])
+    assert "job 41, 42 of the name bertzoo is queued" in cloud.run("slurm.sh", "--nodes=1", *RUN)
+    assert cloud.calls("squeue") == [["--me", "--noheader", "--name=bertzoo", "--format=%i"]] and not cloud.calls(
+        "sbatch"
+    )
+
+
+@pytest.mark.parametrize(("step", "code"), [("squeue", 1), ("sbatch", 7), ("srun", 9), ("scontrol", 5)])
+def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, code: int) -> None:
+    cloud.set(failures=[[step, code, 1]], codes0=[3])
+    out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
+    assert f"{step} was told to fail" in out
+
+
+def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:
+    out = cloud.run("slurm.sh", "--dry-run", "--nodes=2", *RUN, "--x=a b")
+    assert out.startswith("+ sbatch --job-name=bertzoo --nodes=2 ") and out.endswith(
+        "demo --run_dir=runs/x --x=a\\ b\n"
+    )
+    assert not cloud.calls()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (RUN, "--nodes=N is missing"),
+        (("--nodes=x", *RUN), "--nodes=x is not a whole number"),
+        (("--nodes=1", "--partition=p", *RUN), "unknown argument --partition=p"),
+        (("--nodes=1", "--name=A b", *RUN), "--name=A b is not a name"),
+        (("--nodes=1", "--notice=99999", *RUN), "more than Slurm's 65535"),
+        (("--nodes=1", "--", "demo"), "has no --run_dir"),
+    ],
+)
+def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:
+    out = cloud.run("slurm.sh", *arguments, code=2)
+    assert sentence in out and out.count("\n") == 1 and not cloud.calls()
