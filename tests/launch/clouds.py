@@ -1,7 +1,6 @@
 """A folder of fake programs in front of the PATH, and a way to run a launcher with them."""
 
-import json
-import os
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +21,9 @@ class Cloud:
             wrapper = self.bin / program
             wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{HERE / "fake.py"}" {program} "$@"\n')
             wrapper.chmod(0o755)
-        # What waits for minutes in the launchers takes no time here, but for parts of a second.
+        # What waits for minutes in the launchers takes a moment here.
         sleep = self.bin / "sleep"
-        sleep.write_text('#!/bin/sh\ncase $1 in 0.*) exec /bin/sleep "$1" ;; *) exec /bin/sleep 0.02 ;; esac\n')
+        sleep.write_text('#!/bin/sh\ncase $1 in 0.*) exec /bin/sleep "$1" ;; *) exec /bin/sleep 0.2 ;; esac\n')
         sleep.chmod(0o755)
         self.environment = {
             "HOME": str(folder),
@@ -35,10 +34,7 @@ class Cloud:
     def set(self, **state) -> None:
         """Write what the fakes go by, such as states=["ACTIVE"]."""
         for name, value in state.items():
-            (self.folder / f"{name}.json").write_text(json.dumps(value))
-
-    def get(self, name: str):
-        return json.loads((self.folder / f"{name}.json").read_text())
+            (self.folder / name).write_text(repr(value))
 
     def start(self, script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -61,14 +57,14 @@ class Cloud:
 
     def calls(self, *begin: str) -> list[list[str]]:
         """The recorded command lines that begin with these words, without them."""
-        path = self.folder / "calls.jsonl"
+        path = self.folder / "calls"
         lines = path.read_text().splitlines() if path.exists() else []
-        recorded = [json.loads(line)["argv"] for line in lines]
+        recorded = [ast.literal_eval(line)["argv"] for line in lines]
         return [argv[len(begin) :] for argv in recorded if argv[: len(begin)] == list(begin)]
 
     def records(self, program: str) -> list[dict]:
-        lines = (self.folder / "calls.jsonl").read_text().splitlines()
-        return [record for line in lines if (record := json.loads(line))["argv"][0] == program]
+        lines = (self.folder / "calls").read_text().splitlines()
+        return [record for line in lines if (record := ast.literal_eval(line))["argv"][0] == program]
 
     def forget(self) -> None:
-        (self.folder / "calls.jsonl").unlink(missing_ok=True)
+        (self.folder / "calls").unlink(missing_ok=True)

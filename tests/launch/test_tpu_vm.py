@@ -1,0 +1,204 @@
+"""launch/tpu_vm.sh and launch/tpu_worker.sh: a TPU is rented, runs, is preempted, and is given back."""
+
+import time
+from pathlib import Path
+
+import pytest
+from clouds import Cloud
+from documented import STATES
+
+WHERE = ("--name=pod", "--zone=us-east5-b", "--project=p")
+TPU = (*WHERE, "--accelerator=v6e-16", "--spot", "--poll=0")
+RUN = ("--", "demo", "--run_dir=gs://b/x")
+QUEUED = ("gcloud", "compute", "tpus", "queued-resources")
+VM = ("gcloud", "compute", "tpus", "tpu-vm")
+
+
+@pytest.fixture
+def ready(cloud: Cloud) -> Cloud:
+    """A cloud where the TPU is there and the workers have the launchers."""
+    cloud.set(states=["ACTIVE"])
+    for worker in ("worker0", "worker1"):
+        install(cloud.folder / worker)
+    return cloud
+
+
+def install(home: Path) -> None:
+    """What `copy` leaves on a worker, without the way there."""
+    launch = Path(__file__).parent.parent.parent / "launch"
+    (home / "bertzoo/launch").mkdir(parents=True)
+    (home / "bertzoo/launch/tpu_worker.sh").write_text((launch / "tpu_worker.sh").read_text())
+    (home / "bertzoo-venv/bin").mkdir(parents=True)
+    (home / "bertzoo-venv/bin/bertzoo").symlink_to(home.parent.parent / "bin/bertzoo")
+
+
+def ended(cloud: Cloud, runs: int = 2) -> None:
+    """Wait until so many runs have left their exit codes."""
+    for _ in range(200):
+        if len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs:
+            return
+        time.sleep(0.05)
+    raise AssertionError("they never ended")
+
+
+def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
+    (tmp_path / "my config.toml").write_text("seed = 1\n")
+    cloud.set(codes=[0])
+    out = cloud.run("tpu_vm.sh", "watch", *TPU, f"--copy={tmp_path}/my config.toml", "--", *hostile)
+    assert "pod is ABSENT" in out and "pod is WAITING_FOR_RESOURCES" in out and "the run is done" in out
+    asked = ["pod", "--node-id=pod", "--zone=us-east5-b", "--project=p", "--accelerator-type=v6e-16"]
+    assert cloud.calls(*QUEUED, "create") == [[*asked, "--runtime-version=v2-alpha-tpuv6e", "--spot"]]
+    runs = cloud.records("bertzoo")
+    assert sorted(run["host"] for run in runs) == ["worker0", "worker1"]
+    assert all(run["argv"] == ["bertzoo", "pretrain", *hostile] for run in runs)
+    for run in runs:
+        home = cloud.folder / run["host"]
+        assert run["cwd"] == str(home / "bertzoo") and (home / "bertzoo/my config.toml").is_file()
+        assert (home / "bertzoo/configs/demo.toml").is_file() and "begins" in (home / "bertzoo-run/log").read_text()
+        assert "libtpu" not in (home / "bertzoo-run/constraints.txt").read_text()
+    assert len([call for call in cloud.calls("uv", "pip") if "jax[tpu]" in call]) == 2
+    assert not list(tmp_path.rglob("broken")) and "delete --name=pod --zone=us-east5-b --project=p" in out
+
+    cloud.forget()
+    cloud.run("tpu_vm.sh", "delete", *WHERE, "--yes")
+    assert cloud.calls(*QUEUED, "delete") == [["pod", "--zone=us-east5-b", "--project=p", "--force", "--quiet"]]
+    assert "nothing to delete" in cloud.run("tpu_vm.sh", "delete", *WHERE, "--yes")
+    assert len(cloud.calls(*QUEUED, "delete")) == 1
+
+
+def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) -> None:
+    # The first TPU is taken away while the run goes on; the second brings it to its end.
+    cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
+    cloud.set(secondsworker0=3, secondsworker1=3, codesworker0=[0, 0], codesworker1=[0, 0])
+    process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
+    for _ in range(400):
+        if len(cloud.calls(*QUEUED, "create")) == 2:
+            cloud.set(secondsworker0=0, secondsworker1=0)
+            break
+        time.sleep(0.05)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, out + errors
+    assert len(cloud.calls(*QUEUED, "create")) == 2 and len(cloud.calls(*QUEUED, "delete")) == 1
+    assert "beginning again (1 of at most 100)" in out and len(cloud.records("bertzoo")) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "times", "result"),
+    [
+        ([4, 0], [-9, 0], 2, 0),
+        ([4], [1], 1, 1),
+        pytest.param([3, 0], [3, 0], 2, 0, marks=pytest.mark.slow),
+        pytest.param([2], [4], 1, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_only_what_may_help_is_run_again(
+    ready: Cloud, first: list[int], second: list[int], times: int, result: int
+) -> None:
+    ready.set(codesworker0=first, codesworker1=second)
+    out = ready.run("tpu_vm.sh", "watch", *TPU, *RUN, code=result)
+    assert len(ready.records("bertzoo")) == 2 * times and not ready.calls(*QUEUED, "create")
+    assert ("the run is done" in out) == (result == 0) and "the TPU is still rented" in out
+
+
+@pytest.mark.slow
+def test_it_is_not_begun_again_for_ever(ready: Cloud) -> None:
+    ready.set(codesworker0=[3] * 9)
+    out = ready.run("tpu_vm.sh", "watch", *TPU, "--restarts=1", *RUN, code=1)
+    assert "begun again 1 times and still does not end" in out and len(ready.records("bertzoo")) == 4
+
+
+def test_a_run_that_is_going_on_is_joined_not_begun(ready: Cloud) -> None:
+    ready.set(secondsworker0=1, secondsworker1=1)
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    out = ready.run("tpu_vm.sh", "run", *WHERE, *RUN) + ready.run("tpu_vm.sh", "watch", *TPU, *RUN)
+    assert out.count("bertzoo-worker: running already") == 2 and "the run is going on already on 2 of 2 workers" in out
+    assert len(ready.records("bertzoo")) == 2 and not ready.calls(*VM, "scp")
+
+
+def test_status_and_stop(ready: Cloud) -> None:
+    assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: idle") == 2
+    ready.set(secondsworker0=60, codesworker1=[3])
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    ended(ready, 1)
+    out = ready.run("tpu_vm.sh", "status", *WHERE)
+    assert "pod is ACTIVE" in out and "bertzoo-worker: running\nbertzoo-worker: exit 3\n" in out
+    ready.run("tpu_vm.sh", "stop", *WHERE)
+    ended(ready, 2)
+    assert "saved" in (ready.folder / "worker0/bertzoo-run/log").read_text()
+    assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 3") == 2
+
+
+WAITING = {"CREATING", "ACCEPTED", "PROVISIONING", "SUSPENDING"}  # as WAITING_FOR_RESOURCES
+
+
+@pytest.mark.parametrize(
+    "state", [pytest.param(name, marks=pytest.mark.slow if name in WAITING else ()) for name in sorted(STATES)]
+)
+def test_every_state_is_known(cloud: Cloud, state: str) -> None:
+    leads = {"FAILED", "SUSPENDED", "ACTIVE", "STATE_UNSPECIFIED", "DELETING"}
+    cloud.set(states=[state] if state in leads else [state, "ACTIVE"])
+    if state == "STATE_UNSPECIFIED":
+        assert "which this script does not know" in cloud.run("tpu_vm.sh", "create", *TPU, code=1)
+        return
+    cloud.run("tpu_vm.sh", "create", *TPU)
+    again = state in {"FAILED", "SUSPENDED", "DELETING"}
+    assert len(cloud.calls(*QUEUED, "create")) == again
+    assert len(cloud.calls(*QUEUED, "delete")) == (again and state != "DELETING")
+
+
+@pytest.mark.parametrize(
+    ("step", "steps_after"),
+    [
+        pytest.param("queued-resources describe", "create", marks=pytest.mark.slow),
+        ("queued-resources create", "scp"),
+        ("tpu-vm scp", "tar"),
+        pytest.param("tar -xzf", "install", marks=pytest.mark.slow),
+        ("tpu_worker.sh install", "start"),
+        ("tpu_worker.sh start", "never"),
+    ],
+)
+def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, steps_after: str) -> None:
+    cloud.set(failures=[[step, 7, 1]])
+    out = cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=None)
+    assert cloud.code in (1, 7) and "gcloud was told to fail" in out
+    later = [call for call in cloud.calls("gcloud") if steps_after in " ".join(call) and step not in " ".join(call)]
+    assert not later and not cloud.calls("bertzoo")
+
+
+def test_a_failed_deletion_is_an_error(ready: Cloud) -> None:
+    ready.set(failures=[["queued-resources delete", 7, 1]])
+    ready.run("tpu_vm.sh", "delete", *WHERE, "--yes", code=7)
+    assert "give --yes" in ready.run("tpu_vm.sh", "delete", *WHERE, code=2)
+    assert len(ready.calls(*QUEUED, "delete")) == 1
+
+
+@pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete"])
+def test_a_dry_run_asks_for_nothing(cloud: Cloud, action: str) -> None:
+    asked = TPU if action in ("create", "watch") else WHERE
+    out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
+    assert "+ gcloud compute tpus " in out and not cloud.calls()
+    if action == "watch":
+        steps = ["describe", "create", "scp", "tar", "install", "start", "then: ask every"]
+        assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("launch", *WHERE), "unknown action launch"),
+        (("create", "--zone=z", "--accelerator=v6e-8"), "--name=NAME is missing"),
+        (("create", "--name=Pod", "--zone=z"), "--name=Pod is not a name"),
+        (("create", "--name=pod", "--accelerator=v6e-8"), "--zone=ZONE is missing"),
+        (("create", *WHERE), "--accelerator=TYPE is missing"),
+        (("create", *WHERE, "--accelerator=tpu7x-8"), "use launch/gke/job.sh"),
+        (("create", *WHERE, "--accelerator=v9-8"), "of no known generation"),
+        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--reserved"), "exclude one another"),
+        (("copy", *WHERE, "--copy=nowhere"), "--copy=nowhere does not exist"),
+        (("run", *WHERE), "no run is given"),
+        (("watch", *TPU, "--", "demo"), "has no --run_dir"),
+        (("watch", *TPU, "demo", "--run_dir=x"), "unknown argument demo"),
+    ],
+)
+def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:
+    out = cloud.run("tpu_vm.sh", *arguments, code=2)
+    assert sentence in out and out.count("\n") == 1 and not cloud.calls()
