@@ -14,7 +14,8 @@
 #
 # create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
 #   --spot or --reserved, --poll=30 (seconds). watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout
-#   there, as often as needed. Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
+#   there, as often as needed, and --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
+# Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
 # PATH must be seen by every worker and outlive the TPU. docs/tpu.md walks through it.
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -27,7 +28,8 @@ case $action in
   create | copy | run | watch | status | tail | stop | delete) shift ;;
   *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
 esac
-name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false ip=() extra=() run=()
+name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
+ip=() extra=() before="" run=()
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
@@ -41,6 +43,7 @@ while (($#)); do
     --worker=*) worker=${1#*=} && whole --worker "$worker" 0 ;;
     --internal-ip) ip=(--internal-ip) ;;
     --copy=?*) extra+=("${1#*=}") ;;
+    --before=?*) before=${1#*=} ;;
     --yes) yes=true ;;
     --dry-run) dry_run=true ;;
     --) shift && run=("$@") && break ;;
@@ -90,11 +93,11 @@ ask() {
 }
 
 request() { # until the TPU is there
-  local before="" asked=false
+  local last="" asked=false
   while :; do
     ask
-    [[ $state == "$before" ]] || say "$name is $state"
-    before=$state
+    [[ $state == "$last" ]] || say "$name is $state"
+    last=$state
     case $state in
       ACTIVE) return ;;
       ABSENT)
@@ -136,6 +139,7 @@ copy() {
   send all "" "$scratch/bertzoo.tar.gz" &&
     on all "mkdir -p bertzoo && tar -xzf bertzoo.tar.gz --recursive-unlink -C bertzoo" &&
     { ((${#extra[@]} == 0)) || send all bertzoo/ "${extra[@]}"; } &&
+    { [[ -z $before ]] || on all "$before"; } &&
     on all "bash bertzoo/launch/tpu_worker.sh install"
 }
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from clouds import LAUNCH, Cloud
 from documented import COMMANDS, refusal
 
+from bertzoo import cli
 from bertzoo.recipe import Pretrain
 
 FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
@@ -106,3 +108,23 @@ def test_no_launcher_sets_a_hyper_parameter() -> None:
         assert settings(line), line
     for line in ("bertzoo pretrain x --run_dir=y --distributed.process=1", "  # --mesh.data=2 in a comment", "--spot"):
         assert not settings(line), line
+
+
+def documented_commands() -> list[str]:
+    """The command lines of docs/tpu.md, those that go on in the next line as one."""
+    text = (LAUNCH.parent / "docs/tpu.md").read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
+    commands = [shlex.split(line) for line in documented_commands()]
+    assert {argv[0] for argv in commands} == {"bertzoo", "docker", "gcloud", *(f"launch/{name}" for name in LAUNCHERS)}
+    for argv in commands:
+        if argv[0] == "bertzoo":
+            assert argv[1] in cli.VERBS, argv
+        elif argv[0].startswith("launch/"):
+            script = argv[0].removeprefix("launch/")
+            at = 1 if script == "local_multi.sh" or argv[1].startswith("-") else 2
+            assert "+ " in cloud.run(script, *argv[1:at], "--dry-run", *argv[at:])
+    assert not cloud.calls()

@@ -44,7 +44,8 @@ def ended(cloud: Cloud, runs: int = 2) -> None:
 def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
     (tmp_path / "my config.toml").write_text("seed = 1\n")
     cloud.set(codes=[0])
-    out = cloud.run("tpu_vm.sh", "watch", *TPU, f"--copy={tmp_path}/my config.toml", "--", *hostile)
+    options = (f"--copy={tmp_path}/my config.toml", '--before=[ -e bertzoo/launch ] && echo  two > "$HOME/a  file"')
+    out = cloud.run("tpu_vm.sh", "watch", *TPU, *options, "--", *hostile)
     assert "pod is ABSENT" in out and "pod is WAITING_FOR_RESOURCES" in out and "the run is done" in out
     asked = ["pod", "--node-id=pod", "--zone=us-east5-b", "--project=p", "--accelerator-type=v6e-16"]
     assert cloud.calls(*QUEUED, "create") == [[*asked, "--runtime-version=v2-alpha-tpuv6e", "--spot"]]
@@ -54,7 +55,8 @@ def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[st
     for run in runs:
         home = cloud.folder / run["host"]
         assert run["cwd"] == str(home / "bertzoo") and (home / "bertzoo/my config.toml").is_file()
-        assert (home / "bertzoo/configs/demo.toml").is_file() and "begins" in (home / "bertzoo-run/log").read_text()
+        assert (home / "a  file").is_file() and (home / "bertzoo/configs/demo.toml").is_file()
+        assert "begins" in (home / "bertzoo-run/log").read_text()
         assert "libtpu" not in (home / "bertzoo-run/constraints.txt").read_text()
     assert len([call for call in cloud.calls("uv", "pip") if "jax[tpu]" in call]) == 2
     assert not list(tmp_path.rglob("broken")) and "delete --name=pod --zone=us-east5-b --project=p" in out
