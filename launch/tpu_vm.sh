@@ -151,7 +151,7 @@ look() {
   local answer
   # Before the first copy there is nothing there to ask.
   answer=$("${vm[@]}" ssh "$name" "${place[@]}" "${ip[@]}" --worker=all --command="\
-if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status; else echo bertzoo-worker: idle; fi") ||
+if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status; else echo bertzoo-worker: idle; fi" 2>"$scratch/error") ||
     return 1
   mapfile -t codes < <(sed -n 's/^bertzoo-worker: \(exit \)\{0,1\}//p' <<<"$answer")
   ((${#codes[@]}))
@@ -178,6 +178,7 @@ follow() {
         on all "bash bertzoo/launch/tpu_worker.sh stop" || true
       fi
     elif ((++misses > 10)); then
+      cat -- "$scratch/error" >&2
       fail "the workers of $name do not answer, though it is ACTIVE"
     fi
     sleep "$poll"

@@ -155,7 +155,9 @@ def bertzoo(argv: list[str]) -> None:
     write(name, codes)
     if code < 0:  # dies of a signal
         os.kill(os.getpid(), -code)
-    time.sleep(read(f"seconds{process}", 0))
+    begun = time.monotonic()
+    while time.monotonic() - begun < read(f"seconds{process}", 0):  # may be changed meanwhile
+        time.sleep(0.05)
     sys.exit(code)
 
 

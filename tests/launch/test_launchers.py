@@ -119,7 +119,13 @@ def documented_commands() -> list[str]:
 
 def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
     commands = [shlex.split(line) for line in documented_commands()]
-    assert {argv[0] for argv in commands} == {"bertzoo", "docker", "gcloud", *(f"launch/{name}" for name in LAUNCHERS)}
+    assert {argv[0] for argv in commands} == {
+        "bertzoo",
+        "docker",
+        "git",
+        "gcloud",
+        *(f"launch/{name}" for name in LAUNCHERS),
+    }
     for argv in commands:
         if argv[0] == "bertzoo":
             assert argv[1] in cli.VERBS, argv

@@ -71,7 +71,7 @@ def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[st
 def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) -> None:
     # The first TPU is taken away while the run goes on; the second brings it to its end.
     cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
-    cloud.set(secondsworker0=3, secondsworker1=3, codesworker0=[0, 0], codesworker1=[0, 0])
+    cloud.set(secondsworker0=60, secondsworker1=60)
     process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
     for _ in range(400):
         if len(cloud.calls(*QUEUED, "create")) == 2:
@@ -110,10 +110,14 @@ def test_it_is_not_begun_again_for_ever(ready: Cloud) -> None:
 
 
 def test_a_run_that_is_going_on_is_joined_not_begun(ready: Cloud) -> None:
-    ready.set(secondsworker0=1, secondsworker1=1)
+    ready.set(secondsworker0=60, secondsworker1=60)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
-    out = ready.run("tpu_vm.sh", "run", *WHERE, *RUN) + ready.run("tpu_vm.sh", "watch", *TPU, *RUN)
-    assert out.count("bertzoo-worker: running already") == 2 and "the run is going on already on 2 of 2 workers" in out
+    assert ready.run("tpu_vm.sh", "run", *WHERE, *RUN).count("bertzoo-worker: running already") == 2
+    watching = ready.start("tpu_vm.sh", "watch", *TPU, *RUN)
+    assert watching.stdout and any("going on already on 2 of 2 workers" in line for line in watching.stdout)
+    ready.set(secondsworker0=0, secondsworker1=0)
+    out, errors = watching.communicate(timeout=60)
+    assert watching.returncode == 0 and "the run is done" in out, errors
     assert len(ready.records("bertzoo")) == 2 and not ready.calls(*VM, "scp")
 
 
@@ -180,7 +184,7 @@ def test_a_dry_run_asks_for_nothing(cloud: Cloud, action: str) -> None:
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
     if action == "watch":
-        steps = ["describe", "create", "scp", "tar", "install", "start", "then: ask every"]
+        steps = ["describe", "create", "git", "scp", "tar\\ ", "install", "start", "then: ask every"]
         assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
 
 
