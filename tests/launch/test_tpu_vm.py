@@ -1,5 +1,7 @@
 """launch/tpu_vm.sh and launch/tpu_worker.sh: a TPU is rented, runs, is preempted, and is given back."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -135,6 +137,30 @@ def test_status_and_stop(ready: Cloud) -> None:
 
 
 WAITING = {"CREATING", "ACCEPTED", "PROVISIONING", "SUSPENDING"}  # as WAITING_FOR_RESOURCES
+
+
+def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud) -> None:
+    ready.set(codesworker0=[2], secondsworker1=60)
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    ended(ready, 1)
+    ready.set(secondsworker0=60)
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    for worker in ("worker0", "worker1"):
+        state = ready.folder / worker / "bertzoo-run"
+        os.killpg(os.getpgid(int((state / "pid").read_text())), signal.SIGKILL)
+    assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 137") == 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stuck_is_stopped(ready: Cloud) -> None:
+    ready.set(codesworker0=[4, 0], codesworker1=[0, 0], secondsworker1=60)
+    process = ready.start("tpu_vm.sh", "watch", *TPU, "--poll=300", *RUN)
+    assert process.stdout and any("others have not; stopping these" in line for line in process.stdout)
+    assert any("beginning again (1 of" in line for line in process.stdout)
+    ready.set(secondsworker1=0)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and "the run is done" in out, errors
+    assert "saved" in (ready.folder / "worker1/bertzoo-run/log").read_text()
 
 
 @pytest.mark.parametrize(
