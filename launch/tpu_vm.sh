@@ -133,7 +133,10 @@ send() { # send WORKERS DESTINATION PATH…
 copy() {
   local tree=HEAD
   # A commit of what git knows, with the changes that are not committed; it belongs to no branch, and nothing moves.
-  if ! "$dry_run"; then tree=$(git -C "$root" stash create) || fail "what is in $root cannot be read: is it a git checkout?"; fi
+  if ! "$dry_run"; then
+    tree=$(git -C "$root" -c user.name=copy -c user.email=copy@localhost stash create) ||
+      fail "what is in $root cannot be read: is it a git checkout?"
+  fi
   act git -C "$root" archive --format=tar.gz --output="$scratch/bertzoo.tar.gz" "${tree:-HEAD}" || return
   # One chain, so that `watch` can look at a failure: the TPU may have been preempted meanwhile.
   send all "" "$scratch/bertzoo.tar.gz" &&

@@ -2,11 +2,12 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from clouds import Cloud
+from clouds import LAUNCH, Cloud
 from documented import STATES
 
 WHERE = ("--name=pod", "--zone=us-east5-b", "--project=p")
@@ -27,9 +28,8 @@ def ready(cloud: Cloud) -> Cloud:
 
 def install(home: Path) -> None:
     """What `copy` leaves on a worker, without the way there."""
-    launch = Path(__file__).parent.parent.parent / "launch"
     (home / "bertzoo/launch").mkdir(parents=True)
-    (home / "bertzoo/launch/tpu_worker.sh").write_text((launch / "tpu_worker.sh").read_text())
+    (home / "bertzoo/launch/tpu_worker.sh").write_text((LAUNCH / "tpu_worker.sh").read_text())
     (home / "bertzoo-venv/bin").mkdir(parents=True)
     (home / "bertzoo-venv/bin/bertzoo").symlink_to(home.parent.parent / "bin/bertzoo")
 
@@ -68,6 +68,30 @@ def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[st
     assert cloud.calls(*QUEUED, "delete") == [["pod", "--zone=us-east5-b", "--project=p", "--force", "--quiet"]]
     assert "nothing to delete" in cloud.run("tpu_vm.sh", "delete", *WHERE, "--yes")
     assert len(cloud.calls(*QUEUED, "delete")) == 1
+
+
+@pytest.mark.slow
+def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -> None:
+    checkout = tmp_path / "a checkout"
+    git = ("git", "-C", str(checkout))
+    subprocess.run(["git", "clone", "--quiet", str(LAUNCH.parent), str(checkout)], check=True)
+    (checkout / "launch/tpu_vm.sh").write_text((LAUNCH / "tpu_vm.sh").read_text())
+    (checkout / "README.md").write_text("changed\n")
+    (checkout / "stranger.txt").write_text("git knows nothing of it\n")
+    before = subprocess.check_output([*git, "status", "--short"])
+    cloud.set(states=["ACTIVE"])
+    for worker in ("worker0", "worker1"):
+        (cloud.folder / worker / "bertzoo/bertzoo").mkdir(parents=True)
+        (cloud.folder / worker / "bertzoo/bertzoo/removed_since.py").touch()
+        (cloud.folder / worker / "bertzoo/runs").mkdir()
+    cloud.run(f"{checkout}/launch/tpu_vm.sh", "copy", *WHERE)
+    for worker in ("worker0", "worker1"):
+        there = cloud.folder / worker / "bertzoo"
+        assert (there / "README.md").read_text() == "changed\n" and (there / "bertzoo/cli.py").is_file()
+        assert not (there / "stranger.txt").exists() and not (there / "bertzoo/removed_since.py").exists()
+        assert (there / "runs").is_dir()
+    assert subprocess.check_output([*git, "status", "--short"]) == before
+    assert not subprocess.check_output([*git, "stash", "list"])
 
 
 def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) -> None:
