@@ -1,6 +1,7 @@
 """The command line: `bertzoo VERB …`, its options, exit codes and error messages.
 
-Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 1 anything else.
+Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 4 another process of
+the run is lost and all are to be run again, 1 anything else.
 A verb is a module of `bertzoo.verbs` with its help text as docstring, `arguments(parser)`, which declares its flags,
 and `main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`,
 the class whose fields `--a.b=value` may set. Only the verb that was asked for is imported.
@@ -18,7 +19,7 @@ from difflib import get_close_matches
 from types import FrameType, ModuleType
 from typing import NoReturn
 
-from bertzoo import __version__
+from bertzoo import __version__, supervisor
 from bertzoo.errors import Stopped, UserError
 
 VERBS = {
@@ -58,7 +59,10 @@ class Parser(argparse.ArgumentParser):
 def entry() -> NoReturn:
     """The `bertzoo` command; a SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if supervisor.is_child() and code not in (0, Stopped.exit_code):
+        supervisor.leave(code)
+    sys.exit(code)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

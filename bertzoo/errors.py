@@ -35,3 +35,9 @@ class Stopped(Exception):
     """A signal stopped the run after it was saved; running the same command again resumes it (exit code 3)."""
 
     exit_code = 3
+
+
+class HostLost(Exception):
+    """Another process of the run is gone or never came; all are to be run again (exit code 4)."""
+
+    exit_code = 4

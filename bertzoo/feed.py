@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.pack import Plan, plan
@@ -13,6 +14,12 @@ from bertzoo.errors import ConfigError
 from bertzoo.recipe import Pretrain
 
 PREFETCH = 4
+Own = Callable[[int], np.ndarray]  # batch size -> the rows of it that are wanted
+
+
+def everything(batch_size: int) -> np.ndarray:
+    """Every row of a batch."""
+    return np.arange(batch_size)
 
 
 class Feed:
@@ -62,25 +69,33 @@ class Feed:
         """Make the plans of every stage; raises CorpusError where one has too few rows for a batch."""
         for index, stage in enumerate(self.recipe.stages):
             self.of(index, "train").check(stage.batch_size)
+            self.of(index, "heldout")
 
-    def train(self, index: int, row: int) -> Iterator[Batch]:
-        """The batches of a stage from the one that begins with `row`, made ahead by a thread."""
+    def train(self, index: int, row: int, own: Own = everything) -> Iterator[Batch]:
+        """The batches of a stage from the one that begins with `row`, made ahead by a thread.
+
+        own(batch size): the rows of a batch that are wanted.
+        """
         stage, batches = self.recipe.stages[index], self.of(index, "train")
+        rows = own(stage.batch_size)
         return prefetch(
-            lambda step: batches.batch(step, stage.batch_size), row // stage.batch_size, stage.steps, depth=PREFETCH
+            lambda step: batches.batch(step, stage.batch_size, rows),
+            row // stage.batch_size,
+            stage.steps,
+            depth=PREFETCH,
         )
 
-    def heldout(self, index: int, rows: int, shards: int) -> Iterator[Batch]:
+    def heldout(self, index: int, rows: int, shards: int, own: Own = everything) -> Iterator[Batch]:
         """A fixed random choice of at least `rows` held-out rows, or all where there are not more, always masked alike.
 
-        `shards`: the number of parts a batch is cut into over the devices.
+        `shards`: the number of parts a batch is cut into over the devices; `own` as in `train`.
         """
         stage, batches = self.recipe.stages[index], self.of(index, "heldout")
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
-            return (batches.sequential(step, size) for step in range(batches.steps(size)))
+            return (batches.sequential(step, size, own(size)) for step in range(batches.steps(size)))
         # Never beyond the first pass over the rows, which would count some of them twice.
-        return (batches.batch(step, size) for step in range(min(-(-rows // size), batches.rows // size)))
+        return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
         """In words, each of the `rows` records of the batch that begins with `row`."""

@@ -4,8 +4,10 @@ import fcntl
 import json
 import platform
 import subprocess
+import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.recipe import Pretrain
+from bertzoo.train import hosts
 from bertzoo.train.stages import locate
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
+_PATIENCE = 10  # seconds that a network file system may take to show a new file
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
@@ -79,9 +83,9 @@ class RunDirectory:
         facts = self.path / "run.json"
         return json.loads(facts.read_text(encoding="utf-8")).get("from") if facts.is_file() else None
 
-    def describe(self, devices: list[str], corpus: Path, origin: dict[str, Any] | None = None) -> None:
-        """Write run.json: which software and which devices train this run, on which tokenised corpus, and what it
-        started from.
+    def describe(self, devices: list[str], processes: int, corpus: Path, origin: dict[str, Any] | None = None) -> None:
+        """Write run.json: which software, which devices and how many processes train this run, on which tokenised
+        corpus, and what it started from.
         """
         facts: dict[str, Any] = {
             "bertzoo": __version__,
@@ -91,6 +95,7 @@ class RunDirectory:
             "flax": version("flax"),
             "optax": version("optax"),
             "devices": devices,
+            "processes": processes,
             "corpus": str(corpus.resolve()),
         }
         if origin is not None:
@@ -117,6 +122,31 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise UserError(f"{self.path} is in use by another bertzoo process; wait for it or stop it") from error
+            yield
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """As `locked`, by the first of several processes for all; raises UserError where one sees another directory."""
+        with ExitStack() as stack:
+
+            def hold() -> str:
+                stack.enter_context(self.locked())
+                mark = uuid.uuid4().hex
+                write_atomically(self.path / ".processes", mark.encode())
+                return mark
+
+            mark, seen = hosts.share("the run directory", hold), ""
+            for _ in range(_PATIENCE):
+                with suppress(FileNotFoundError):
+                    seen = (self.path / ".processes").read_text()
+                if seen == mark:
+                    break
+                time.sleep(1)
+            else:
+                raise UserError(
+                    f"--run_dir={self.path} is not the directory that process 0 has under that name: it must be on a "
+                    "file system that all processes share"
+                )
             yield
 
 

@@ -5,25 +5,20 @@ import functools
 import flax.linen as nn
 import jax
 
-from bertzoo.errors import ConfigError
 from bertzoo.feed import Feed
 from bertzoo.flops import matmul_flops
 from bertzoo.objectives import Objective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.start import Start
-from bertzoo.train import loop, sharding
+from bertzoo.train import hosts, loop, sharding
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.progress import Console, JsonLines, TensorBoard
+from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stages import locate
 
 
 def devices(recipe: Pretrain) -> jax.sharding.Mesh:
     """The mesh of all devices; raises ConfigError where the recipe's model cannot be built or does not fit them."""
-    if jax.process_count() > 1:
-        raise ConfigError(
-            f"a run has one process, but this is one of {jax.process_count()}; start one, which sees all its devices"
-        )
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
@@ -35,18 +30,25 @@ def devices(recipe: Pretrain) -> jax.sharding.Mesh:
 def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh, start: Start | None = None) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does.
 
-    start: what a run without a checkpoint begins with.
+    start: what a run without a checkpoint begins with. Of several processes the first writes all but the checkpoints.
     """
+
+    def begin() -> None:
+        if done := run.latest():
+            locate(recipe.stages, done)
+        run.begin(recipe)
+        kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
+        origin = run.origin() if done else start.record if start else None
+        run.describe(kinds, jax.process_count(), feed.corpus.directory, origin)
+
+    hosts.share("the plans of the rows", feed.check)
     feed.check()
-    if done := run.latest():
-        locate(recipe.stages, done)
     objective = recipe.objective.build(recipe.model, recipe.compute)
-    run.begin(recipe)
-    kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-    origin = run.origin() if done else start.record if start else None
-    run.describe(kinds, feed.corpus.directory, origin)
-    shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
+    hosts.share("the run directory", begin)
+    own = functools.partial(sharding.own_rows, mesh=mesh)
+    reporters: list[Reporter] = []
+    if hosts.is_first():
+        reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
     try:
         with Checkpoints(
             run.checkpoints, keep_last=recipe.run.keep_last, keep_best=recipe.run.keep_best
@@ -59,8 +61,10 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
                     config=recipe.run,
                     mesh=mesh,
                     seed=recipe.seed,
-                    batches=feed.train,
-                    heldout=functools.partial(feed.heldout, rows=recipe.run.evaluate_rows, shards=shards),
+                    batches=functools.partial(feed.train, own=own),
+                    heldout=functools.partial(
+                        feed.heldout, rows=recipe.run.evaluate_rows, shards=sharding.row_shards(mesh), own=own
+                    ),
                     checkpoints=checkpoints,
                     reporters=reporters,
                     flops_per_example=[

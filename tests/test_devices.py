@@ -6,13 +6,25 @@ import jax
 import numpy as np
 import pytest
 
-from bertzoo.models import Bert, Compute, SqueezeBert
-from bertzoo.objectives import Masked
+from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
+from bertzoo.objectives import Masked, Replaced
 from bertzoo.train import optim, sharding, state, step
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
-MODELS = {"bert": Bert, "squeezebert": SqueezeBert}
+MODELS = {
+    "bert": functools.partial(Bert, **SMALL),
+    "squeezebert": functools.partial(SqueezeBert, **SMALL),  # four groups, two to a device under tensor=2
+    "mobilebert": functools.partial(MobileBert, **SMALL, embedding_size=16, bottleneck_size=16, feed_forwards=2),
+    "convbert": functools.partial(ConvBert, **SMALL, kernel_size=3),
+    "replaced": functools.partial(Electra, **SMALL, embedding_size=16),
+}
+OBJECTIVES = {"convbert": Masked(), "replaced": Replaced(generator_width=0.5)}
+FALLBACKS = sharding.Fallbacks(heads=("head_size",))  # ELECTRA's generator has one head
 ROWS, LENGTH, MASKED, STEPS = 16, 12, 3, 4
+# Devices along data, fsdp and tensor, and the dropout.
+MESHES = ((8, 1, 1), 0.0), ((4, 2, 1), 0.1), ((2, 2, 2), 0.1), ((1, 8, 1), 0.0)
+ALL = [(model, sizes, dropout) for model in MODELS for sizes, dropout in MESHES]
+QUICK = [("bert", (8, 1, 1), 0.0), ("squeezebert", (2, 2, 2), 0.1)]
 
 
 def batch_of(seed: int) -> dict[str, np.ndarray]:
@@ -24,7 +36,7 @@ def batch_of(seed: int) -> dict[str, np.ndarray]:
         "input_ids": draw.integers(5, 64, (ROWS, LENGTH)),
         "token_type_ids": draw.integers(0, 2, (ROWS, LENGTH)),
         "attention_mask": np.arange(LENGTH) < lengths,
-        "masked_positions": draw.integers(1, LENGTH // 2, (ROWS, MASKED)),
+        "masked_positions": np.stack([draw.choice(np.arange(1, LENGTH // 2), MASKED, False) for _ in range(ROWS)]),
         "masked_ids": draw.integers(5, 64, (ROWS, MASKED)),
         "sentence_label": draw.integers(0, 2, ROWS),
     }
@@ -36,14 +48,16 @@ def batch_of(seed: int) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def train(model: str, devices: int, fsdp: int, dropout: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def train(model: str, sizes: tuple[int, int, int], dropout: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The loss of every step, and the parameters after the last."""
-    mesh = sharding.make_mesh(sharding.Mesh(fsdp=fsdp), jax.devices()[:devices])
-    config = MODELS[model](**SMALL, dropout=dropout, attention_dropout=dropout, initializer_range=0.1)
-    objective = Masked(sentence="sop").build(config, Compute())
-    optimizer = optim.build(optim.Lamb(learning_rate=0.01), STEPS)
-    now = state.fresh(objective, optimizer, mesh, seed=3)
-    places = state.shardings_of(state.abstract(objective, optimizer, mesh))
+    config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)), fallbacks=FALLBACKS)
+    mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
+    made = MODELS[model](dropout=dropout, attention_dropout=dropout, initializer_range=0.1)
+    objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, Compute())
+    # m/(√v + ε) makes a large step of a gradient that is all rounding, unless ε is as large as that.
+    optimizer = optim.build(optim.Lamb(learning_rate=0.01, epsilon=1e-3), STEPS)
+    now = state.fresh(objective, optimizer, mesh, seed=3, fallbacks=config.fallbacks)
+    places = state.shardings_of(state.abstract(objective, optimizer, mesh, config.fallbacks))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for number in range(STEPS):
         now, report = train_step(now, None, step.put_batch(batch_of(number), mesh))
@@ -52,13 +66,9 @@ def train(model: str, devices: int, fsdp: int, dropout: float) -> tuple[np.ndarr
     return np.array(losses), {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-@pytest.mark.parametrize(
-    ("model", "fsdp", "dropout"),
-    [("bert", 1, 0.0), ("bert", 1, 0.1), ("squeezebert", 1, 0.0), ("squeezebert", 1, 0.1), ("squeezebert", 2, 0.1)],
-)
-def test_eight_devices_equal_one(model, fsdp, dropout):
-    losses, params = train(model, 8, fsdp, dropout)
-    expected_losses, expected = train(model, 1, 1, dropout)
+def compare(model: str, sizes: tuple[int, int, int], dropout: float) -> None:
+    losses, params = train(model, sizes, dropout)
+    expected_losses, expected = train(model, (1, 1, 1), dropout)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
     assert params.keys() == expected.keys()
     for name, value in expected.items():
@@ -67,6 +77,17 @@ def test_eight_devices_equal_one(model, fsdp, dropout):
         np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "sizes", "dropout"), QUICK)
+def test_eight_devices_equal_one(model, sizes, dropout):
+    compare(model, sizes, dropout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "sizes", "dropout"), [case for case in ALL if case not in QUICK])
+def test_every_mesh_equals_one_device(model, sizes, dropout):
+    compare(model, sizes, dropout)
+
+
+@pytest.mark.parametrize("model", ["bert", "squeezebert"])
 def test_dropout_makes_another_run(model):
-    assert not np.allclose(train(model, 1, 1, 0.0)[0], train(model, 1, 1, 0.1)[0], rtol=1e-4)
+    assert not np.allclose(train(model, (1, 1, 1), 0.0)[0], train(model, (1, 1, 1), 0.1)[0], rtol=1e-4)

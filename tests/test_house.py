@@ -40,7 +40,8 @@ BELOW = {
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors"},
     "bertzoo.curves": {"errors", "report"},
-    "bertzoo.cli": {"errors"},
+    "bertzoo.supervisor": {"errors", "train"},
+    "bertzoo.cli": {"errors", "supervisor"},
     "bertzoo.__main__": {"cli"},
     "bertzoo": {"convert.directory", "models"},
 }

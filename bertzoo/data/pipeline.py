@@ -27,6 +27,7 @@ from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, CorpusError
 
 Batch = dict[str, np.ndarray]
+Rows = slice | np.ndarray  # of a batch
 T = TypeVar("T")
 _SHUFFLE, _MASK = 0, 1  # independent streams of the seed
 
@@ -105,21 +106,21 @@ class Batches:
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
         self.rows = len(plan.rows)
 
-    def batch(self, step: int, batch_size: int, rows: slice | None = None) -> Batch:
+    def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """The training batch at a step, or only these rows of it; raises CorpusError when the split cannot fill one
         batch.
         """
         epochs, records = self._shuffled(step, batch_size, rows)
         return self._make(epochs, records)
 
-    def sequential(self, step: int, batch_size: int, rows: slice | None = None) -> Batch:
+    def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """Batch `step` of one pass in the plan's order, masked as in epoch 0; rows behind the end have row_weight 0.
 
         There are `steps(batch_size)` of them; raises IndexError beyond.
         """
         if not 0 <= step < self.steps(batch_size):
             raise IndexError(f"batch {step} of {self.steps(batch_size)}")
-        index = np.arange(step * batch_size, (step + 1) * batch_size)[rows or slice(None)]
+        index = _chosen(step, batch_size, rows)
         real = index < self.rows
         batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0))
         return {name: _blank(name, array, real) for name, array in batch.items()}
@@ -149,9 +150,9 @@ class Batches:
                 " smaller batch"
             )
 
-    def _shuffled(self, step: int, batch_size: int, rows: slice | None) -> tuple[np.ndarray, np.ndarray]:
+    def _shuffled(self, step: int, batch_size: int, rows: Rows | None) -> tuple[np.ndarray, np.ndarray]:
         self.check(batch_size)
-        samples = range(step * batch_size, (step + 1) * batch_size)[rows or slice(None)]
+        samples = _chosen(step, batch_size, rows).tolist()
         epochs = [sample // self.rows for sample in samples]
         seeds = {epoch: fold(self._seed, _SHUFFLE, epoch) >> 32 for epoch in set(epochs)}
         records = [
@@ -175,6 +176,11 @@ class Batches:
             batch["sentence_label"] = rows["label"].astype(np.int32)
         batch["row_weight"] = np.ones(len(rows), np.float32)
         return batch
+
+
+def _chosen(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
+    """The samples of a batch, or only these of them."""
+    return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:

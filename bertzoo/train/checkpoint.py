@@ -15,7 +15,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from bertzoo.errors import CheckpointError, SaveError
-from bertzoo.train import manifest
+from bertzoo.train import hosts, manifest
 from bertzoo.train.state import State
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,8 @@ def _manager(directory: Path, **options: Any) -> ocp.CheckpointManager:
 class Checkpoints:
     """The checkpoints of a run that writes them: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
-    The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold them.
+    The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold them; all
+    its processes do everything together, on a file system that all of them see.
     """
 
     def __init__(self, directory: Path | str, *, keep_last: int = 3, keep_best: int = 1):
@@ -56,7 +57,7 @@ class Checkpoints:
         self._sealer: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._manager = self._open(cleanup=True)
-        manifest.prune(self.directory)
+        self._prune()
 
     def _open(self, *, cleanup: bool) -> ocp.CheckpointManager:
         policies: list[preservation.PreservationPolicy] = [preservation.LatestN(self._keep_last)]
@@ -130,7 +131,7 @@ class Checkpoints:
         Raises CheckpointError when none is whole, or when a whole one does not fit `abstract`.
         """
         damage: dict[int, str] = {}
-        for step in reversed(self.steps()):
+        for step in reversed(hosts.share("which checkpoints there are", self.steps)):
             try:
                 state = _restore_state(self.directory / str(step), abstract)
             except _Damaged as error:
@@ -143,21 +144,28 @@ class Checkpoints:
         return None
 
     def _set_aside(self, damage: dict[int, str], good: int) -> None:
-        for step, message in damage.items():
+        if not damage:
+            return
+        for step, message in damage.items() if hosts.is_first() else ():
             _LOG.warning("%s; going back to checkpoint %d", message, good)
             checkpoint = self.directory / str(step)
             aside = checkpoint.with_name(_DAMAGED + checkpoint.name)
             shutil.rmtree(aside, ignore_errors=True)
             checkpoint.rename(aside)
-        if damage:
-            self._manager.reload()
+        hosts.barrier("damaged checkpoints are set aside")
+        self._manager.reload()
+        self._prune()
+
+    def _prune(self) -> None:
+        if hosts.is_first():
             manifest.prune(self.directory)
 
     def _seal(self, step: int) -> None:
         try:
             self._manager.wait_until_finished()
-            manifest.write(self.directory / str(step))
-            manifest.prune(self.directory)
+            if hosts.is_first():
+                manifest.write(self.directory / str(step))
+            self._prune()
         except BaseException as error:  # raised in the caller's thread by wait()
             self._failure = error
 
@@ -186,10 +194,9 @@ class _Damaged(CheckpointError):
 
 def _restore(checkpoint: Path, items: Mapping[str, Any]) -> Any:
     """Restore items {name: abstract tree} of a checkpoint after verifying it."""
-    try:
-        sealed = manifest.verify(checkpoint)
-    except CheckpointError as error:
-        raise _Damaged(str(error)) from error
+    sealed = hosts.share(f"verifying {checkpoint}", lambda: _verified(checkpoint))
+    if isinstance(sealed, str):
+        raise _Damaged(sealed)
     args = {name: ocp.args.StandardRestore(tree) for name, tree in items.items()}
     try:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
@@ -205,6 +212,14 @@ def _restore(checkpoint: Path, items: Mapping[str, Any]) -> Any:
         raise CheckpointError(
             f"the checkpoint {checkpoint} is whole but is not of this model and optimiser ({said})"
         ) from error
+
+
+def _verified(checkpoint: Path) -> bool | str:
+    """Whether a checkpoint has a manifest, which it agrees with; or what is wrong."""
+    try:
+        return manifest.verify(checkpoint)
+    except CheckpointError as error:
+        return str(error)
 
 
 def _restore_state(checkpoint: Path, abstract: State) -> State:

@@ -135,7 +135,8 @@ class Job:
         places = states.shardings_of(self.abstract)
         init = jax.jit(self.transformation(index).init, out_shardings=places.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
-        position = jax.device_put({"stage": jnp.int32(index), "row": jnp.int32(0)}, places.position)
+        start = {"stage": jnp.int32(index), "row": jnp.int32(0)}
+        position = jax.jit(lambda: start, out_shardings=places.position)()
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def last_checkpoint(self) -> str:

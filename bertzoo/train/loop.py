@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bertzoo.train.hosts import Agreement
 from bertzoo.train.job import Job, Run
+from bertzoo.train.notice import Watch
 from bertzoo.train.recorder import Recorder
 from bertzoo.train.signals import StopRequest
 from bertzoo.train.stages import locate, start_of, total_steps
@@ -16,14 +18,15 @@ __all__ = ["Job", "Run", "run"]
 def run(job: Job) -> State:
     """Train from the newest checkpoint, or from the beginning, to the end of the last stage.
 
-    Raises NonFinite; Stopped after a SIGTERM or SIGINT, once the state is saved; CheckpointError; ConfigError.
+    Raises NonFinite; Stopped after a SIGTERM, a SIGINT or a maintenance notice, once the state is saved;
+    CheckpointError; ConfigError.
     """
-    record, measure = Recorder(job), _evaluation(job)
+    record, measure, agreed = Recorder(job), _evaluation(job), Agreement()
     state, resumed = job.begin()
     step = int(state.step)
     if resumed:
         record.event("resumed", step)
-    with StopRequest() as stop:
+    with StopRequest() as stop, Watch(stop.ask):
         # What a run was given is measured before anything is learnt.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, state.params))
@@ -39,8 +42,10 @@ def run(job: Job) -> State:
                 # 2. Read the metrics of the step before, done by now; a number that is not finite ends the run.
                 record.put(step, row, report)
                 evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
-                # A signal is looked at once a step, so that what is said below is what was done.
-                stopping = stop.name if step < total_steps(job.stages) else None
+                # A signal is looked at once a step, so that what is said below is what was done; all processes stop
+                # after the same step, whichever of them was told to.
+                asked = agreed(stop.name)
+                stopping = asked if step < total_steps(job.stages) else None
                 if evaluates or saves or stopping:
                     # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
                     record.drain()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -224,9 +225,25 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(ROWS))
 
 
+def row_shards(mesh: jax.sharding.Mesh) -> int:
+    """How many parts a batch is cut into."""
+    return math.prod(mesh.shape[axis] for axis in ROWS)
+
+
+def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
+    """Which of these parts this process's devices hold, in order."""
+    shards, mine = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
+    return [i for i, devices in enumerate(shards) if any(device.process_index == mine for device in devices)]
+
+
+def own_rows(batch_size: int, mesh: jax.sharding.Mesh) -> np.ndarray:
+    """The rows of a batch that this process holds, in order: those it has to make."""
+    return np.arange(batch_size).reshape(row_shards(mesh), -1)[own_shards(mesh)].reshape(-1)
+
+
 def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> None:
     """Raise ConfigError unless every microbatch divides evenly over the devices that share the rows."""
-    shards = math.prod(mesh.shape[axis] for axis in ROWS)
+    shards = row_shards(mesh)
     if batch_size % (accumulate * shards):
         raise ConfigError(
             f"batch_size={batch_size} in accumulate={accumulate} microbatches is not divisible by the {shards} devices "

@@ -26,6 +26,10 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         self._restore()
 
+    def ask(self, name: str) -> None:
+        """As a signal of that name would; the handlers stay, so that a first real one still only asks."""
+        self.name = self.name or name
+
     def _note(self, number: int, _: FrameType | None) -> None:
         self.name = signal.Signals(number).name
         self._restore()

@@ -107,5 +107,6 @@ def fresh(
     for name, array in (initial or {}).items():
         if name not in params or params[name].shape != array.shape:
             raise ValueError(f"the initial {name} of shape {array.shape} is no parameter of the model")
-        placed[name] = jax.device_put(array.astype(params[name].dtype), params[name].sharding)
+        whole = array.astype(params[name].dtype)
+        placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
     return jax.jit(lambda given: _init(objective, optimizer, seed, given), out_shardings=shardings_of(shapes))(placed)

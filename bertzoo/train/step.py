@@ -124,9 +124,20 @@ def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str
 
 
 def put_batch(batch: HostBatch, mesh: jax.sharding.Mesh) -> Batch:
-    """Make global arrays of the rows that this process holds, split over the mesh."""
-    rows = sharding.batch_sharding(mesh)
-    return {name: jax.make_array_from_process_local_data(rows, value) for name, value in batch.items()}
+    """Make global arrays, split over the mesh, of the rows of a batch that this process holds (`sharding.own_rows`)."""
+    places, own = sharding.batch_sharding(mesh), sharding.own_shards(mesh)
+
+    def put(local: np.ndarray) -> jax.Array:
+        rows = len(local) // len(own)  # of one shard
+        shape = (rows * sharding.row_shards(mesh), *local.shape[1:])
+
+        def part(index: Any) -> np.ndarray:
+            place = own.index((index[0].start or 0) // rows)
+            return local[place * rows : (place + 1) * rows]
+
+        return jax.make_array_from_callback(shape, places, part)
+
+    return {name: put(value) for name, value in batch.items()}
 
 
 def evaluate(

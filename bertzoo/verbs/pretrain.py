@@ -13,14 +13,18 @@ examples:
 """
 
 import argparse
-from collections.abc import Sequence
+import functools
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertzoo import supervisor
 from bertzoo.errors import UserError
 from bertzoo.verbs.shared import say, tokenising, workers_option
 
 if TYPE_CHECKING:
+    from bertzoo.data.corpus import Corpus
     from bertzoo.data.tokenizer import Tokenizer
     from bertzoo.recipe import Pretrain
     from bertzoo.rundir import RunDirectory
@@ -47,6 +51,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "resumed has all it needs and does not read it again",
     )
     workers_option(parser)
+    many = parser.add_argument_group(
+        "several processes",
+        "found by themselves on Cloud TPU, GKE and Slurm; elsewhere give each its own --distributed.process. All need "
+        "to see --run_dir.",
+    )
+    many.add_argument("--distributed.coordinator", metavar="HOST:PORT", help="where process 0 listens")
+    many.add_argument("--distributed.processes", type=int, metavar="N", help="how many processes the run has")
+    many.add_argument("--distributed.process", type=int, metavar="I", help="which of them this is, from 0")
+    many.add_argument(
+        "--distributed.start_timeout", type=int, default=300, metavar="S", help="seconds for all to come (default: 300)"
+    )
+    many.add_argument(
+        "--distributed.heartbeat_timeout",
+        type=int,
+        default=30,
+        metavar="S",
+        help="seconds of silence after which a process counts as lost and the others end (default: 30)",
+    )
 
 
 def _origin(text: str) -> Path:
@@ -56,44 +78,73 @@ def _origin(text: str) -> Path:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Train to the end."""
+    """Train to the end, as one process or as one of several."""
     from bertzoo import config as loader
-    from bertzoo.data.pipeline import open_corpus
-    from bertzoo.feed import Feed
-    from bertzoo.rundir import RunDirectory
-    from bertzoo.training import devices, train
+    from bertzoo.train import hosts
 
     recipe = loader.load(config(), args.files, overrides)
-    run = RunDirectory(args.run_dir)
-    if args.origin is not None and args.origin.resolve() == run.path.resolve():
-        raise UserError(f"--from and --run_dir are both {run.path}; a run resumes by itself, without --from")
-    with run.locked():
-        for line in run.compare(recipe, args.origin):
-            say(f"changed since the run began: {line}")
-        mesh = devices(recipe)  # before the corpus, which may take hours
-        start, vocabulary = begin(run, recipe, args.origin)
-        with tokenising() as progress:
-            corpus = open_corpus(
-                recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary
-            )
-        for split, part in corpus.manifest.splits.items():
-            say(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
-        step = train(recipe, Feed(recipe, corpus, run.plans, say), run, mesh, start)
-    say(f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}")
+    given = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
+    cluster = hosts.Cluster(**given)
+    if cluster.found() and not supervisor.is_child():
+        which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
+        return supervisor.supervise(sys.argv[1:], which)
+    hosts.connect(cluster)
+    supervisor.joined()
+    with hosts.losses():
+        step = train(args, recipe)
+    if hosts.is_first():
+        say(f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}")
     return 0
 
 
-def begin(run: "RunDirectory", recipe: "Pretrain", origin: Path | None) -> "tuple[Start | None, Tokenizer | None]":
+def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
+    """Train to the end and return the number of steps done; what one process can do for all, the first does."""
+    from bertzoo import training
+    from bertzoo.data.pipeline import open_corpus
+    from bertzoo.feed import Feed
+    from bertzoo.rundir import RunDirectory
+    from bertzoo.train import hosts
+
+    tell = say if hosts.is_first() else lambda line: None
+    run = RunDirectory(args.run_dir)
+    if args.origin is not None and args.origin.resolve() == run.path.resolve():
+        raise UserError(f"--from and --run_dir are both {run.path}; a run resumes by itself, without --from")
+    with run.shared():
+        for line in hosts.share("the run's config", lambda: run.compare(recipe, args.origin)):
+            tell(f"changed since the run began: {line}")
+        mesh = training.devices(recipe)  # before the corpus, which may take hours
+        start, vocabulary = begin(run, recipe, args.origin, tell)
+
+        @functools.cache
+        def opened() -> "Corpus":
+            with tokenising() as progress:
+                return open_corpus(
+                    recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary
+                )
+
+        expected = hosts.share("the corpus", lambda: opened().hash)
+        corpus = opened()
+        if corpus.hash != expected:
+            raise UserError(f"the corpus {corpus.directory} is not the one that process 0 reads; give all the same")
+        for split, part in corpus.manifest.splits.items():
+            tell(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
+        return training.train(recipe, Feed(recipe, corpus, run.plans, tell), run, mesh, start)
+
+
+def begin(
+    run: "RunDirectory", recipe: "Pretrain", origin: Path | None, tell: Callable[[str], None]
+) -> "tuple[Start | None, Tokenizer | None]":
     """What a run that has no checkpoint starts from, and the tokenizer of one that started or starts from something."""
     from bertzoo.start import read
+    from bertzoo.train import hosts
 
-    if run.latest() is not None:
+    if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.open_corpus().tokenizer
     if origin is None:
         return None, None
     start, before = read(origin, recipe), run.origin()
     if before and before["path"] == start.record["path"] and before != start.record:
-        say(f"changed since the run began: the parameters in {origin}")
+        tell(f"changed since the run began: the parameters in {origin}")
     for line in start.said:
-        say(line)
+        tell(line)
     return start, start.tokenizer

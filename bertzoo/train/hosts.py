@@ -1,0 +1,218 @@
+"""The processes of one run, on one host or many: how they find one another, agree, and wait.
+
+The engine is `jax.distributed`: its coordination service runs in process 0, sees a process that dies by its missing
+heartbeats and then ends all the others (`bertzoo.supervisor` says so in words). Alone, everything here does nothing.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from bertzoo.errors import ConfigError, HostLost
+from bertzoo.train.notice import NOTICE
+
+Value = TypeVar("Value")
+_SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+_GKE = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+_BROKEN = ("Gloo", "gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "connection", "heartbeat")
+_DAY = 24 * 3600
+_numbers = itertools.count()  # all processes do the same things in the same order
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where the other processes are: HOST:PORT of process 0, how many there are, and which this one is.
+
+    Seconds: `start_timeout` for all to come; `heartbeat_timeout` until a silent one counts as dead.
+    """
+
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
+    start_timeout: int = 300
+    heartbeat_timeout: int = 30
+
+    def __post_init__(self):
+        given = {name: getattr(self, name) for name in ("coordinator", "processes", "process")}
+        missing = [f"--distributed.{name}" for name, value in given.items() if value is None]
+        if missing and len(missing) < len(given):
+            raise ConfigError(f"{' and '.join(missing)} is missing: coordinator, processes and process go together")
+        for name in ("start_timeout", "heartbeat_timeout"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--distributed.{name}={getattr(self, name)} is less than a second")
+        if self.processes is None or self.process is None or self.coordinator is None:
+            return
+        if not 0 <= self.process < self.processes:
+            raise ConfigError(
+                f"--distributed.process={self.process} is not one of the {self.processes} processes, "
+                f"which are numbered 0 to {self.processes - 1}"
+            )
+        host, _, port = self.coordinator.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError(f"--distributed.coordinator={self.coordinator} is not HOST:PORT")
+
+    def found(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """How this process meets the others: "explicit", or as jax calls the environment; None where it is alone."""
+        if self.coordinator is not None:
+            return "explicit" if self.processes != 1 else None
+        if all(name in environment for name in _SLURM) and int(environment["SLURM_NTASKS"]) > 1:
+            return "slurm"
+        if (
+            any("," in environment.get(name, "") for name in _GKE)
+            or environment.get("MEGASCALE_NUM_SLICES", "1") != "1"
+        ):
+            return "gketpu"
+        if _is_tpu_vm() and not any(name in environment for name in (*_GKE, "TPU_SKIP_MDS_QUERY")):
+            return "gcetpu"
+        return None
+
+
+def _is_tpu_vm() -> bool:
+    chips = [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/[0-9]*")]
+    return bool(chips) and find_spec("libtpu") is not None
+
+
+def connect(cluster: Cluster) -> None:
+    """Meet the other processes, if there are any; before anything is computed.
+
+    Raises HostLost where they have been told of another number of processes. One that never comes ends this process
+    after `start_timeout`: the coordination service leaves no choice.
+    """
+    if (how := cluster.found()) is None:
+        return
+    # A signal is the loop's: the service's own handler would take it away.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            cluster.coordinator,
+            cluster.processes,
+            cluster.process,
+            cluster_detection_method="deactivate" if how == "explicit" else how,
+            initialization_timeout=cluster.start_timeout,
+            heartbeat_timeout_seconds=cluster.heartbeat_timeout,
+            shutdown_timeout_seconds=cluster.heartbeat_timeout,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise HostLost(
+            f"this process could not join the others ({error}); run the same command on every host"
+        ) from error
+    mine = _state().num_processes
+    theirs = share("the number of processes", lambda: mine, cluster.start_timeout)
+    if mine != theirs:
+        raise ConfigError(
+            f"process {_state().process_id} was told of {mine} processes, but process 0 of {theirs}: "
+            "give every host the same --distributed.processes"
+        )
+
+
+def _state() -> Any:
+    # The coordination service's client has no public name; orbax takes it from here too.
+    from jax._src.distributed import global_state
+
+    return global_state
+
+
+def alone() -> bool:
+    """Whether the run has one process."""
+    return _state().client is None or _state().num_processes == 1
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes."""
+    return alone() or _state().process_id == 0
+
+
+def barrier(what: str, timeout: float = _DAY) -> None:
+    """Wait until every process is here; raises HostLost where one does not come within `timeout` seconds."""
+    if alone():
+        return
+    try:
+        _state().client.wait_at_barrier(f"bertzoo/{next(_numbers)}/{what}", round(1000 * timeout))
+    except Exception as error:
+        raise HostLost(
+            f"not every process came to the same point ({what}) within {timeout:.0f} s; "
+            "look for the first error among their outputs, and run the same command on every host again"
+        ) from error
+
+
+def share(what: str, action: Callable[[], Value], timeout: float = _DAY) -> Value:
+    """What `action`, done by process 0 alone, returns (as JSON can have it); its error is everyone's."""
+    if alone():
+        return action()
+    client, key = _state().client, f"bertzoo/{next(_numbers)}/{what}"
+    if is_first():
+        try:
+            value = action()
+        except Exception as error:
+            client.key_value_set(key, json.dumps({"error": str(error), "exit_code": getattr(error, "exit_code", 1)}))
+            barrier(what, timeout)  # it stays until all have heard
+            raise
+        client.key_value_set(key, json.dumps({"value": value}))
+        return value
+    try:
+        said = json.loads(client.blocking_key_value_get(key, round(1000 * timeout)))
+    except Exception as error:
+        raise HostLost(f"process 0 did not do its part ({what}) within {timeout:.0f} s; look at its output") from error
+    if "error" in said:
+        barrier(what, timeout)
+        raise Elsewhere(said["error"], said["exit_code"])
+    return said["value"]
+
+
+@contextlib.contextmanager
+def losses() -> Iterator[None]:
+    """Raises HostLost for what jax raises when a collective breaks off."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if alone() or not any(word in str(error) for word in _BROKEN):
+            raise
+        said = textwrap.shorten(str(error), 200, placeholder=" …")
+        raise HostLost(
+            f"another process of the run is gone ({said}); run the same command on every host to resume"
+        ) from error
+
+
+class Elsewhere(Exception):
+    """What went wrong in process 0, with its exit code."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(f"process 0: {message}")
+        self.exit_code = exit_code
+
+
+class Agreement:
+    """Makes what one process was asked, such as to stop, known to all at the same step.
+
+    Every process calls it once a step with its own request; what it returns is what any process passed a step before,
+    so that nobody waits for an answer. Alone, the request is returned at once.
+    """
+
+    _CODES = (None, NOTICE, signal.SIGINT.name, signal.SIGTERM.name)  # the last wins
+
+    def __init__(self):
+        self._asked: jax.Array | None = None
+        if not alone():
+            mesh = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
+            self._split = NamedSharding(mesh, PartitionSpec("all"))
+            self._most = jax.jit(lambda codes: codes.max(), out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+    def __call__(self, request: str | None) -> str | None:
+        if alone():
+            return request
+        mine = np.full(jax.local_device_count(), self._CODES.index(request), np.int32)
+        codes = jax.make_array_from_process_local_data(self._split, mine)
+        before, self._asked = self._asked, self._most(codes)
+        return None if before is None else self._CODES[int(before)]

@@ -1,0 +1,183 @@
+"""How processes find one another and agree; two real ones meet here, whole runs are in test_runs_of_many.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pytest
+from conftest import environment, free_port
+
+from bertzoo import supervisor
+from bertzoo.errors import ConfigError, HostLost, UserError
+from bertzoo.train import hosts
+
+EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_NODELIST": "n[1-4]",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "found"),
+    [
+        ({}, {}, None),
+        (EXPLICIT, {}, "explicit"),
+        (EXPLICIT, SLURM, "explicit"),
+        ({**EXPLICIT, "processes": 1, "process": 0}, {}, None),
+        ({}, SLURM, "slurm"),
+        ({}, SLURM | {"SLURM_NTASKS": "1"}, None),
+        ({}, {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, None),  # inside an allocation, but not started by srun
+        ({}, {"TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "1"}, "gketpu"),
+        ({}, {"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+        ({}, {"TPU_WORKER_HOSTNAMES": "localhost", "MEGASCALE_NUM_SLICES": "2"}, "gketpu"),
+    ],
+)
+def test_where_the_others_are(given, around, found):
+    assert hosts.Cluster(**given).found(around) == found
+
+
+def test_a_tpu_machine_asks_its_metadata(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hosts, "_is_tpu_vm", lambda: True)
+    assert hosts.Cluster().found({}) == "gcetpu"
+    assert hosts.Cluster().found({"TPU_SKIP_MDS_QUERY": "1"}) is None
+    assert hosts.Cluster().found({"TPU_WORKER_HOSTNAMES": "localhost"}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"processes": 2, "process": 0}, "--distributed.coordinator is missing"),
+        ({"coordinator": "a:1"}, "--distributed.processes and --distributed.process is missing"),
+        ({**EXPLICIT, "process": 4}, "--distributed.process=4 is not one of the 4 processes"),
+        ({**EXPLICIT, "process": -1}, "numbered 0 to 3"),
+        ({**EXPLICIT, "coordinator": "host"}, "--distributed.coordinator=host is not HOST:PORT"),
+        ({"heartbeat_timeout": 0}, "--distributed.heartbeat_timeout=0"),
+        ({"start_timeout": -3}, "--distributed.start_timeout=-3"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(given, said):
+    with pytest.raises(ConfigError, match=said):
+        hosts.Cluster(**given)
+
+
+def test_alone_nothing_is_waited_for():
+    assert hosts.alone() and hosts.is_first()
+    hosts.connect(hosts.Cluster())
+    hosts.barrier("anything", timeout=0)
+    assert hosts.share("anything", lambda: [1, 2]) == [1, 2]
+    with pytest.raises(UserError, match="plainly"), hosts.losses():
+        hosts.share("anything", lambda: (_ for _ in ()).throw(UserError("plainly")))
+    agreed = hosts.Agreement()
+    assert [agreed(request) for request in (None, "SIGTERM", None)] == [None, "SIGTERM", None]
+
+
+@pytest.mark.parametrize(
+    ("alone", "message", "raised"),
+    [
+        (False, "UNKNOWN: Gloo all-reduce failed: Connection reset by peer", HostLost),
+        (False, "RESOURCE_EXHAUSTED: out of memory", jax.errors.JaxRuntimeError),
+        (True, "UNAVAILABLE: of a device", jax.errors.JaxRuntimeError),
+    ],
+)
+def test_a_broken_collective_is_a_lost_host(monkeypatch: pytest.MonkeyPatch, alone: bool, message: str, raised):
+    monkeypatch.setattr(hosts, "alone", lambda: alone)
+    with pytest.raises(raised), hosts.losses():
+        raise jax.errors.JaxRuntimeError(message)
+
+
+def test_two_processes_meet_share_and_agree():
+    port, member = str(free_port()), str(Path(__file__).with_name("member.py"))
+    members = [
+        subprocess.Popen(
+            [sys.executable, member, port, "2", str(process)],
+            env=environment(2),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for process in range(2)
+    ]
+    outputs = [member.communicate(timeout=120) for member in members]
+    assert [member.returncode for member in members] == [0, 0], [error[-2000:] for _, error in outputs]
+    first, second = (json.loads(output.splitlines()[-1]) for output, _ in outputs)  # gloo speaks before
+    assert (first["first"], second["first"]) == (True, False)
+    assert first["devices"] == second["devices"] == 4 and not first["alone"]
+    assert first["shared"] == second["shared"] == 10
+    assert first["error"] == "the file is missing" and second["error"] == "process 0: the file is missing"
+    assert first["exit_code"] == second["exit_code"] == 2
+    # One step after either was asked, both know; with two requests, the more urgent.
+    assert first["agreed"] == second["agreed"] == [None, None, "SIGTERM", None, "SIGINT"]
+    assert (first["rows"]["(4, 1, 1)"], second["rows"]["(4, 1, 1)"]) == ([0, 1, 2, 3], [4, 5, 6, 7])
+    assert (first["rows"]["(1, 2, 2)"], second["rows"]["(1, 2, 2)"]) == ([0, 1, 2, 3], [4, 5, 6, 7])
+
+
+CHILD = """
+import os, signal, sys, time
+from bertzoo import supervisor
+if sys.argv[2] == "joins": supervisor.joined()
+print("ready", flush=True)
+if sys.argv[1] == "sleep": time.sleep(60)
+if sys.argv[1].startswith("exit"): sys.exit(int(sys.argv[1][4:]))
+os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in the place of bertzoo's command."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(supervisor.__file__).parents[1]))
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
+def test_a_childs_exit_code_is_its_parents(child: None, code: int):
+    assert supervisor.supervise([f"exit{code}", "joins"], "process 1 of 2") == code
+
+
+@pytest.mark.parametrize(
+    ("ending", "joins", "said"),
+    [
+        ("SIGABRT", "joins", "process 1 of 2 was ended by SIGABRT, most likely as another process of the run is gone"),
+        ("SIGABRT", "not", "before it had met the others: one did not come in time"),
+        ("SIGKILL", "joins", "ended by SIGKILL, from outside or for want of memory"),
+    ],
+)
+def test_a_child_that_a_signal_ended_is_told_in_words(child: None, ending: str, joins: str, said: str):
+    with pytest.raises(HostLost, match=said):
+        supervisor.supervise([ending, joins], "process 1 of 2")
+
+
+SUPERVISE = """
+import sys
+from bertzoo import supervisor
+sys.executable = sys.argv[1]
+sys.exit(supervisor.supervise(["sleep", "joins"], "process 0 of 2"))
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_is_passed_on_and_no_child_outlives_its_parent(child: None, ending: int):
+    real = os.path.realpath("/proc/self/exe")
+    with subprocess.Popen([real, "-c", SUPERVISE, sys.executable], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
+        (child_pid,) = map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
+        parent.send_signal(ending)
+        assert parent.wait(timeout=20) != 0
+        for _ in range(100):
+            if not Path(f"/proc/{child_pid}").exists():
+                return
+            time.sleep(0.1)
+    pytest.fail("the child is still there")

@@ -1,0 +1,195 @@
+"""Whole runs of several real processes: equal to one, resumed by another number, and what happens when one is gone."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from conftest import environment, free_port
+
+from bertzoo import inference
+from bertzoo.train.state import named
+
+pytestmark = pytest.mark.slow
+DEVICES = 4  # of the run, however many processes share them
+STEPS = 66  # so many that a signal never comes too late
+CHANGES = (
+    *("--stages.1.steps=60", "--run.save_every=6", "--run.evaluate_every=12"),
+    *("--workers=1", "--distributed.heartbeat_timeout=10"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("many")
+    tiny.write_config(made, tiny.write_text(made / "text.txt"))
+    return made
+
+
+class Processes:
+    """The processes of `bertzoo pretrain`, which share four devices; killed with the context."""
+
+    def __init__(
+        self, folder: Path, run: str, count: int, options: Sequence[str] = (), own: Sequence[Sequence[str]] = ()
+    ):
+        self.metrics, port = folder / run / "metrics.jsonl", free_port()
+        command = [sys.executable, "-m", "bertzoo", "pretrain", str(folder / "tiny.toml"), f"--run_dir={folder / run}"]
+        self.each: list[subprocess.Popen[str]] = []
+        for process in range(count):
+            where = [f"--distributed.coordinator=127.0.0.1:{port}", f"--distributed.processes={count}"]
+            where = [*where, f"--distributed.process={process}"] if count > 1 else []
+            mine = own[process] if own else ()
+            self.each.append(
+                subprocess.Popen(
+                    [*command, *CHANGES, *where, *options, *mine],
+                    env=environment(DEVICES // count),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                )
+            )
+
+    def reach(self, step: int) -> None:
+        """Wait until a step is logged."""
+        for _ in range(600):
+            with contextlib.suppress(FileNotFoundError):
+                if any(row.get("step", 0) >= step for row in rows(self.metrics)):
+                    return
+            assert all(one.poll() is None for one in self.each), self.end()
+            time.sleep(0.1)
+        pytest.fail(f"step {step} was not reached")
+
+    def end(self, timeout: float = 120) -> list[tuple[int, str]]:
+        """The exit code and the last sentence of each."""
+        ended = []
+        for one in self.each:
+            _, error = one.communicate(timeout=timeout)
+            ended.append((one.returncode, error.strip().splitlines()[-1] if error.strip() else ""))
+        return ended
+
+
+@contextlib.contextmanager
+def started(*args, **options) -> Iterator[Processes]:
+    processes = Processes(*args, **options)
+    try:
+        yield processes
+    finally:
+        for one in processes.each:
+            with contextlib.suppress(ProcessLookupError):
+                one.kill()
+            one.communicate()
+
+
+def rows(metrics: Path) -> list[dict]:
+    return [json.loads(line) for line in metrics.read_text().splitlines() if line.endswith("}")]
+
+
+def losses(folder: Path, run: str) -> dict[tuple[str, int], float]:
+    found = rows(folder / run / "metrics.jsonl")
+    return {(row["split"], row["step"]): row["loss"] for row in found if "split" in row}
+
+
+def assert_equal_runs(folder: Path, run: str, other: str) -> None:
+    """Losses to 1e-6 of each other, parameters to 1e-5 of the tensor's largest."""
+    ours, theirs = losses(folder, run), losses(folder, other)
+    assert ours.keys() == theirs.keys() and len(theirs) > 12
+    np.testing.assert_allclose([ours[key] for key in theirs], list(theirs.values()), rtol=1e-6)
+    found, expected = (named(inference.load(folder / name).params) for name in (run, other))
+    for path, value in expected.items():
+        # A softmax does not see a key's bias: the query's gives the scale.
+        scale = np.abs(np.asarray(expected[path.replace("key/bias", "query/bias")])).max()
+        np.testing.assert_allclose(found[path], value, rtol=0, atol=1e-5 * scale, err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> str:
+    """A run of one process."""
+    with started(folder, "alone", 1) as processes:
+        assert processes.end()[0][0] == 0
+    return "alone"
+
+
+def test_two_processes_equal_one(folder: Path, alone: str) -> None:
+    options = ("--mesh.fsdp=2", "--compute.vocab_multiple=1")
+    with started(folder, "two", 2, options) as processes:
+        ended = processes.end()
+    assert [code for code, _ in ended] == [0, 0] and f"finished after {STEPS} steps" in ended[0][1]
+    assert_equal_runs(folder, "two", alone)
+    assert json.loads((folder / "two" / "run.json").read_text())["processes"] == 2
+    tensorboard = list((folder / "two" / "tensorboard").iterdir())
+    assert len(tensorboard) == 1, "only the first process writes"
+
+
+def test_a_run_goes_from_four_processes_to_two_to_one(folder: Path, alone: str) -> None:
+    for count, step, told in ((4, 3, 2), (2, 12, 0)):
+        with started(folder, "fewer", count) as processes:
+            processes.reach(step)
+            processes.each[told].send_signal(signal.SIGTERM)  # one host is preempted, and all stop
+            ended = processes.end()
+        assert [code for code, _ in ended] == [3] * count, ended
+        said = {sentence for _, sentence in ended}
+        assert len(said) == 1 and "stopped by SIGTERM after step" in said.pop()
+    with started(folder, "fewer", 1) as processes:
+        assert processes.end()[0][0] == 0
+    assert_equal_runs(folder, "fewer", alone)
+    resumed = [row["step"] for row in rows(folder / "fewer" / "metrics.jsonl") if row.get("event") == "resumed"]
+    assert len(resumed) == 2 and 3 <= resumed[0] < resumed[1] < STEPS
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+def test_when_one_is_killed_the_others_end_and_the_run_goes_on(folder: Path, alone: str, dies: int) -> None:
+    run = f"killed-{dies}"
+    with started(folder, run, 2) as processes:
+        processes.reach(8)
+        processes.each[dies].kill()
+        began = time.monotonic()
+        code, said = processes.end()[1 - dies]
+    assert time.monotonic() - began < 60
+    assert code == 4 and "run the same command on every host to resume" in said, said
+    with started(folder, run, 2) as processes:
+        assert [code for code, _ in processes.end()] == [0, 0]
+    assert_equal_runs(folder, run, alone)
+
+
+def test_one_that_never_comes_is_not_waited_for_for_ever(folder: Path) -> None:
+    where = [
+        f"--distributed.coordinator=127.0.0.1:{free_port()}",
+        "--distributed.processes=2",
+        "--distributed.process=1",
+    ]
+    with started(folder, "refused", 1, [*where, "--distributed.start_timeout=5"]) as processes:
+        ((code, said),) = processes.end()
+    assert code == 4 and "process 1 of 2" in said and "one did not come in time" in said, said
+    assert not (folder / "refused").exists()
+
+
+def test_another_number_of_processes_is_refused(folder: Path) -> None:
+    with started(folder, "refused", 2, (), [(), ["--distributed.processes=3"]]) as processes:
+        ended = processes.end()
+    assert ended[1][0] == 2 and "process 1 was told of 3 processes, but process 0 of 2" in ended[1][1], ended
+    assert ended[0][0] == 4, ended
+    assert not (folder / "refused" / "checkpoints").exists()
+
+
+def test_a_directory_that_is_not_shared_is_refused(folder: Path) -> None:
+    other = folder / "elsewhere"
+    own = [(), [f"--run_dir={other}"]]
+    with started(folder, "here", 2, (), own) as processes:
+        ended = processes.end()
+    assert ended[1][0] == 2 and "it must be on a file system that all processes share" in ended[1][1], ended
+    assert ended[0][0] == 4, ended
+
+
+def test_the_persons_mistake_is_told_once_a_process(folder: Path) -> None:
+    with started(folder, "mistaken", 2, ["--data.source=nowhere.txt"]) as processes:
+        ended = processes.end()
+    assert [code for code, _ in ended] == [2, 2], ended
+    assert all("nowhere.txt" in said for _, said in ended) and ended[1][1].startswith("bertzoo: process 0: ")

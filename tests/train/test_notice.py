@@ -1,0 +1,74 @@
+"""The metadata server's word that the machine is to be taken away, from a server of our own."""
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import toy
+
+from bertzoo.errors import Stopped
+from bertzoo.train import loop, notice
+from bertzoo.train.checkpoint import Checkpoints
+
+QUIET = {"maintenance-event": "NONE", "preempted": "FALSE"}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """What it answers, by name; it answers nobody who does not ask as the documentation says."""
+    answers = dict(QUIET)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            place, name = self.path.rsplit("/", 1)
+            known = place == "/computeMetadata/v1/instance" and self.headers["Metadata-Flavor"] == "Google"
+            self.send_response(200 if known and name in answers else 404)
+            self.end_headers()
+            self.wfile.write(answers.get(name, "").encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{made.server_port}")
+        yield answers
+        made.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("changed", "comes"),
+    [({}, False), ({"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE"}, True), ({"preempted": "TRUE"}, True)],
+)
+def test_what_the_server_says(server: dict[str, str], changed: dict[str, str], comes: bool):
+    server.update(changed)
+    assert notice.comes(notice.metadata_server() or "") is comes
+
+
+def test_a_server_that_does_not_answer_says_nothing():
+    assert not notice.comes("127.0.0.1:9")
+
+
+def test_a_machine_of_another_maker_is_not_watched(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
+    for name, server in (("Google Compute Engine", "metadata.google.internal"), ("KVM", None)):
+        (tmp_path / "product_name").write_text(name)
+        monkeypatch.setattr(notice, "_PRODUCT", tmp_path / "product_name")
+        assert notice.metadata_server() == server
+
+
+def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setattr(notice.Watch.__init__, "__defaults__", (0.05,))
+
+    def batches(stage: int, row: int):
+        for batch in toy.batches(stage, row):
+            server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
+            time.sleep(0.5)
+            yield batch
+
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=f"stopped by {notice.NOTICE} after step"):
+        loop.run(toy.job(batches=batches, checkpoints=checkpoints))
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.steps()
