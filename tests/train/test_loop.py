@@ -179,6 +179,8 @@ def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, mon
 
         def __exit__(self, *_: object) -> None: ...
 
+        def ask(self, name: str) -> None: ...
+
         @property
         def name(self) -> str | None:
             self.looks += 1
