@@ -100,8 +100,10 @@ def losses(folder: Path, run: str) -> dict[tuple[str, int], float]:
 def assert_equal_runs(folder: Path, run: str, other: str) -> None:
     """Losses to 1e-6 of each other, parameters to 1e-5 of the tensor's largest."""
     ours, theirs = losses(folder, run), losses(folder, other)
-    assert ours.keys() == theirs.keys() and len(theirs) > 12
-    np.testing.assert_allclose([ours[key] for key in theirs], list(theirs.values()), rtol=1e-6)
+    assert len(theirs) > STEPS
+    # A signal leaves no time to evaluate what was due at the same step.
+    assert all(split == "heldout" for split, _ in theirs.keys() - ours.keys()) and len(theirs.keys() - ours.keys()) < 3
+    np.testing.assert_allclose(list(ours.values()), [theirs[key] for key in ours], rtol=1e-6)
     found, expected = (named(inference.load(folder / name).params) for name in (run, other))
     for path, value in expected.items():
         # A softmax does not see a key's bias: the query's gives the scale.
