@@ -204,9 +204,11 @@ def test_a_second_signal_acts_at_once():
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.01)
-            assert stop.name == "SIGTERM"
+            for _ in range(2):  # the same again at once is an echo
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.01)
+                assert stop.name == "SIGTERM"
+            time.sleep(1.1)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
     finally:
