@@ -1,0 +1,61 @@
+"""The training step of a run on devices that need not be there: its mesh, its state, its batch, the step lowered."""
+
+import dataclasses
+
+import jax
+
+from bertzoo.feed import example
+from bertzoo.plan.chips import Topology
+from bertzoo.recipe import Pretrain
+from bertzoo.train import optim, sharding
+from bertzoo.train import stages as staging
+from bertzoo.train import state as states
+from bertzoo.train.state import State
+from bertzoo.train.step import make_train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Stands for a device in a mesh of which only the shape is asked for."""
+
+    id: int
+    process_index: int = 0
+    platform: str = "none"
+    device_kind: str = "none"
+
+
+def imagined(recipe: Pretrain, topology: Topology) -> jax.sharding.Mesh:
+    """The recipe's mesh over a slice's devices; raises ConfigError as a run on them does."""
+    return checked(recipe, sharding.make_mesh(recipe.mesh, [Place(index) for index in range(topology.devices)]))
+
+
+def checked(recipe: Pretrain, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    """The mesh; raises ConfigError unless it divides the batch of every stage."""
+    for stage in recipe.stages:
+        sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+    return mesh
+
+
+def abstract(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> State:
+    """Shapes and places of a stage's state; raises ConfigError where the mesh does not divide a parameter."""
+    return states.abstract(recipe.objective.build(recipe.model, recipe.compute), _optimizer(recipe, index), mesh)
+
+
+def lower(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
+    """The step of a stage as a run on a TPU would compile it for the mesh's devices."""
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    stage, state = recipe.stages[index], abstract(recipe, index, mesh)
+    rows = sharding.batch_sharding(mesh)
+    batch = {
+        name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
+        for name, array in example(recipe, index, stage.batch_size).items()
+    }
+    optimizer, places = _optimizer(recipe, index), states.shardings_of(state)
+    step = make_train_step(objective, optimizer, accumulate=stage.accumulate, shardings=places)
+    return step.lower(state, None, batch)  # type: ignore[attr-defined]  # it is jitted
+
+
+def _optimizer(recipe: Pretrain, index: int):
+    group = staging.schedule_group(recipe.stages, index)
+    # Stacked as on a TPU, whatever this process runs on.
+    return optim.build(recipe.optimizer, group.steps, group.learning_rate, stack=True)
