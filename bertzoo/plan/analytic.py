@@ -14,14 +14,14 @@ from bertzoo.plan.chips import Chip
 from bertzoo.recipe import Pretrain
 from bertzoo.train.optim import Lamb
 from bertzoo.train.sharding import ROWS
+from bertzoo.train.stacking import STACK_LIMIT
 from bertzoo.train.step import gradients
 
-# Fitted to what libtpu 0.0.51 made of twelve steps of BERT, SqueezeBERT, MobileBERT and ELECTRA for a v5e: the program
-# of a step within 40 %; and of the update, beside the gradients, arrays as large as the largest parameter. LAMB has
-# more of them, as it looks at a whole tensor before it applies any of its update.
-PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort
-UPDATE = 0.5
-LAMB_UPDATE = 2.0
+# Fitted to what libtpu 0.0.51 made of twelve steps of BERT, SqueezeBERT, MobileBERT, ConvBERT and ELECTRA for a v5e.
+PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort, give or take 40 %
+# What the update takes beside the gradients: so many copies of the largest parameter, of which LAMB looks at a whole
+# tensor before it applies any of its update, and so many of all that train.stacking stacks.
+UPDATE, LAMB_UPDATE, STACKED = 0.5, 2.0, 2.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,10 @@ class Estimate:
         self.parameters, self._whole = _bytes(state.params), _bytes(state.params, whole=True)
         self.optimizer = _bytes(state.opt_state)
         self.checkpoint = _bytes(state, whole=True)
-        self._largest = max(_bytes(leaf) for leaf in jax.tree.leaves(state.params))
+        leaves = [(leaf.size, _bytes(leaf)) for leaf in jax.tree.leaves(state.params)]
+        update = LAMB_UPDATE if isinstance(recipe.optimizer, Lamb) else UPDATE
+        stacked = sum(size for elements, size in leaves if elements <= STACK_LIMIT)
+        self._update = int(update * max(size for _, size in leaves) + STACKED * stacked)
         objective, shapes = recipe.objective.build(recipe.model, recipe.compute), _shapes(state.params)
         self._growth = fusion.Growth(
             lambda rows: fusion.Flat(
@@ -93,7 +96,6 @@ class Estimate:
         share = self.parameters / self._whole
         # Microbatches add up into gradients of float32, which are there all the time.
         summed = self.parameters if parts > 1 else 0
-        update = self._largest * (LAMB_UPDATE if isinstance(self._recipe.optimizer, Lamb) else UPDATE)
         fixed = {
             "parameters": self.parameters,
             "optimizer": self.optimizer,
@@ -110,7 +112,7 @@ class Estimate:
             temporaries=temporaries,
         )
         returned = summed or int(alive.returned * share)
-        after = Memory(**fixed, gradients=returned, activations=0, temporaries=int(update))
+        after = Memory(**fixed, gradients=returned, activations=0, temporaries=self._update)
         return max(backward, after, key=lambda memory: memory.total)
 
     def largest_rows(self, limit: int = 1 << 16) -> int:

@@ -71,19 +71,21 @@ def available() -> bool:
 
 
 def compile_stages(
-    recipe: Pretrain, topology: chips.Topology, folder: Path, said: Callable[[str], None]
-) -> list[Compiled]:
+    recipe: Pretrain, topology: chips.Topology, folder: Path, said: Callable[[str], None], *, kept: bool = False
+) -> list[Compiled | None]:
     """Compile the step of every stage, or read what an earlier call found; `said` hears of each as it is done.
 
-    Raises UserError where there is no compiler or it fails otherwise than for want of memory.
+    kept: compile nothing; a stage that no earlier call compiled is None. Raises UserError where there is no compiler
+    or it fails otherwise than for want of memory.
     """
     if not available():
         raise UserError(INSTALL)
-    found = []
+    found: list[Compiled | None] = []
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         command = [sys.executable, "-m", "bertzoo.plan.compiled", str(file), topology.name, str(folder)]
+        command += ["kept"] * kept
         here = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
@@ -95,8 +97,8 @@ def compile_stages(
             for line in process.stdout:
                 if not line.startswith("{"):  # libtpu, too, writes here
                     continue
-                found.append(_read(json.loads(line)))
-                took = f"{found[-1].seconds:.0f} s to compile"
+                found.append(one := _read(json.loads(line)))
+                took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
                 said(f"stage {len(found) - 1} on {topology.name}: {took}")
             if process.wait():
                 errors.seek(0)
@@ -105,7 +107,9 @@ def compile_stages(
     return found
 
 
-def _read(record: dict[str, Any]) -> Compiled:
+def _read(record: dict[str, Any]) -> Compiled | None:
+    if not record:
+        return None
     made = record.pop("collectives", None)
     return Compiled(**record, collectives=made and tuple(hlo.Collective(**one) for one in made))
 
@@ -148,8 +152,8 @@ def _one(lowered: Any, devices: int) -> dict[str, Any]:
     }
 
 
-def main(file: str, slice_name: str, folder: str) -> None:
-    """Print the record of every stage of a config."""
+def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
+    """Print the record of every stage of a config, {} where it is not to be compiled and was not."""
     import jax
     from jax.experimental import topologies
 
@@ -166,10 +170,10 @@ def main(file: str, slice_name: str, folder: str) -> None:
         lowered = step.lower(recipe, index, mesh)
         name = cache.key(lowered.as_text(), *versions)
         record = cache.read(Path(folder), name)
-        if record is None:
+        if record is None and mode == "compile":
             record = _one(lowered, topology.devices)
             cache.write(Path(folder), name, record)
-        print(json.dumps(record), flush=True)
+        print(json.dumps(record or {}), flush=True)
 
 
 if __name__ == "__main__":
