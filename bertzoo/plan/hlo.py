@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 # What a chip sends in the best algorithm on a ring of n, for each byte of the operation's result.
@@ -20,8 +20,8 @@ _BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_SENT)})(-start)?\(")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-_WHILE = re.compile(r" while\(.*body=%?([\w.\-]+)")
-_TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
+_CONDITION, _BODY = (re.compile(rf" while\(.*{part}=%?([\w.\-]+)") for part in ("condition", "body"))
+_LIMIT = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 
 
@@ -33,17 +33,22 @@ class Collective:
     group: int
     count: int
     size: int
-    sent: int
+    sent: int  # in the best algorithm on a ring, for which a reduction sends nearly twice its size
 
 
 def collectives(text: str, devices: int) -> list[Collective]:
     """The collectives of one run of a program on so many devices, the largest first; a loop's body counts every time."""
     bodies = dict(_bodies(text))
-    runs, found = _runs(text, bodies), defaultdict(lambda: [0, 0, 0.0])
+    runs, found, seen = _runs(text, bodies), defaultdict(lambda: [0, 0, 0.0]), set()
     for name, lines in bodies.items():
         for line in lines:
             if not (match := _COLLECTIVE.search(line)):
                 continue
+            # What runs beside other work is written once for each part of that work, always of the same channel.
+            channel = re.search(r"channel_id=(\d+)", line)
+            if channel and channel[1] in seen:
+                continue
+            seen.update(channel.groups() if channel else ())
             shape, kind, start = match.groups()
             group = _group(line, devices)
             size = _size(shape, kind, bool(start))
@@ -70,21 +75,30 @@ def _bodies(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
-    """How often each computation that a loop runs is run; a loop within a loop multiplies."""
+    """How often the program runs each computation: once for the innermost loops around it and all that they repeat."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
 
     def visit(name: str, times: int) -> None:
-        runs[name] = runs.get(name, 0) + times
+        if runs.get(name, 0) >= times:
+            return
+        runs[name] = times
         for line in bodies.get(name, ()):
-            loop, trips = _WHILE.search(line), _TRIPS.search(line)
+            condition, body = _CONDITION.search(line), _BODY.search(line)
+            trips = _trips(bodies.get(condition[1], ())) if condition else 1
             for called in _CALLS.findall(line):
-                inside = bool(loop and called == loop[1] and trips)
-                visit(called, times * (int(trips[1]) if inside and trips else 1))
+                visit(called, times * (trips if body and called == body[1] else 1))
 
     if entry:
         visit(entry[1], 1)
     return runs
+
+
+def _trips(condition: Iterable[str]) -> int:
+    """The runs of a loop that counts up to a constant; 1 where its condition is another."""
+    lines = list(condition)
+    limits = [match[1] for line in lines if (match := _LIMIT.search(line))]
+    return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in lines) else 1
 
 
 def _size(shape: str, kind: str, start: bool) -> int:
