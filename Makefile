@@ -6,12 +6,12 @@ INSTALL = -m pip install --quiet -c constraints.txt
 LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
 	litert-quantizer==0.11.0 apache-beam==2.77.0 libtpu==0.0.51
 
-.PHONY: help venv demo test slow check parity lock clean
+.PHONY: help venv demo test slow check parity plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
 	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face, in .venv-parity"
-	@echo "make check    format, lint and types"
+	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
 
 venv: .venv/core.stamp
@@ -40,7 +40,11 @@ demo: .venv/core.stamp
 test: .venv/test.stamp
 	.venv/bin/python -m pytest
 
-slow: .venv/test.stamp
+.venv/slow.stamp: .venv/test.stamp
+	.venv/bin/python $(INSTALL) -e '.[test,tpu-plan]'
+	@touch $@
+
+slow: .venv/slow.stamp
 	.venv/bin/python -m pytest -m slow -n 0 # one at a time, so that what they print is seen
 
 check: .venv/test.stamp
@@ -51,8 +55,11 @@ check: .venv/test.stamp
 parity: .venv-parity/stamp
 	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity # what cannot be compared fails, and is not skipped
 
+plans: .venv/slow.stamp
+	.venv/bin/python benchmarks/plans.py
+
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,tpu-plan $(LOCK_WITH) > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
 clean:

@@ -22,7 +22,9 @@ from bertzoo.recipe import Pretrain
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
-OTHERS = tuple((name, slice_) for slice_ in ("v4:4x4x8", "tpu7x:4x4x4") for name in ("bert_base", "squeezebert", "ib_bert_large"))
+OTHERS = tuple(
+    (name, slice_) for slice_ in ("v4:4x4x8", "tpu7x:4x4x4") for name in ("bert_base", "squeezebert", "ib_bert_large")
+)
 PAGE = Path(__file__).parent.parent / "docs" / "plans.md"
 
 

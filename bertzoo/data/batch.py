@@ -31,7 +31,9 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
     return {"input_ids": ids, "token_type_ids": types.astype(np.int32), "attention_mask": attention.astype(np.int32)}
 
 
-def shapes(rows: int, max_length: int, max_predictions: int, *, sentence: bool) -> dict[str, tuple[tuple[int, ...], str]]:
+def shapes(
+    rows: int, max_length: int, max_predictions: int, *, sentence: bool
+) -> dict[str, tuple[tuple[int, ...], str]]:
     """Name -> (shape, dtype) of a masked batch, `sentence_label` too where its packing makes labels.
 
     What `pipeline.Batches` makes of a corpus has these, whatever is in the corpus.

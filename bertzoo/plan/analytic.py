@@ -22,6 +22,7 @@ PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort, give or take 40 %
 # What the update takes beside the gradients: so many copies of the largest parameter, of which LAMB looks at a whole
 # tensor before it applies any of its update, and so many of all that train.stacking stacks.
 UPDATE, LAMB_UPDATE, STACKED = 0.5, 2.0, 2.5
+UPDATE_ON_CHIP = 0.25  # of a device's on-chip memory, for some of these
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,13 +113,14 @@ class Estimate:
             temporaries=temporaries,
         )
         returned = summed or int(alive.returned * share)
-        after = Memory(**fixed, gradients=returned, activations=0, temporaries=self._update)
+        spared = min(int(UPDATE_ON_CHIP * room), self._update)
+        after = Memory(**fixed, gradients=returned, activations=0, temporaries=self._update - spared)
         return max(backward, after, key=lambda memory: memory.total)
 
-    def largest_rows(self, limit: int = 1 << 16) -> int:
+    def largest_rows(self, limit: int = 1 << 24) -> int:
         """The most rows a device that fit its memory; 0 where not one does."""
         low, high = 0, 1
-        while high <= limit and self.memory(high).total <= self._chip.capacity:
+        while high < limit and self.memory(high).total <= self._chip.capacity:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2

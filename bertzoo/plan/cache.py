@@ -1,4 +1,4 @@
-"""Results of the compiler kept by what was compiled, since a step takes minutes and jax's own cache has no topologies."""
+"""Results of the compiler kept by what was compiled: a step takes minutes, and jax's own cache serves no topologies."""
 
 import hashlib
 import json

@@ -93,13 +93,16 @@ def compile_stages(
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
         ):
-            assert process.stdout is not None
-            for line in process.stdout:
-                if not line.startswith("{"):  # libtpu, too, writes here
-                    continue
-                found.append(one := _read(json.loads(line)))
-                took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
-                said(f"stage {len(found) - 1} on {topology.name}: {took}")
+            try:
+                for line in process.stdout or ():
+                    if not line.startswith("{"):  # libtpu, too, writes here
+                        continue
+                    found.append(one := _read(json.loads(line)))
+                    took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
+                    said(f"stage {len(found) - 1} on {topology.name}: {took}")
+            except BaseException:  # who interrupts this does not wait for minutes
+                process.kill()
+                raise
             if process.wait():
                 errors.seek(0)
                 last = [line for line in errors.read().splitlines() if line.strip()][-1:]
@@ -111,7 +114,7 @@ def _read(record: dict[str, Any]) -> Compiled | None:
     if not record:
         return None
     made = record.pop("collectives", None)
-    return Compiled(**record, collectives=made and tuple(hlo.Collective(**one) for one in made))
+    return Compiled(**record, collectives=None if made is None else tuple(hlo.Collective(**one) for one in made))
 
 
 def needed(message: str) -> int | None:
@@ -141,14 +144,17 @@ def _one(lowered: Any, devices: int) -> dict[str, Any]:
             raise
         return {"seconds": time.monotonic() - began, "needed": wanted}
     memory = program.memory_analysis()
-    found = hlo.collectives(program.as_text(), devices)
+    try:
+        found = [dataclasses.asdict(one) for one in hlo.collectives(program.as_text(), devices)]
+    except jax.errors.JaxRuntimeError:  # libtpu 0.0.51 cannot read back some of its own programs for a v6e
+        found = None
     return {
         "seconds": time.monotonic() - began,
         # What goes out in place of what came in takes no memory of its own.
         "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
-        "collectives": [dataclasses.asdict(one) for one in found],
+        "collectives": found,
     }
 
 

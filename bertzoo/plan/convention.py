@@ -36,9 +36,7 @@ PUBLISHED: dict[str, tuple[float, str]] = {
 
 def train_flops(recipe: Pretrain) -> float:
     """Operations of all stages of a recipe."""
-    return sum(
-        2 * stage.steps * stage.batch_size * _row(recipe, index) for index, stage in enumerate(recipe.stages)
-    )
+    return sum(2 * stage.steps * stage.batch_size * _row(recipe, index) for index, stage in enumerate(recipe.stages))
 
 
 def _row(recipe: Pretrain, index: int) -> float:

@@ -24,7 +24,7 @@ UTILISATION = (0.2, 0.5)
 ASSUMED = (
     f"steps/s and chip-hours: {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak spent on the model's own "
     "operations, where the three below allow it: at best they overlap wholly, at worst not at all",
-    "compute: the matrix products of the forward and the backward pass, padded to the matrix unit, at the bfloat16 peak",
+    "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
     "memory: the state read and written once, every array of the step written once and read once, at full bandwidth",
     "interconnect: what the collectives send on rings, over all links of a chip at once",
 )

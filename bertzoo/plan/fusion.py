@@ -106,9 +106,9 @@ class Flat:
         name = equation.primitive.name
         if (name in _MAKERS or name.startswith(_MAKES)) and not _picks(equation):
             return True
-        if worked := bool(self._worked.intersection(used)):
-            if name == "transpose":
-                return True
+        worked = bool(self._worked.intersection(used))
+        if worked and name == "transpose":
+            return True
         if worked or name in _WORK:
             self._worked.update(outputs)
         return False
@@ -155,7 +155,9 @@ def alive(flat: Flat, size: list[int]) -> Alive:
             now.discard(value)
             total -= size[value]
     forward = {value for value, place in made.items() if not flat.operations[place].backward}
-    backward = {value for value, place in last.items() if place == len(flat.operations) or flat.operations[place].backward}
+    backward = {
+        value for value, place in last.items() if place == len(flat.operations) or flat.operations[place].backward
+    }
     kept = (forward & backward & worst) - returned
     activations, gradients = sum(size[v] for v in kept), sum(size[v] for v in worst & returned)
     return Alive(

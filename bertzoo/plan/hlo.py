@@ -27,7 +27,7 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """All operations of a kind over groups of one size: how many a step, bytes of their results, bytes a device sends."""
+    """All of a kind over groups of one size: how many a step, bytes of their results, bytes that a device sends."""
 
     kind: str
     group: int
@@ -37,7 +37,7 @@ class Collective:
 
 
 def collectives(text: str, devices: int) -> list[Collective]:
-    """The collectives of one run of a program on so many devices, the largest first; a loop's body counts every time."""
+    """The collectives of one run of a program on so many devices, the largest first; a loop's count as often as it runs."""
     bodies = dict(_bodies(text))
     runs, found, seen = _runs(text, bodies), defaultdict(lambda: [0, 0, 0.0]), set()
     for name, lines in bodies.items():

@@ -6,6 +6,7 @@ from typing import Any
 
 from bertzoo.plan.chips import GIB
 from bertzoo.plan.estimate import ASSUMED, Plan, StagePlan
+from bertzoo.plan.hlo import Collective
 
 HEAD = (
     "config",
@@ -25,10 +26,10 @@ HEAD = (
 
 _OPENING = """# Plans
 
-What every shipped recipe takes on a TPU slice, at its paper's own batch size: made by `python benchmarks/plans.py`, which
-compiles the real step of every stage with TPUs' own compiler (libtpu) for a slice that is not there. `bertzoo plan
-CONFIG --topology=KIND:SHAPE` says the same of any config, and more. Memory is of one device at the worst moment of a
-step; "estimated" needs no compiler, and an empty "compiled" has not been compiled. "Most rows" is by the estimate.
+What every shipped recipe takes on a TPU slice, at its paper's own batch size: made by `make plans`, which compiles the
+real step of every stage with TPUs' own compiler (libtpu) for a slice that is not there. `bertzoo plan CONFIG
+--topology=KIND:SHAPE` says the same of any config, and more. Memory is of one device at the worst moment of a step;
+"estimated" needs no compiler, and an empty "compiled" has not been compiled. "Most rows" is by the estimate.
 """
 
 
@@ -135,7 +136,10 @@ def markdown(plans: Sequence[tuple[str, Plan, str]]) -> str:
     ]
     if ratios:
         near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
-        lines += ["", f"Of {len(ratios)} compiled steps {near} are within 15 % of the estimate; the quotients range from"]
+        lines += [
+            "",
+            f"Of {len(ratios)} compiled steps {near} are within 15 % of the estimate; the quotients range from",
+        ]
         lines[-1] += f" {min(ratios):.2f} to {max(ratios):.2f}."
     if refused := [f"- `{name}`: {said}" for name, _, said in plans if said]:
         lines += ["", "Not on the slice that the others are on, where a run would say:", "", *refused]
@@ -158,8 +162,7 @@ def markdown(plans: Sequence[tuple[str, Plan, str]]) -> str:
     lines += _table(
         ("config", "slice", "stage", "operation", "devices", "count", "MB", "MB a device sends"),
         [
-            (name, plan.topology, str(index), one.kind, str(one.group), str(one.count))
-            + (f"{one.size / 1e6:,.1f}", f"{one.sent / 1e6:,.1f}")
+            (name, plan.topology, str(index), one.kind, *_numbers(one))
             for name, plan, _ in plans
             for index, stage in enumerate(plan.stages)
             for one in ((stage.compiled.collectives or ()) if stage.compiled is not None else ())
@@ -170,6 +173,10 @@ def markdown(plans: Sequence[tuple[str, Plan, str]]) -> str:
 
 def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
+
+
+def _numbers(one: Collective) -> tuple[str, ...]:
+    return str(one.group), str(one.count), f"{one.size / 1e6:,.1f}", f"{one.sent / 1e6:,.1f}"
 
 
 def _ratio(stage: StagePlan) -> str:

@@ -37,7 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topology", required=True, metavar="KIND:SHAPE", help="a slice, such as v5e:16x16")
     parser.add_argument("--price", type=_price, metavar="DOLLARS", help="of one chip for an hour")
     parser.add_argument("--no-compile", action="store_true", help="only what needs no compiler")
-    parser.add_argument("--cache", metavar="DIR", help="where the compiler's results are kept (default: ~/.cache/bertzoo)")
+    parser.add_argument(
+        "--cache", metavar="DIR", help="where the compiler's results are kept (default: ~/.cache/bertzoo)"
+    )
     parser.add_argument("--json", action="store_true", help="one object on standard output")
 
 
