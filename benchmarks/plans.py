@@ -1,4 +1,4 @@
-"""The plan of every shipped pretraining config on TPU slices, as docs/plans.md: `python benchmarks/plans.py`.
+"""The plan of every shipped pretraining config on TPU slices, as docs/plans.md: `make plans`.
 
 Compiling takes minutes a stage and hours in all. What was compiled is kept (--cache), and the page is written anew
 after every config, so that the command may be stopped and given again; --no-compile writes the page from what is kept.

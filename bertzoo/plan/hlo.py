@@ -37,7 +37,7 @@ class Collective:
 
 
 def collectives(text: str, devices: int) -> list[Collective]:
-    """The collectives of one run of a program on so many devices, the largest first; a loop's count as often as it runs."""
+    """The collectives of one run of a program on so many devices, the largest first; those in a loop every time."""
     bodies = dict(_bodies(text))
     runs, found, seen = _runs(text, bodies), defaultdict(lambda: [0, 0, 0.0]), set()
     for name, lines in bodies.items():

@@ -35,7 +35,7 @@ real step of every stage with TPUs' own compiler (libtpu) for a slice that is no
 
 def as_json(name: str, plan: Plan) -> dict[str, Any]:
     """All of a plan, with the sums that its classes make."""
-    made = {"name": name, **dataclasses.asdict(plan), "assumptions": list(ASSUMED)}
+    made = {"name": name, **dataclasses.asdict(plan), "assumptions": assumed(plan)}
     for stage, found in zip(plan.stages, made["stages"], strict=True):
         found["estimated"]["total"] = stage.estimated.total
         found["roofline"] |= {"seconds": stage.roofline.seconds, "bound": stage.roofline.bound}
@@ -51,10 +51,17 @@ def as_text(name: str, plan: Plan, missing: str | None) -> str:
     for index, stage in enumerate(plan.stages):
         lines += ["", f"stage {index}: {stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"]
         lines += [f"  {line}" for line in _stage(stage)]
-    lines += ["", "whole run", *(f"  {line}" for line in _run(plan)), "", "assumed", *(f"  {line}" for line in ASSUMED)]
+    lines += ["", "whole run", *(f"  {line}" for line in _run(plan))]
+    lines += ["", "assumed", *(f"  {line}" for line in assumed(plan))]
     if missing:
         lines += ["", f"Memory and collectives are estimates: {missing}."]
     return "\n".join(lines)
+
+
+def assumed(plan: Plan) -> list[str]:
+    """What the figures of a plan rest on."""
+    whole = "estimated memory: arrays that the mesh axis tensor would split are counted whole"
+    return [*ASSUMED, whole] if plan.mesh["tensor"] > 1 else list(ASSUMED)
 
 
 def _stage(stage: StagePlan) -> Iterable[str]:
