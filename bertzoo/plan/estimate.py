@@ -83,14 +83,16 @@ class StagePlan:
 class Plan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
-    model_flops: of the whole run; electra_flops: the same as ELECTRA's authors count; published_flops: as printed, of
-    what `published_note` says where that is not this recipe.
+    fallbacks: in words, where parameters go that the mesh does not divide as it should; model_flops: of the whole run;
+    electra_flops: the same as ELECTRA's authors count; published_flops: as printed, of what `published_note` says where
+    that is not this recipe.
     """
 
     topology: str
     chips: int
     devices: int
     mesh: dict[str, int]
+    fallbacks: list[str]
     stages: tuple[StagePlan, ...]
     checkpoint_bytes: int
     model_flops: float
@@ -127,6 +129,7 @@ def make(
         chips=topology.chips,
         devices=topology.devices,
         mesh=dict(mesh.shape),
+        fallbacks=step.fallbacks(recipe, mesh),
         stages=stages,
         checkpoint_bytes=estimates[0].checkpoint,
         model_flops=sum(stage.steps * stage.model_flops for stage in stages),

@@ -48,6 +48,7 @@ def as_text(name: str, plan: Plan, missing: str | None) -> str:
     """A plan for a person; `missing` says why there is nothing of the compiler."""
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
+    lines += [f"  {line}" for line in plan.fallbacks]
     for index, stage in enumerate(plan.stages):
         lines += ["", f"stage {index}: {stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"]
         lines += [f"  {line}" for line in _stage(stage)]

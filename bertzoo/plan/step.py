@@ -30,15 +30,25 @@ def imagined(recipe: Pretrain, topology: Topology) -> jax.sharding.Mesh:
 
 
 def checked(recipe: Pretrain, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """The mesh; raises ConfigError unless it divides the batch of every stage."""
+    """The mesh; raises ConfigError unless it divides the batch of every stage and every parameter."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
+    fallbacks(recipe, mesh)
     return mesh
+
+
+def fallbacks(recipe: Pretrain, mesh: jax.sharding.Mesh) -> list[str]:
+    """In words, where parameters go that the mesh does not divide as it should; raises ConfigError where none will."""
+    boxed = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
+    placed = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
+    leaves = jax.tree.leaves(placed, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
+    return [words for leaf in leaves for words in leaf.taken]
 
 
 def abstract(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> State:
     """Shapes and places of a stage's state; raises ConfigError where the mesh does not divide a parameter."""
-    return states.abstract(recipe.objective.build(recipe.model, recipe.compute), _optimizer(recipe, index), mesh)
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    return states.abstract(objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
 
 
 def lower(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
