@@ -70,7 +70,7 @@ class Estimate:
         update = LAMB_UPDATE if isinstance(recipe.optimizer, Lamb) else UPDATE
         stacked = sum(size for elements, size in leaves if elements <= STACK_LIMIT)
         self._update = int(update * max(size for _, size in leaves) + STACKED * stacked)
-        objective, shapes = recipe.objective.build(recipe.model, recipe.compute), _shapes(state.params)
+        objective, shapes = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
         self._growth = fusion.Growth(
             lambda rows: fusion.Flat(
                 lambda params, batch, key: gradients(objective, params, None, batch, objective.weights(batch), key)[0],
@@ -137,11 +137,6 @@ class Estimate:
         summed = alive.returned * whole / self._whole
         sent = 2 * summed * (self.shards - 1) / self.shards + 2 * whole * (fsdp - 1) / fsdp
         return Traffic(memory=2 * state + 2 * alive.moved * parts, sent=int(sent))
-
-
-def _shapes(tree: Any) -> Any:
-    """The same without places, as every device computes with whole parameters."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
 def _bytes(tree: Any, whole: bool = False) -> int:

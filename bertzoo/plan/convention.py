@@ -9,13 +9,13 @@ products are counted on the real modules, so that models which that code has no 
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from bertzoo.feed import example
 from bertzoo.flops import matmul_flops
 from bertzoo.models.generator import generator_config, generator_sizes
 from bertzoo.objectives import Replaced
+from bertzoo.plan import step
 from bertzoo.recipe import Pretrain
 
 OUTPUT_SHARE = 0.15625
@@ -42,7 +42,7 @@ def train_flops(recipe: Pretrain) -> float:
 def _row(recipe: Pretrain, index: int) -> float:
     """Operations of the forward pass of one row."""
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
-    params = nn.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    params = step.parameters(recipe)
     batch, model = example(recipe, index), recipe.model
     length = recipe.stages[index].max_length
     width = params["embedding"]["word"]["embedding"].shape[1]

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from bertzoo.errors import ConfigError
@@ -186,15 +185,13 @@ def _stage(
 
 def _model_flops(recipe: Pretrain, index: int) -> int:
     """Operations of one row; the backward pass has two products for every one of the forward pass."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    params = nn.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    objective, params = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
     return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, example(recipe, index))
 
 
 def _products(recipe: Pretrain, index: int, rows: int, chip: Chip) -> tuple[int, int]:
     """Operations of the products for so many rows, forward and backward, and once padded to the matrix unit."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    params = nn.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    objective, params = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
 
     def function(params: Any, batch: Any) -> Any:
         return gradients(objective, params, None, batch, objective.weights(batch), jax.random.key(0))[0]

@@ -1,10 +1,15 @@
 """The training step of a run on devices that need not be there: its mesh, its state, its batch, the step lowered."""
 
 import dataclasses
+import functools
+from typing import Any
 
+import flax.linen as nn
 import jax
 
 from bertzoo.feed import example
+from bertzoo.models import Compute, Model
+from bertzoo.objectives import Masked, Replaced
 from bertzoo.plan.chips import Topology
 from bertzoo.recipe import Pretrain
 from bertzoo.train import optim, sharding
@@ -39,8 +44,7 @@ def checked(recipe: Pretrain, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 def fallbacks(recipe: Pretrain, mesh: jax.sharding.Mesh) -> list[str]:
     """In words, where parameters go that the mesh does not divide as it should; raises ConfigError where none will."""
-    boxed = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
-    placed = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
+    placed = sharding.placements(_boxed(recipe.objective, recipe.model, recipe.compute), mesh, recipe.mesh.fallbacks)
     leaves = jax.tree.leaves(placed, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
 
@@ -49,6 +53,16 @@ def abstract(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> State:
     """Shapes and places of a stage's state; raises ConfigError where the mesh does not divide a parameter."""
     objective = recipe.objective.build(recipe.model, recipe.compute)
     return states.abstract(objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
+
+
+def parameters(recipe: Pretrain) -> Any:
+    """The shapes of the parameters, wherever they are."""
+    return nn.unbox(_boxed(recipe.objective, recipe.model, recipe.compute))
+
+
+@functools.lru_cache(maxsize=8)
+def _boxed(objective: Masked | Replaced, model: Model, compute: Compute) -> Any:
+    return jax.eval_shape(objective.build(model, compute).init, jax.random.key(0))
 
 
 def lower(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:

@@ -36,10 +36,7 @@ def test_the_kinds_sum_to_the_total_and_the_state_is_exact(load, usual):
     recipe, found = load(), usual
     memory = found.memory()
     assert memory.total == sum(dataclasses.asdict(memory).values())
-    shapes = jax.tree.leaves(
-        jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
-    )
-    count = sum(leaf.size for leaf in shapes)
+    count = sum(leaf.size for leaf in jax.tree.leaves(step.parameters(recipe)))
     assert memory.parameters == 4 * count
     assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and what counts the steps
     assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
@@ -90,5 +87,4 @@ def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
     assert sum(sizes) == held + batch
     donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
     assert sum(donated) == len(jax.tree.leaves(state))
-    text = lowered.as_text()
-    assert '"fsdp"=2' in text and text == step.lower(recipe, 1, mesh).as_text()
+    assert '"fsdp"=2' in lowered.as_text()
