@@ -22,7 +22,7 @@ PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort, give or take 40 %
 # What the update takes beside the gradients: so many copies of the largest parameter, of which LAMB looks at a whole
 # tensor before it applies any of its update, and so many of all that train.stacking stacks.
 UPDATE, LAMB_UPDATE, STACKED = 0.5, 2.0, 2.5
-UPDATE_ON_CHIP = 0.25  # of a device's on-chip memory, for some of these
+UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,8 +113,13 @@ class Estimate:
             temporaries=temporaries,
         )
         returned = summed or int(alive.returned * share)
-        spared = min(int(UPDATE_ON_CHIP * room), self._update)
-        after = Memory(**fixed, gradients=returned, activations=0, temporaries=self._update - spared)
+        spared = int(UPDATE_ON_CHIP * room)
+        after = Memory(
+            **fixed,
+            gradients=max(0, returned - max(0, spared - self._update)),
+            activations=0,
+            temporaries=max(0, self._update - spared),
+        )
         return max(backward, after, key=lambda memory: memory.total)
 
     def largest_rows(self, limit: int = 1 << 24) -> int:
