@@ -6,12 +6,12 @@ INSTALL = -m pip install --quiet -c constraints.txt
 LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
 	litert-quantizer==0.11.0 apache-beam==2.77.0 libtpu==0.0.51
 
-.PHONY: help venv demo test slow check parity lock clean
+.PHONY: help venv demo test slow check parity plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
 	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face, in .venv-parity"
-	@echo "make check    format, lint and types"
+	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
 
 venv: .venv/core.stamp
@@ -40,8 +40,15 @@ demo: .venv/core.stamp
 test: .venv/test.stamp
 	.venv/bin/python -m pytest
 
-slow: .venv/test.stamp
-	.venv/bin/python -m pytest -m slow -n 0 # one at a time, so that what they print is seen
+# Apart, as jax looks for TPUs wherever libtpu is installed.
+.venv-tpu/stamp: pyproject.toml constraints.txt
+	"$(PYTHON)" -m venv .venv-tpu
+	.venv-tpu/bin/python $(INSTALL) -e '.[test,tpu-plan]'
+	@touch $@
+
+slow: .venv/test.stamp .venv-tpu/stamp
+	.venv/bin/python -m pytest -m slow -n 0 --ignore=tests/plan/test_libtpu.py # one at a time, so that what they print is seen
+	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py
 
 check: .venv/test.stamp
 	.venv/bin/python -m ruff format --check .
@@ -51,10 +58,13 @@ check: .venv/test.stamp
 parity: .venv-parity/stamp
 	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity # what cannot be compared fails, and is not skipped
 
+plans: .venv-tpu/stamp
+	.venv-tpu/bin/python benchmarks/plans.py
+
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,tpu-plan $(LOCK_WITH) > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
 clean:
-	rm -rf .venv .venv-parity build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-parity .venv-tpu build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,6 +30,7 @@ VERBS = {
     "tokenize": "turn text into a tokenised corpus",
     "convert": "a model from and to Hugging Face's format",
     "models": "parameters, operations and memory of every shipped model",
+    "plan": "what a run needs and costs on a TPU slice that need not be there",
     "config": "print the resolved config",
 }
 

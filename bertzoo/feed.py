@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from bertzoo.data.batch import shapes
 from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.pack import Plan, plan
 from bertzoo.data.pipeline import Batch, Batches, prefetch
@@ -20,6 +21,13 @@ Own = Callable[[int], np.ndarray]  # batch size -> the rows of it that are wante
 def everything(batch_size: int) -> np.ndarray:
     """Every row of a batch."""
     return np.arange(batch_size)
+
+
+def example(recipe: Pretrain, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of a batch of so many rows of a stage, which the recipe alone says."""
+    stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
+    found = shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
+    return {name: jax.ShapeDtypeStruct(*described) for name, described in found.items()}
 
 
 class Feed:
@@ -103,5 +111,4 @@ class Feed:
 
     def example(self, index: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a batch of one row of a stage."""
-        batch = self.of(index, "heldout").sequential(0, 1)
-        return {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in batch.items()}
+        return example(self.recipe, index)

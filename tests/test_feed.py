@@ -10,7 +10,7 @@ import tiny
 from bertzoo import config
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.errors import CorpusError
-from bertzoo.feed import Feed
+from bertzoo.feed import Feed, example
 from bertzoo.recipe import Pretrain
 
 
@@ -53,6 +53,25 @@ def test_every_option_reaches_the_batch(make, option, value):
     assert usual.keys() != changed.keys() or any(
         usual[name].shape != changed[name].shape or (usual[name] != changed[name]).any() for name in usual
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"objective__sentence": "sop"},
+        {"objective__sentence": "nsp"},
+        {"objective__sentence": "none"},
+        {"objective__sentence": "none", "data__packing__kind": "electra"},
+        {"objective__kind": "replaced", "data__packing__kind": "electra", "data__masking__kind": "span"},
+    ],
+)
+def test_the_recipe_alone_says_the_shapes_of_every_batch(make, options):
+    feed, _ = make(**options)
+    for index, stage in enumerate(feed.recipe.stages):
+        batch = next(feed.train(index, 0))
+        made = {name: (array.shape, array.dtype) for name, array in batch.items()}
+        described = example(feed.recipe, index, stage.batch_size)
+        assert {name: (shape.shape, shape.dtype) for name, shape in described.items()} == made
 
 
 def test_a_stage_begins_anywhere_in_its_rows_and_ends_with_its_steps(make):

@@ -37,6 +37,7 @@ BELOW = {
     "bertzoo.inference": ROOMS | {"recipe", "feed", "rundir"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "schema", "config", "nn", "models", "data"},
+    "bertzoo.plan": ROOMS | {"recipe", "feed"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors"},
     "bertzoo.curves": {"errors", "report"},

@@ -31,6 +31,20 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
     return {"input_ids": ids, "token_type_ids": types.astype(np.int32), "attention_mask": attention.astype(np.int32)}
 
 
+def shapes(
+    rows: int, max_length: int, max_predictions: int, *, sentence: bool
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Name -> (shape, dtype) of a masked batch, `sentence_label` too where its packing makes labels.
+
+    What `pipeline.Batches` makes of a corpus has these, whatever is in the corpus.
+    """
+    tokens, slots = (rows, max_length), (rows, max_predictions)
+    found = {name: (tokens, "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
+    found |= {name: (slots, "int32") for name in ("masked_positions", "masked_ids")}
+    found |= {"masked_weights": (slots, "float32"), "row_weight": ((rows,), "float32")}
+    return found | ({"sentence_label": ((rows,), "int32")} if sentence else {})
+
+
 def _place(
     ids: np.ndarray, rows: np.ndarray, columns: np.ndarray | int, tokens: np.ndarray, lengths: np.ndarray
 ) -> None:

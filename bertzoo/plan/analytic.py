@@ -1,0 +1,154 @@
+"""What a step takes and moves on one device, from the config and the sharding rules alone: no compiler."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from bertzoo.feed import example
+from bertzoo.plan import fusion, step
+from bertzoo.plan.chips import Chip
+from bertzoo.recipe import Pretrain
+from bertzoo.train.optim import Lamb
+from bertzoo.train.sharding import ROWS
+from bertzoo.train.stacking import STACK_LIMIT
+from bertzoo.train.step import gradients
+
+# Fitted to what libtpu 0.0.51 made of twelve steps of BERT, SqueezeBERT, MobileBERT, ConvBERT and ELECTRA for a v5e.
+PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort, give or take 40 %
+# What the update takes beside the gradients: so many copies of the largest parameter, of which LAMB looks at a whole
+# tensor before it applies any of its update, and so many of all that train.stacking stacks.
+UPDATE, LAMB_UPDATE, STACKED = 0.5, 2.0, 2.5
+UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of one device's memory at the worst moment of a step, by kind; `total` is their sum.
+
+    temporaries: all that comes and goes but activations, which the backward pass waits for, and gradients.
+    """
+
+    parameters: int
+    optimizer: int
+    batch: int
+    gradients: int
+    activations: int
+    temporaries: int
+    program: int
+
+    @property
+    def total(self) -> int:
+        return sum(dataclasses.astuple(self))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes that one device reads and writes in its memory, and sends to others, in a step."""
+
+    memory: int
+    sent: int
+
+
+class Estimate:
+    """A stage's step on a mesh, for any number of rows on each device; raises ConfigError as a run does.
+
+    Arrays that the mesh axis `tensor` would split are counted whole, and so are copies that rows over `fsdp` gather.
+    """
+
+    def __init__(self, recipe: Pretrain, index: int, mesh: jax.sharding.Mesh, chip: Chip):
+        self._recipe, self._index, self._mesh, self._chip = recipe, index, mesh, chip
+        self.stage = recipe.stages[index]
+        state = step.abstract(recipe, index, mesh)
+        self.parameters, self._whole = _bytes(state.params), _bytes(state.params, whole=True)
+        self.optimizer = _bytes(state.opt_state)
+        self.checkpoint = _bytes(state, whole=True)
+        leaves = [(leaf.size, _bytes(leaf)) for leaf in jax.tree.leaves(state.params)]
+        update = LAMB_UPDATE if isinstance(recipe.optimizer, Lamb) else UPDATE
+        stacked = sum(size for elements, size in leaves if elements <= STACK_LIMIT)
+        self._update = int(update * max(size for _, size in leaves) + STACKED * stacked)
+        objective, shapes = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
+        self._growth = fusion.Growth(
+            lambda rows: fusion.Flat(
+                lambda params, batch, key: gradients(objective, params, None, batch, objective.weights(batch), key)[0],
+                shapes,
+                example(recipe, index, rows),
+                jax.random.key(0),
+            )
+        )
+
+    @property
+    def shards(self) -> int:
+        """How many devices share the rows of a batch."""
+        return math.prod(self._mesh.shape[axis] for axis in ROWS)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the stage's batch on one device at a time."""
+        return self.stage.batch_size // self.stage.accumulate // self.shards
+
+    def memory(self, rows: int | None = None) -> Memory:
+        """The account for so many rows a device, by default the stage's."""
+        rows = self.rows if rows is None else rows
+        alive, parts = self._growth.at(rows), self.stage.accumulate
+        share = self.parameters / self._whole
+        # Microbatches add up into gradients of float32, which are there all the time.
+        summed = self.parameters if parts > 1 else 0
+        fixed = {
+            "parameters": self.parameters,
+            "optimizer": self.optimizer,
+            "batch": sum(_bytes(array) for array in example(self._recipe, self._index, rows * parts).values()),
+            "program": int(PROGRAM * alive.effort),
+        }
+        room = self._chip.on_chip << 20
+        temporaries = max(0, alive.temporaries - room)
+        activations = alive.activations - max(0, room - alive.temporaries)
+        backward = Memory(
+            **fixed,
+            gradients=int(alive.gradients * share) + summed,
+            activations=max(0, activations),
+            temporaries=temporaries,
+        )
+        returned = summed or int(alive.returned * share)
+        spared = int(UPDATE_ON_CHIP * room)
+        after = Memory(
+            **fixed,
+            gradients=max(0, returned - max(0, spared - self._update)),
+            activations=0,
+            temporaries=max(0, self._update - spared),
+        )
+        return max(backward, after, key=lambda memory: memory.total)
+
+    def largest_rows(self, limit: int = 1 << 24) -> int:
+        """The most rows a device that fit its memory; 0 where not one does."""
+        low, high = 0, 1
+        while high < limit and self.memory(high).total <= self._chip.capacity:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.memory(middle).total <= self._chip.capacity else (low, middle)
+        return low
+
+    def traffic(self) -> Traffic:
+        """What moves in a step: the state is read and written, every array written once and read once, and gradients
+        are summed over the devices that share the rows; parameters that `fsdp` splits are gathered twice.
+        """
+        alive, parts = self._growth.at(self.rows), self.stage.accumulate
+        state = self.parameters + self.optimizer
+        whole, fsdp = self._whole // self._mesh.shape["tensor"], self._mesh.shape["fsdp"]
+        summed = alive.returned * whole / self._whole
+        sent = 2 * summed * (self.shards - 1) / self.shards + 2 * whole * (fsdp - 1) / fsdp
+        return Traffic(memory=2 * state + 2 * alive.moved * parts, sent=int(sent))
+
+
+def _bytes(tree: Any, whole: bool = False) -> int:
+    """Bytes of all leaves on one device, or of them whole."""
+    total = 0
+    for leaf in jax.tree.leaves(nn.unbox(tree)):
+        place = getattr(leaf, "sharding", None)
+        shape = leaf.shape if whole or place is None else place.shard_shape(leaf.shape)
+        total += math.prod(shape) * np.dtype(leaf.dtype).itemsize
+    return total

@@ -1,0 +1,230 @@
+"""The memory that a training step takes where a compiler fuses: a model of what XLA keeps for TPUs, from jaxprs alone.
+
+Products, convolutions, look-ups, scatters, sorts and reductions make arrays. What is element by element is not kept but
+made again wherever it is wanted, from the arrays it comes from, unless it joins two or more large ones (the sum of a
+residual connection is kept, the activation of a product is not) or is transposed once it has been worked on. A product
+that goes into one join alone is made within it. docs/plans.md says how far this is from the compiler.
+"""
+
+import dataclasses
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from jax.extend import core
+
+# Makes arrays of its own, as whatever begins with one of the second line does; all else is made where it is used.
+_MAKERS = ("dot_general", "conv_general_dilated", "gather", "sort", "cumsum", "argmax", "scan", "while", "cond")
+_MAKES = ("reduce_", "scatter", "random_", "threefry")
+_PRODUCTS = _MAKERS[:2]
+_WORK = ("exp", "exp2", "erf", "tanh", "logistic", "log", "mul", "div", "rsqrt", "integer_pow")
+_SMALL = 192 << 10
+_LARGE = 4  # an array is large beside another of less than so many times its size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Alive:
+    """Bytes at the worst moment of a function: `activations`, made in the forward pass for the backward pass,
+    `gradients`, which are returned, and `temporaries`, all else.
+
+    returned: bytes of all that is returned; moved: of all arrays, however long they live; effort: the sum over the
+    arrays of log2(1 + bytes / 192 KiB), which the length of the program goes with.
+    """
+
+    activations: int
+    gradients: int
+    temporaries: int
+    returned: int
+    moved: int
+    effort: float
+
+    @property
+    def total(self) -> int:
+        return self.activations + self.gradients + self.temporaries
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One of a flat function; values are numbers, and the function's arguments have none.
+
+    makes: it makes arrays of its own; backward: it belongs to the backward pass.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    makes: bool
+    backward: bool
+
+
+class Flat:
+    """A function's jaxpr as one list of operations, without those that no result needs, and the bytes of each value."""
+
+    def __init__(self, function: Callable, *arguments: Any):
+        self.bytes: list[int] = []
+        self.operations: list[Operation] = []
+        self._worked: set[int] = set()
+        self._converted: dict[int, list[int]] = defaultdict(list)
+        jaxpr, known = jax.make_jaxpr(function)(*arguments).jaxpr, {}
+        self._inline(jaxpr, known, backward=False)
+        self.results = [known[v] for v in jaxpr.outvars if isinstance(v, core.Var) and v in known]
+        wanted, kept = set(self.results), []
+        for operation in reversed(self.operations):
+            if wanted.intersection(operation.outputs):
+                wanted.update(operation.inputs)
+                kept.append(operation)
+        self.operations = kept[::-1]
+        # An array that is only ever converted to fewer bytes is made with these.
+        uses = Counter(value for operation in self.operations for value in operation.inputs)
+        for value, outputs in self._converted.items():
+            if uses[value] == len(outputs) and value not in self.results:
+                self.bytes[value] = min(self.bytes[value], max(self.bytes[output] for output in outputs))
+
+    def _inline(self, jaxpr: core.Jaxpr, known: dict[core.Var, int], backward: bool) -> None:
+        for equation in jaxpr.eqns:
+            given = [known.get(v) if isinstance(v, core.Var) else None for v in equation.invars]
+            behind = backward or "transpose(" in str(equation.source_info.name_stack)
+            if (inner := _called(equation)) is not None:
+                inside = {v: number for v, number in zip(inner.invars, given, strict=True) if number is not None}
+                self._inline(inner, inside, behind)
+                pairs = zip(equation.outvars, inner.outvars, strict=True)
+                known.update({v: inside[made] for v, made in pairs if isinstance(made, core.Var) and made in inside})
+                continue
+            outputs = tuple(range(len(self.bytes), len(self.bytes) + len(equation.outvars)))
+            self.bytes.extend(map(_bytes, equation.outvars))
+            known.update(zip(equation.outvars, outputs, strict=True))
+            used = tuple(number for number in given if number is not None)
+            name = equation.primitive.name
+            if name == "convert_element_type" and used:
+                self._converted[used[0]].extend(outputs)
+            makes = self._makes(equation, used, outputs)
+            self.operations.append(Operation(name=name, inputs=used, outputs=outputs, makes=makes, backward=behind))
+
+    def _makes(self, equation: core.JaxprEqn, used: Iterable[int], outputs: Iterable[int]) -> bool:
+        name = equation.primitive.name
+        if (name in _MAKERS or name.startswith(_MAKES)) and not _picks(equation):
+            return True
+        worked = bool(self._worked.intersection(used))
+        if worked and name == "transpose":
+            return True
+        if worked or name in _WORK:
+            self._worked.update(outputs)
+        return False
+
+
+class Growth:
+    """What a function of a batch keeps alive, for any number of rows, from its jaxprs at two small ones."""
+
+    def __init__(self, trace: Callable[[int], Flat], rows: tuple[int, int] = (2, 3)):
+        self._rows, self._flat, other = rows, trace(rows[0]), trace(rows[1])
+        if [o.name for o in self._flat.operations] != [o.name for o in other.operations]:
+            raise ValueError(f"the function is another one for {rows[0]} rows than for {rows[1]}")
+        self._pairs = list(zip(self._flat.bytes, other.bytes, strict=True))
+
+    def at(self, rows: int) -> Alive:
+        """The account for so many rows."""
+        low, high = self._rows
+        return alive(self._flat, [a + (b - a) * (rows - low) // (high - low) for a, b in self._pairs])
+
+
+def alive(flat: Flat, size: list[int]) -> Alive:
+    """The account of a function whose values have these sizes in bytes."""
+    sources = _sources(flat, size)
+    made = {v: place for place, o in enumerate(flat.operations) for v in o.outputs if sources[v] == {v}}
+    last = dict(made)
+    for place, operation in enumerate(flat.operations):
+        if any(value in made for value in operation.outputs):
+            for value in operation.inputs:
+                last.update(dict.fromkeys(sources[value], place))
+    returned = {source for value in flat.results for source in sources[value]}
+    last.update(dict.fromkeys(returned, len(flat.operations)))
+    ending = defaultdict(list)
+    for value, place in last.items():
+        ending[place].append(value)
+    now, most, worst = set(), -1, set()
+    total = 0
+    for place, operation in enumerate(flat.operations):
+        new = [value for value in operation.outputs if value in made]
+        now.update(new)
+        total += sum(size[value] for value in new)
+        if total > most:
+            most, worst = total, set(now)
+        for value in ending[place]:
+            now.discard(value)
+            total -= size[value]
+    forward = {value for value, place in made.items() if not flat.operations[place].backward}
+    backward = {
+        value for value, place in last.items() if place == len(flat.operations) or flat.operations[place].backward
+    }
+    kept = (forward & backward & worst) - returned
+    activations, gradients = sum(size[v] for v in kept), sum(size[v] for v in worst & returned)
+    return Alive(
+        activations=activations,
+        gradients=gradients,
+        temporaries=max(0, most) - activations - gradients,
+        returned=sum(size[value] for value in returned),
+        moved=sum(size[value] for value in made),
+        effort=sum(math.log2(1 + size[value] / _SMALL) for value in made),
+    )
+
+
+def _sources(flat: Flat, size: list[int]) -> list[set[int]]:
+    """The arrays that each value is made from; those of an array are itself."""
+    within = _used_within(flat)
+    found: list[set[int]] = [set() for _ in size]
+    joins: set[int] = set()
+    users: dict[int, set[int]] = defaultdict(set)
+    for operation in flat.operations:
+        behind = set().union(*(found[value] for value in operation.inputs))
+        for value in operation.outputs:
+            large = sum(size[source] * _LARGE > size[value] for source in behind)
+            if large > 1 and value in within and not operation.makes:
+                joins.add(value)
+            found[value] = {value} if operation.makes or value in joins else behind
+            if found[value] == {value}:
+                for source in behind:
+                    users[source].add(value)
+    for value in flat.results:
+        for source in found[value]:
+            users[source].add(-1)
+    # The products whose one use is a join are made within it: what they are made from lasts until then.
+    for operation in flat.operations:
+        for value in operation.outputs:
+            absorbed = operation.name in _PRODUCTS and len(users[value]) == 1 and users[value] <= joins
+            if absorbed or found[value] != {value}:
+                found[value] = set().union(*(found[used] for used in operation.inputs))
+    return found
+
+
+def _used_within(flat: Flat) -> set[int]:
+    """The values that an array is made from, and that are not merely returned."""
+    within: set[int] = set()
+    for operation in reversed(flat.operations):
+        if operation.makes or within.intersection(operation.outputs):
+            within.update(operation.inputs)
+    return within
+
+
+def _picks(equation: core.JaxprEqn) -> bool:
+    """Whether a scatter puts one element into every row, which compilers write as a comparison with the index."""
+    batch = getattr(equation.params.get("dimension_numbers"), "operand_batching_dims", ())
+    dimensions = len(equation.outvars[0].aval.shape)  # type: ignore[attr-defined]
+    return equation.primitive.name.startswith("scatter") and len(batch) == dimensions - 1
+
+
+def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
+    """What an operation calls once with its own arguments."""
+    if equation.primitive.name in _MAKERS:
+        return None
+    for value in equation.params.values():
+        jaxpr = value.jaxpr if isinstance(value, core.ClosedJaxpr) else value
+        if isinstance(jaxpr, core.Jaxpr) and len(jaxpr.invars) == len(equation.invars):
+            return jaxpr if len(jaxpr.outvars) == len(equation.outvars) else None
+    return None
+
+
+def _bytes(variable: core.Var) -> int:
+    shape, dtype = variable.aval.shape, variable.aval.dtype  # type: ignore[attr-defined]
+    return getattr(dtype, "itemsize", 4) * math.prod(shape)

@@ -1,0 +1,62 @@
+"""The operations that a matrix unit spends on a function when every matrix is padded to its tiles."""
+
+import math
+from collections.abc import Callable
+
+import jax
+from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from bertzoo.flops import inner_jaxprs
+
+SUBLANES = 8  # rows that go through a matrix unit together
+
+
+def padded_flops(function: Callable, width: int, *arguments) -> tuple[int, int]:
+    """(operations, operations once padded) of the matrix products and convolutions in `function(*arguments)`.
+
+    2 per multiply-add. A product (m,k)·(k,n) has k and n, or k and m, padded to the unit's `width` and the third to
+    SUBLANES, whichever is less. Arguments may be ShapeDtypeStructs.
+    """
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0], width)
+
+
+def padded(m: int, k: int, n: int, width: int) -> int:
+    """The multiply-adds of a product (m,k)·(k,n) on a matrix unit."""
+    return _up(k, width) * min(_up(m, SUBLANES) * _up(n, width), _up(m, width) * _up(n, SUBLANES))
+
+
+def _up(size: int, tile: int) -> int:
+    return -(-size // tile) * tile
+
+
+def _count(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
+    plain = tiled = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+            product = _dot if equation.primitive.name == "dot_general" else _convolution
+            times, m, k, n = product(equation)
+            found = 2 * times * m * k * n, 2 * times * padded(m, k, n, width)
+        else:
+            repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+            inside = [_count(inner, width) for inner in inner_jaxprs(equation.params)]
+            found = repeats * sum(one for one, _ in inside), repeats * sum(two for _, two in inside)
+        plain, tiled = plain + found[0], tiled + found[1]
+    return plain, tiled
+
+
+def _dot(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
+    """(products side by side, m, k, n)."""
+    (contracted, _), (batch, _) = equation.params["dimension_numbers"]
+    left, right = (variable.aval.shape for variable in equation.invars)  # type: ignore[attr-defined]
+    times, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contracted))
+    return times, math.prod(left) // (times * k), k, math.prod(right) // (times * k)
+
+
+def _convolution(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
+    """The same of a convolution as the product of patches and a kernel, group by group."""
+    numbers, groups = equation.params["dimension_numbers"], equation.params["feature_group_count"]
+    kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    outputs = kernel[numbers.rhs_spec[0]]
+    return groups, math.prod(result) // outputs, math.prod(kernel) // outputs, outputs // groups

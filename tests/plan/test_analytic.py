@@ -1,0 +1,90 @@
+"""The estimate of a step without a compiler, and the step itself lowered for devices that are not there."""
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from bertzoo import config
+from bertzoo.errors import ConfigError
+from bertzoo.plan import chips, step
+from bertzoo.plan.analytic import Estimate
+from bertzoo.recipe import Pretrain
+from bertzoo.train import sharding
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    file = tiny.write_config(tmp_path_factory.mktemp("plan"), "text.txt")
+    return lambda **options: config.load(Pretrain, [file], [(k.replace("__", "."), v) for k, v in options.items()])
+
+
+def estimate(recipe: Pretrain, slice_: str = "v5e:2x2") -> Estimate:
+    topology = chips.parse(slice_)
+    return Estimate(recipe, 0, step.imagined(recipe, topology), topology.chip)
+
+
+@pytest.fixture(scope="module")
+def usual(load) -> Estimate:
+    return estimate(load())
+
+
+def test_the_kinds_sum_to_the_total_and_the_state_is_exact(load, usual):
+    recipe, found = load(), usual
+    memory = found.memory()
+    assert memory.total == sum(dataclasses.asdict(memory).values())
+    count = sum(leaf.size for leaf in jax.tree.leaves(step.parameters(recipe)))
+    assert memory.parameters == 4 * count
+    assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and what counts the steps
+    assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
+    assert found.checkpoint == pytest.approx(12 * count, abs=64)
+
+
+def test_sharded_parameters_take_their_part(load, usual):
+    whole, parts = usual.memory(), estimate(load(mesh__fsdp="4")).memory()
+    assert parts.parameters < whole.parameters and parts.gradients < whole.gradients
+    assert parts.optimizer == pytest.approx(2 * parts.parameters, abs=16)
+    assert parts.batch == whole.batch
+
+
+def test_microbatches_hold_fewer_rows_beside_the_sum_of_their_gradients(load, usual):
+    parts = estimate(load(stages__0__accumulate="2"))
+    assert (usual.rows, parts.rows) == (4, 2)
+    many = 1 << 16  # so that the worst moment is in the backward pass
+    assert parts.memory(many).gradients == usual.memory(many).gradients + usual.parameters
+    assert parts.memory(many).batch == 2 * usual.memory(many).batch
+
+
+def test_the_most_rows_are_the_most_that_fit(usual):
+    most, capacity = usual.largest_rows(), chips.CHIPS["v5e"].capacity
+    assert usual.memory(most).total <= capacity < usual.memory(most + 1).total
+
+
+def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
+    # The word table's gradient has two parts, of its rows and of its columns, which are summed apart.
+    tables = 4 * 256 * 16
+    assert usual.traffic().sent == pytest.approx(1.5 * (usual.parameters + tables), rel=0.01)
+
+
+def test_a_slice_refuses_what_a_run_on_it_would(load):
+    with pytest.raises(ConfigError, match=r"batch_size=16 .* not divisible by the 32 devices"):
+        step.imagined(load(), chips.parse("v3:4x4"))
+    with pytest.raises(ConfigError, match=r"mesh data=3 .* does not fit 4 devices"):
+        step.imagined(load(mesh__data="3"), chips.parse("v5e:2x2"))
+
+
+def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
+    recipe = load(mesh__fsdp="2", compute__dtype="bfloat16")
+    mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh))
+    lowered = step.lower(recipe, 1, mesh)
+    sizes = [math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(lowered.args_info)]
+    state = step.abstract(recipe, 1, mesh)
+    held = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
+    batch = 4 * (8 * (3 * 48 + 3 * 7) + 2 * 8)
+    assert sum(sizes) == held + batch
+    donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
+    assert sum(donated) == len(jax.tree.leaves(state))
+    assert '"fsdp"=2' in lowered.as_text()

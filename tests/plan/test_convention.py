@@ -1,0 +1,60 @@
+"""Training operations as ELECTRA's script counts them, against its formula and the figures that it prints."""
+
+import dataclasses
+
+import pytest
+
+from bertzoo import config
+from bertzoo.models import Bert, Electra
+from bertzoo.plan.convention import train_flops
+from bertzoo.recipe import Pretrain
+
+VOCABULARY = 30522
+
+
+def forward(h: int, layers: int, s: int, e: int, *, judge: bool, heads: int | None = None) -> float:
+    """The script's forward pass of one row, term by term: dense layers of width h on tables of width e."""
+    heads = heads or max(h // 64, 1)
+    attention = 3 * (2 * h * h + h) + 2 * h * s + (5 + 4 + 1) * s * heads + 2 * h * s
+    after = (2 * h * h + h) + 4 * h + h + 5
+    inner = (2 * h * 4 * h + 4 * h) + 8 * 4 * h + (2 * h * 4 * h + h) + 4 * h + h + 5 * h
+    embedding = 2 * e * VOCABULARY + 2 * e * (s + 2) + 2 * e + 5 * e + 4 * e + (e != h) * (2 * h * e + h)
+    output = 0.15625 * (2 * e * VOCABULARY + 2 * h * e + e + 8 * e + 5 * e + 7 * VOCABULARY)
+    replaced = 2 * h * h + h + 8 * h + 2 * h
+    return s * (layers * (attention + after + inner) + embedding + (replaced if judge else output))
+
+
+def changed(name: str, **model) -> Pretrain:
+    recipe = config.load(Pretrain, [name], [])
+    kind = Electra if name.startswith("electra") else Bert
+    stage = dataclasses.replace(recipe.stages[0], steps=1000, batch_size=7)
+    schedule = dataclasses.replace(recipe.optimizer.schedule, warmup_steps=1)
+    optimizer = dataclasses.replace(recipe.optimizer, schedule=schedule)
+    return dataclasses.replace(recipe, model=kind(**model), stages=(stage,), optimizer=optimizer)
+
+
+def test_bert():
+    recipe = changed("bert_base", layers=1)
+    assert train_flops(recipe) == pytest.approx(2 * 7000 * forward(768, 1, 128, 768, judge=False), rel=1e-12)
+
+
+def test_electra():
+    recipe = changed("electra_small", layers=1)
+    judge, writer = forward(256, 1, 128, 128, judge=True), forward(64, 1, 128, 128, judge=False)
+    assert train_flops(recipe) == pytest.approx(2 * 7000 * (judge + writer), rel=1e-12)
+
+
+@pytest.mark.slow  # traces of twelve layers
+@pytest.mark.parametrize(
+    ("name", "printed"), [("electra_small", 1.293743798272e18), ("electra_base", 6.42454183426e19)]
+)
+def test_the_script_prints(name, printed):
+    assert train_flops(config.load(Pretrain, [name], [])) == pytest.approx(printed, rel=1e-10)
+
+
+@pytest.mark.slow  # so many models
+def test_every_kind_of_model_is_counted():
+    for name in ("squeezebert", "mobilebert_tiny", "convbert_small", "albert_base"):
+        recipe = config.load(Pretrain, [name], [("model.layers", "1")])
+        assert train_flops(recipe) > 1e15
+    assert train_flops(config.load(Pretrain, ["schubert_33m"], [])) > 1e15

@@ -1,0 +1,113 @@
+"""What is kept for the backward pass: by hand, of functions small enough to say."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bertzoo.plan.fusion import Flat, Growth, alive
+
+D = 64
+
+
+def gradient(loss, *arguments):
+    flat = Flat(jax.grad(loss), *arguments)
+    return alive(flat, flat.bytes)
+
+
+def weights(count: int) -> list[jax.Array]:
+    return [jnp.zeros((D, D))] * count
+
+
+@pytest.mark.parametrize("rows", [512, 1024])
+def test_an_activation_is_made_again_and_a_product_is_kept(rows):
+    x = jnp.zeros((rows, D))
+
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jnp.tanh(x @ kernel)
+        return jnp.sum(x)
+
+    found = gradient(loss, weights(3), x)
+    # Three products, of which the first two are inputs of the next; no tanh of any of them.
+    assert found.activations == 3 * rows * D * 4
+    assert found.returned == 3 * D * D * 4
+
+
+def test_the_sum_of_a_residual_connection_is_kept_and_its_product_is_made_within_it():
+    x = jnp.zeros((512, D))
+
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jnp.tanh(x + x @ kernel)
+        return jnp.sum(x)
+
+    # x itself is an argument; tanh(x + x·W) joins nothing large but the product in the first layer.
+    assert gradient(loss, weights(4), x).activations == 4 * 512 * D * 4
+
+
+def test_a_softmax_keeps_one_array_of_scores():
+    x = jnp.zeros((4, 256, D))
+
+    def loss(kernel, x):
+        scores = jnp.einsum("blk,bmk->blm", x @ kernel, x)
+        return jnp.sum(jnp.einsum("blm,bmk->blk", jax.nn.softmax(scores), x) ** 2)
+
+    kept = gradient(loss, *weights(1), x).activations
+    scores, product = 4 * 256 * 256 * 4, 4 * 256 * D * 4
+    assert scores <= kept <= scores + 3 * product
+
+
+def test_recomputing_keeps_less():
+    x = jnp.zeros((512, D))
+
+    def layer(x, kernel):
+        return jnp.tanh(jnp.tanh(jnp.tanh(x @ kernel) @ kernel) @ kernel)
+
+    def loss(kernels, x, call):
+        for kernel in kernels:
+            x = call(x, kernel)
+        return jnp.sum(x)
+
+    plain = gradient(lambda kernels, x: loss(kernels, x, layer), weights(4), x)
+    again = gradient(lambda kernels, x: loss(kernels, x, jax.checkpoint(layer)), weights(4), x)
+    assert again.total < 0.6 * plain.total
+
+
+def test_bfloat16_is_half():
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jnp.tanh(x @ kernel.astype(x.dtype))
+        return jnp.sum(x.astype(jnp.float32))
+
+    full, half = (gradient(loss, weights(3), jnp.zeros((512, D), dtype)) for dtype in (jnp.float32, jnp.bfloat16))
+    assert half.activations == full.activations // 2
+    assert half.returned == full.returned // 2  # gradients are made in bfloat16 and converted where they are used
+
+
+def test_an_index_picked_from_a_row_writes_no_array():
+    def loss(kernel, x, labels):
+        logits = x @ kernel
+        return -jnp.sum(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+
+    kernel, x, labels = jnp.zeros((D, 4096)), jnp.zeros((128, D)), jnp.zeros(128, jnp.int32)
+    assert gradient(loss, kernel, x, labels).total < 1.5 * (128 + D) * 4096 * 4
+
+
+def test_growth_is_what_a_trace_of_so_many_rows_gives():
+    def trace(rows: int) -> Flat:
+        def loss(kernels, x):
+            for kernel in kernels:
+                x = jnp.tanh(x + jnp.tanh(x @ kernel) @ kernel.T)
+            return jnp.sum(x)
+
+        return Flat(jax.grad(loss), weights(2), jax.ShapeDtypeStruct((rows, D), jnp.float32))
+
+    growth = Growth(trace)
+    for rows in (2, 7, 500):
+        flat = trace(rows)
+        assert growth.at(rows) == alive(flat, flat.bytes)
+
+
+def test_a_function_that_changes_with_the_rows_is_refused():
+    with pytest.raises(ValueError, match="another one for 2 rows"):
+        Growth(lambda rows: Flat(lambda x: x @ x if rows == 2 else x + x, jnp.zeros((2, 2))))

@@ -1,0 +1,112 @@
+"""`bertzoo plan`: what it prints, for a person and for a program, and what it refuses."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny
+
+from bertzoo import cli, config
+from bertzoo.plan import chips, compiled, estimate, hlo, page
+from bertzoo.recipe import Pretrain
+
+SENT = hlo.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)
+FOUND = compiled.Compiled(seconds=1.0, arguments=7 << 30, temporaries=2 << 30, code=1 << 30, collectives=(SENT,))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> str:
+    whole = tiny.write_config(tmp_path_factory.mktemp("plan"), "text.txt")
+    text = whole.read_text()
+    second = text.index("[[stages]]", text.index("[[stages]]") + 1)
+    whole.write_text(text[:second])
+    return str(whole)
+
+
+@pytest.fixture
+def run(file, capsys):
+    """A function (options) -> exit code, standard output and standard error of `bertzoo plan` on a tiny config."""
+
+    def _run(*options: str) -> tuple[int, str, str]:
+        code = cli.main(["plan", file, *options])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return _run
+
+
+@pytest.fixture(scope="module")
+def plan(file) -> estimate.Plan:
+    return estimate.make(config.load(Pretrain, [file], []), chips.parse("v5e:2x2"), [FOUND])
+
+
+def test_a_program_reads_all_of_a_plan(run):
+    code, out, _ = run("--topology=v5e:2x2", "--no-compile", "--price=3", "--json", "--stages.0.accumulate=2")
+    made = json.loads(out)
+    assert code == 0 and made["name"] == "tiny" and made["topology"] == "v5e:2x2" and made["chips"] == 4
+    assert made["mesh"] == {"data": 4, "fsdp": 1, "tensor": 1} and made["assumptions"]
+    (stage,) = made["stages"]
+    assert (stage["steps"], stage["rows"]) == (6, 2)
+    kinds = {kind: size for kind, size in stage["estimated"].items() if kind != "total"}
+    assert stage["estimated"]["total"] == sum(kinds.values())
+    assert stage["fits"] and stage["compiled"] is None and stage["advice"]
+    assert 0 < stage["computed_flops"] <= stage["model_flops"] < stage["padded_flops"]
+    line = stage["roofline"]
+    terms = [line[name] for name in ("compute", "memory", "interconnect")]
+    assert line["seconds"] == max(terms) == line[line["bound"]]
+    bounds = [stage["model_flops"] / (4 * 197e12 * share) for share in estimate.UTILISATION]
+    assert stage["step_seconds"] == pytest.approx([max(bounds[1], max(terms)), max(bounds[0], sum(terms))])
+    hours = [6 * seconds * 4 / 3600 for seconds in stage["step_seconds"]]
+    assert made["chip_hours"] == pytest.approx(hours) and made["dollars"] == pytest.approx([3 * hour for hour in hours])
+    assert made["model_flops"] == 6 * stage["model_flops"]
+    assert made["published_flops"] is None and made["electra_flops"] > 0 and made["checkpoint_bytes"] > 0
+
+
+def test_a_person_reads_the_same(plan):
+    text = page.as_text("tiny", plan, None)
+    for words in ("tiny on v5e:2x2: 4 chips, 4 devices", "6 steps of 16 rows of 32 tokens", "chip-hours", "assumed"):
+        assert words in text
+    assert "= 10.00 GiB" in text and "it fits: neither remat nor fsdp is needed" in text
+    assert "all-reduce over 4 devices: 3 a step, 8.0 MB, of which a device sends 12.0 MB" in text
+    assert f"interconnect {12e6 / 200e9 * 1e3:.2f}" in text  # what the compiler found, not what is estimated
+    assert compiled.INSTALL in page.as_text("tiny", plan, compiled.INSTALL)
+
+
+def test_a_page_has_a_row_for_every_stage(plan):
+    over = dataclasses.replace(plan.stages[0], compiled=compiled.Compiled(seconds=1.0, needed=20 << 30), fits=False)
+    two = dataclasses.replace(plan, stages=(*plan.stages, over))
+    text = page.markdown([("tiny", two, "it is too small")])
+    table = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
+    assert len(table) == 3  # two stages, and one collective
+    assert "| 10.00 |" in table[0] and "| yes |" in table[0] and "| 20.00 |" in table[1] and "| no |" in table[1]
+    assert "- `tiny`: it is too small" in text and "Of 1 compiled steps 0 are within 15 %" in text
+    widths = {line.count("|") for line in table[:2]}
+    assert widths == {len(page.HEAD) + 1}
+
+
+@pytest.mark.slow  # estimates of ten other meshes
+def test_what_does_not_fit_is_a_result_with_what_would(run, monkeypatch):
+    monkeypatch.setattr(chips, "GIB", 1 << 15)  # chips of half a MiB
+    options = ("--topology=v5e:2x2", "--no-compile", "--json", "--stages.*.batch_size=4096", "--compute.remat=false")
+    code, out, _ = run(*options)
+    stage = json.loads(out)["stages"][0]
+    assert code == 0 and not stage["fits"] and stage["estimated"]["total"] > stage["capacity"]
+    assert "fit" in stage["advice"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--topology=v5e:3x3",), "the slices of v5e are 1x1, 2x2, 2x4, 4x4"),
+        (("--topology=h100:8",), "the kinds are v3, v4, v5e, v5p, v6e, tpu7x"),
+        (("--topology=v3:4x4",), "batch_size=16 in accumulate=1 microbatches is not divisible by the 32 devices"),
+        (("--topology=v5e:2x2", "--mesh.tensor=3"), "does not fit 4 devices"),
+        (("--topology=v5e:2x2", "--price=much"), "--price=much is not a number of dollars"),
+        (("--topology=v5e:2x2", "--price=-1"), "--price=-1 is not a number of dollars"),
+        (("--topology=v5e:2x2", "--model.layer=1"), "did you mean model.layers?"),
+        ((), "--topology"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, options, said):
+    code, out, err = run(*options)
+    assert code == 2 and out == "" and said in err and err.count("\n") == 1
