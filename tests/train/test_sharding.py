@@ -131,7 +131,11 @@ def train(mesh: jax.sharding.Mesh, dropout: float, accumulate: int):
 
 @pytest.mark.parametrize(
     ("sizes", "dropout", "accumulate"),
-    [({}, 0.0, 1), ({}, 0.3, 1), ({}, 0.3, 2), ({"fsdp": 2}, 0.0, 1), ({"fsdp": 2, "tensor": 2}, 0.3, 2)],
+    [
+        ({}, 0.3, 1),
+        ({"fsdp": 2, "tensor": 2}, 0.3, 2),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (({}, 0.0, 1), ({}, 0.3, 2), ({"fsdp": 2}, 0.0, 1))),
+    ],
 )
 def test_eight_devices_equal_one(sizes, dropout: float, accumulate: int):
     losses, params = train(toy.mesh(8, **sizes), dropout, accumulate)
