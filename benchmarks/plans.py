@@ -6,7 +6,6 @@ after every config, so that the command may be stopped and given again; --no-com
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from bertzoo import config as loader
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
 from bertzoo.recipe import Pretrain
+from bertzoo.verbs.shared import say
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
@@ -61,14 +61,14 @@ def main() -> None:
     for name, recipe, topology, refused in asked():
         began = time.monotonic()
         try:
-            found = compiled.compile_stages(recipe, topology, folder, print, kept=args.no_compile)
+            found = compiled.compile_stages(recipe, topology, folder, say, kept=args.no_compile)
         except UserError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            say(f"{name}: {error}")
             found = None
         plan = estimate.make(recipe, topology, found, published=convention.PUBLISHED.get(name))
         done.append((name, plan, refused))
         PAGE.write_text(page.markdown(done), encoding="utf-8")
-        print(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s", flush=True)
+        say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":
