@@ -19,7 +19,7 @@ HEAD = (
     "fits",
     "most rows",
     "padded / computed",
-    "a step at least, ms (bound)",
+    "roofline of a step, ms (bound)",
     "steps/s",
     "chip-hours",
 )
@@ -90,7 +90,7 @@ def _stage(stage: StagePlan) -> Iterable[str]:
     )
     line = stage.roofline
     yield (
-        f"a step takes at least {line.seconds * 1e3:.2f} ms: compute {line.compute * 1e3:.2f}, memory "
+        f"by its roofline a step takes {line.seconds * 1e3:.2f} ms: compute {line.compute * 1e3:.2f}, memory "
         f"{line.memory * 1e3:.2f}, interconnect {line.interconnect * 1e3:.2f}"
     )
     best, worst = stage.step_seconds
