@@ -60,13 +60,15 @@ class Parser(argparse.ArgumentParser):
 def entry() -> NoReturn:
     """The `bertzoo` command; a SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
+    supervisor.watch()
     code = main(sys.argv[1:])
-    if supervisor.is_child() and code not in (0, Stopped.exit_code):
+    if supervisor.is_child() and code:
         supervisor.leave(code)
     sys.exit(code)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes it on: once is enough
     raise KeyboardInterrupt
 
 

@@ -36,7 +36,7 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
     run = RunDirectory(path)
     recipe = run.load()
     padded = recipe.objective.build(recipe.model, recipe.compute)
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
     objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))
     params = jax.tree.map(

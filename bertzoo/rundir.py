@@ -7,7 +7,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bertzoo.train.stages import locate
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
-_PATIENCE = 10  # seconds that a network file system may take to show a new file
+_PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
@@ -118,10 +118,17 @@ class RunDirectory:
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(f"{self.path} is in use by another bertzoo process; wait for it or stop it") from error
+            # The process of a run of several that was lost may yet have to learn of it.
+            for patience in reversed(range(1 if hosts.alone() else _PATIENCE)):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if not patience:
+                        raise UserError(
+                            f"{self.path} is in use by another bertzoo process; wait for it or stop it"
+                        ) from error
+                    time.sleep(1)
             yield
 
     @contextmanager
@@ -131,15 +138,16 @@ class RunDirectory:
 
             def hold() -> str:
                 stack.enter_context(self.locked())
-                mark = uuid.uuid4().hex
-                write_atomically(self.path / ".processes", mark.encode())
+                if hosts.alone():
+                    return ""
+                mark = f".processes-{uuid.uuid4().hex}"  # a new name, which no cache of the file system's can hold
+                (self.path / mark).touch()
+                stack.callback((self.path / mark).unlink, missing_ok=True)
                 return mark
 
-            mark, seen = hosts.share("the run directory", hold), ""
+            mark = hosts.share("the run directory", hold)
             for _ in range(_PATIENCE):
-                with suppress(FileNotFoundError):
-                    seen = (self.path / ".processes").read_text()
-                if seen == mark:
+                if (self.path / mark).exists():
                     break
                 time.sleep(1)
             else:

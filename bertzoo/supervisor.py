@@ -11,12 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
-from bertzoo.errors import HostLost
+from bertzoo.errors import HostLost, Stopped
 
 _CHILD = "BERTZOO_SUPERVISED_BY"  # the parent's process id and the pipe to it
 _JOINED = b"joined"
+_GRACE = 10  # seconds that a child which has not met the others has after a signal
 
 
 def is_child() -> bool:
@@ -27,32 +29,55 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], which: str) -> int:
     """Run `bertzoo argv` as a child, pass SIGTERM and SIGINT on, and return its exit code.
 
-    which: this process, in words. Raises HostLost where a signal ended the child.
+    which: this process, in words. Raises HostLost where the child was ended as one that has lost another is, and
+    RuntimeError where a signal ended it otherwise.
     """
     told, telling = os.pipe()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "bertzoo", *argv],
-        env={**os.environ, _CHILD: f"{os.getpid()} {telling}"},
-        pass_fds=(telling,),
-        start_new_session=True,  # Ctrl-C reaches it once, from here
-    )
-    os.close(telling)
-    usual = {
-        number: signal.signal(number, lambda n, _: child.send_signal(n)) for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    children: list[subprocess.Popen] = []
+    passed: list[int] = []
+
+    def forward(number: int, _: FrameType | None) -> None:
+        passed.append(number)
+        for child in children:
+            child.send_signal(number)
+            if not joined():  # it may be deep in waiting for the others, where Python sees no signal
+                threading.Timer(_GRACE, child.kill).start()
+
+    def joined() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            answer[0] = answer[0] or os.read(told, len(_JOINED)) == _JOINED
+        return answer[0]
+
+    answer = [False]
+    os.set_blocking(told, False)
+    usual = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "bertzoo", *argv],
+            env={**os.environ, _CHILD: f"{os.getpid()} {telling}"},
+            pass_fds=(telling,),
+            start_new_session=True,  # Ctrl-C reaches it once, from here
+        )
+        children.append(child)
+        for number in passed:
+            child.send_signal(number)
         code = child.wait()
     finally:
+        os.close(telling)
         for number, handler in usual.items():
             signal.signal(number, handler)
-    joined = os.read(told, len(_JOINED)) == _JOINED
+    met = joined()
     os.close(told)
     if code >= 0:
         return code
     ended = f"{which} was ended by {signal.Signals(-code).name}"
+    if passed:
+        raise Stopped(f"{ended} after {signal.Signals(passed[0]).name} was passed on to it; run the same command again")
     if -code == signal.SIGKILL:
         raise HostLost(f"{ended}, from outside or for want of memory; run the same command on every host to resume")
-    if not joined:
+    if -code != signal.SIGABRT:
+        raise RuntimeError(ended)
+    if not met:
         raise HostLost(
             f"{ended} before it had met the others: one did not come in time, or was told of another coordinator or "
             "number of processes; start the same command on every host"
@@ -63,28 +88,36 @@ def supervise(argv: Sequence[str], which: str) -> int:
     )
 
 
-def joined() -> None:
-    """Tell the parent that this process has met the others, and end with the parent from now on."""
+def watch() -> None:
+    """End with the parent from now on, where there is one."""
     if not is_child():
         return
-    parent, pipe = map(int, os.environ[_CHILD].split())
-    os.write(pipe, _JOINED)
-    os.close(pipe)
+    parent = int(os.environ[_CHILD].split()[0])
 
-    def watch() -> None:
+    def look() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os._exit(HostLost.exit_code)
 
-    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+    threading.Thread(target=look, name="watch-parent", daemon=True).start()
+
+
+def joined() -> None:
+    """Tell the parent that this process has met the others."""
+    if is_child():
+        pipe = int(os.environ[_CHILD].split()[1])
+        os.write(pipe, _JOINED)
+        os.close(pipe)
 
 
 def leave(code: int) -> NoReturn:
     """End a child with an exit code, without the farewell to the others: jax's would wait for them and then abort."""
     from bertzoo.train import hosts
 
-    with contextlib.suppress(HostLost):  # all that fail alike have said so before the first is gone
-        hosts.barrier("leaving", timeout=5)
+    with contextlib.suppress(Exception):  # all that end alike have said so before the first, who is asked, is gone
+        hosts.gather("leaving", "", timeout=5)
+        if not hosts.alone() and hosts.is_first():
+            time.sleep(2)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

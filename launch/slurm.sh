@@ -15,12 +15,25 @@ home=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=launch/common.sh
 . "$home/common.sh"
 
+# srun ends with the highest code of its tasks: what a task ended with, as a number that counts in the order of `verdict`.
+# A signal waits for what it runs.
+# shellcheck disable=SC2016
+task='trap : TERM INT
+"$@"
+code=$?
+case $code in
+  0) ;;
+  3) exit 93 ;;
+  2) exit 96 ;;
+  *) if ((code == 4 || code >= 128)); then exit 94; else exit 95; fi ;;
+esac'
 in_job() { # in_job RESTARTS RUN…
   local most=$1 code=0 done_before=${SLURM_RESTART_COUNT:-0} verdict
   shift
   trap : TERM # Slurm may tell this shell too; the tasks save, and srun says how they ended
   # A task that ends first must not take the others with it while they save; after three minutes they are stuck.
-  srun --kill-on-bad-exit=0 --wait=180 --label bertzoo pretrain "$@" || code=$?
+  srun --kill-on-bad-exit=0 --wait=180 --label bash -c "$task" task bertzoo pretrain "$@" || code=$?
+  case $code in 93) code=3 ;; 94) code=4 ;; 95) code=1 ;; 96) code=2 ;; esac
   verdict=$(verdict "$code")
   [[ $verdict == again ]] || exit "$code"
   ((done_before < most)) || fail "the tasks ended with $code once more, and the job was requeued $done_before times already"

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import itertools
 import logging
 import shutil
 import textwrap
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
@@ -21,6 +23,7 @@ from bertzoo.train.state import State
 _LOG = logging.getLogger(__name__)
 _METRIC = "loss"  # the held-out figure by which the best checkpoints are kept
 _DAMAGED = "damaged-"
+_restores = itertools.count()
 
 # Every failure reaches the caller as an exception; orbax logs its traceback and warnings of its options besides.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
@@ -95,8 +98,9 @@ class Checkpoints:
         try:
             self._manager.save(step, args=args, metrics=None if loss is None else {_METRIC: loss}, force=True)
         except Exception as error:
+            self._heard(step, str(error))
             self._reopen()
-            raise self._cannot_save(step, error) from error
+            raise self._cannot_save(step, str(error)) from error
         self._sealer = threading.Thread(target=self._seal, args=(step,), name=f"seal-{step}")
         self._sealer.start()
 
@@ -106,10 +110,14 @@ class Checkpoints:
             return
         self._sealer.join()
         step, self._sealer = int(self._sealer.name.removeprefix("seal-")), None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+        failure, self._failure = self._failure, None
+        if said := self._heard(step, "" if failure is None else str(failure) or type(failure).__name__):
             self._reopen()
-            raise self._cannot_save(step, failure) from failure
+            raise self._cannot_save(step, said) from failure
+
+    def _heard(self, step: int, mine: str) -> str:
+        """What went wrong with a save in any process; all have done their part of it when this returns."""
+        return next(filter(None, hosts.gather(f"saving {step}", mine)), "")
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -170,14 +178,19 @@ class Checkpoints:
             self._failure = error
 
     def _reopen(self) -> None:
-        """Begin anew after a failed save, of which orbax would go on to tell at every later call."""
+        """Begin anew after a failed save, of which orbax would go on to tell at every later call.
+
+        Not with several processes, which would have to meet for it: they end with the failure.
+        """
+        if not hosts.alone():
+            return
         for end in (self._manager.wait_until_finished, self._manager.close):
             with contextlib.suppress(Exception):  # the failure that the caller is about to raise
                 end()
         # Writes under way may still reach the unfinished checkpoint, so that is left for the next run to remove.
         self._manager = self._open(cleanup=False)
 
-    def _cannot_save(self, step: int, error: BaseException) -> SaveError:
+    def _cannot_save(self, step: int, error: str) -> SaveError:
         latest = self.latest()
         resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
         return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
@@ -192,20 +205,54 @@ class _Damaged(CheckpointError):
     """A checkpoint that fails its checksums or, having none, cannot be read."""
 
 
-def _restore(checkpoint: Path, items: Mapping[str, Any]) -> Any:
-    """Restore items {name: abstract tree} of a checkpoint after verifying it."""
-    sealed = hosts.share(f"verifying {checkpoint}", lambda: _verified(checkpoint))
+def _restore(checkpoint: Path, items: Mapping[str, Any], together: bool = True) -> Any:
+    """Restore items {name: abstract tree} of a checkpoint after verifying it; `together` with all other processes, or
+    each by itself.
+    """
+    if not together:
+        sealed = _verified(checkpoint)
+    else:
+        sealed = hosts.share(f"verifying {checkpoint}", lambda: _verified(checkpoint))
     if isinstance(sealed, str):
         raise _Damaged(sealed)
-    args = {name: ocp.args.StandardRestore(tree) for name, tree in items.items()}
+    mine, restored = None, None
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
+        restored = _read(checkpoint, items, together, sealed)
+    except CheckpointError as error:
+        mine = error
+    if together:
+        # A process that read its part goes back with one that could not.
+        said = ["" if mine is None else f"{type(mine).__name__} {mine}"]
+        said = [one for one in hosts.gather(f"restoring {next(_restores)}", said[0]) if one]
+        if said and mine is None:
+            worst = max(said, key=lambda one: not one.startswith(_Damaged.__name__))
+            kind = _Damaged if worst.startswith(_Damaged.__name__) else CheckpointError
+            mine = kind(worst.partition(" ")[2])
+        elif any(not one.startswith(_Damaged.__name__) for one in said) and isinstance(mine, _Damaged):
+            mine = CheckpointError(str(mine))
+    if mine is not None:
+        raise mine
+    return restored
+
+
+def _read(checkpoint: Path, items: Mapping[str, Any], together: bool, sealed: bool) -> Any:
+    args = {name: ocp.args.StandardRestore(tree) for name, tree in items.items()}
+    options = ocp.options.MultiprocessingOptions()
+    if not together and not hosts.alone():
+        me = jax.process_index()
+        options = ocp.options.MultiprocessingOptions(
+            primary_host=None, active_processes={me}, barrier_sync_key_prefix=f"process-{me}"
+        )
+    try:
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler(), multiprocessing_options=options) as reader:
             return reader.restore(checkpoint, args=ocp.args.Composite(**args))
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM):  # says nothing about the checkpoint
             raise
         raise _Damaged(f"the checkpoint {checkpoint} cannot be read ({error})") from error
     except Exception as error:  # orbax raises half a dozen types for a file that is cut short
+        if hosts.is_broken(error):
+            raise
         said = textwrap.shorten(str(error), 200, placeholder=" …")  # orbax prints both trees
         if not sealed:
             raise _Damaged(f"the checkpoint {checkpoint} has no manifest and cannot be read ({said})") from error
@@ -257,4 +304,4 @@ def restore_params(
     Raises CheckpointError naming the file when the checkpoint is missing, damaged or of another model.
     """
     checkpoint = find(directory, which)
-    return _restore(checkpoint, {"params": abstract_params})["params"], int(checkpoint.name)
+    return _restore(checkpoint, {"params": abstract_params}, together=False)["params"], int(checkpoint.name)

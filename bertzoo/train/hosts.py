@@ -11,23 +11,23 @@ import json
 import os
 import signal
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bertzoo.errors import ConfigError, HostLost
+from bertzoo.errors import ConfigError, HostLost, Stopped
 from bertzoo.train.notice import NOTICE
 
 Value = TypeVar("Value")
 _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
 _GKE = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _BROKEN = ("Gloo", "gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "connection", "heartbeat")
-_DAY = 24 * 3600
+_HOUR = 3600
 _numbers = itertools.count()  # all processes do the same things in the same order
 
 
@@ -80,8 +80,11 @@ class Cluster:
 
 
 def _is_tpu_vm() -> bool:
-    chips = [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/[0-9]*")]
-    return bool(chips) and find_spec("libtpu") is not None
+    if find_spec("libtpu") is None or "tpu" not in os.environ.get("JAX_PLATFORMS", "tpu"):
+        return False
+    from jax._src.hardware_utils import num_available_tpu_chips_and_device_id  # knows Google's chips from other devices
+
+    return num_available_tpu_chips_and_device_id()[0] > 0
 
 
 def connect(cluster: Cluster) -> None:
@@ -109,7 +112,7 @@ def connect(cluster: Cluster) -> None:
             f"this process could not join the others ({error}); run the same command on every host"
         ) from error
     mine = _state().num_processes
-    theirs = share("the number of processes", lambda: mine, cluster.start_timeout)
+    theirs = share("how many processes there are", lambda: mine, cluster.start_timeout)
     if mine != theirs:
         raise ConfigError(
             f"process {_state().process_id} was told of {mine} processes, but process 0 of {theirs}: "
@@ -134,41 +137,54 @@ def is_first() -> bool:
     return alone() or _state().process_id == 0
 
 
-def barrier(what: str, timeout: float = _DAY) -> None:
-    """Wait until every process is here; raises HostLost where one does not come within `timeout` seconds."""
+def gather(what: str, mine: str, timeout: float = _HOUR) -> list[str]:
+    """What every process says, in their order; raises HostLost where one says nothing within `timeout` seconds."""
     if alone():
-        return
-    try:
-        _state().client.wait_at_barrier(f"bertzoo/{next(_numbers)}/{what}", round(1000 * timeout))
-    except Exception as error:
-        raise HostLost(
-            f"not every process came to the same point ({what}) within {timeout:.0f} s; "
-            "look for the first error among their outputs, and run the same command on every host again"
-        ) from error
+        return [mine]
+    client, key = _state().client, f"bertzoo/{what}"
+    client.key_value_set(f"{key}/{_state().process_id}", mine)
+    return [_get(f"{key}/{process}", what, timeout) for process in range(_state().num_processes)]
 
 
-def share(what: str, action: Callable[[], Value], timeout: float = _DAY) -> Value:
+def barrier(what: str, timeout: float = _HOUR) -> None:
+    """Wait until every process is here; raises HostLost where one does not come within `timeout` seconds."""
+    gather(f"{next(_numbers)}/{what}", "here", timeout)
+
+
+def share(what: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
     """What `action`, done by process 0 alone, returns (as JSON can have it); its error is everyone's."""
     if alone():
         return action()
-    client, key = _state().client, f"bertzoo/{next(_numbers)}/{what}"
-    if is_first():
-        try:
-            value = action()
-        except Exception as error:
-            client.key_value_set(key, json.dumps({"error": str(error), "exit_code": getattr(error, "exit_code", 1)}))
-            barrier(what, timeout)  # it stays until all have heard
-            raise
-        client.key_value_set(key, json.dumps({"value": value}))
-        return value
+    key = f"{next(_numbers)}/{what}"
+    if not is_first():
+        said = json.loads(_get(f"bertzoo/{key}", what, timeout))
+        if "error" in said:
+            raise Elsewhere(said["error"], said["exit_code"])
+        return said["value"]
     try:
-        said = json.loads(client.blocking_key_value_get(key, round(1000 * timeout)))
-    except Exception as error:
-        raise HostLost(f"process 0 did not do its part ({what}) within {timeout:.0f} s; look at its output") from error
-    if "error" in said:
-        barrier(what, timeout)
-        raise Elsewhere(said["error"], said["exit_code"])
+        said = {"value": action()}
+    except BaseException as error:
+        code = Stopped.exit_code if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
+        said = {"error": str(error) or type(error).__name__, "exit_code": code}
+        raise
+    finally:
+        _state().client.key_value_set(f"bertzoo/{key}", json.dumps(said))
     return said["value"]
+
+
+def _get(key: str, what: str, timeout: float) -> str:
+    """The value of a key, waited for in slices, between which Python sees its signals."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            return _state().client.blocking_key_value_get(key, 1000)
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < end:
+                continue
+            raise HostLost(
+                f"a process of the run did not do its part ({what}) within {timeout:.0f} s; look for the first error "
+                "among the outputs of all, and run the same command on every host again"
+            ) from error
 
 
 @contextlib.contextmanager
@@ -177,12 +193,17 @@ def losses() -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if alone() or not any(word in str(error) for word in _BROKEN):
+        if not is_broken(error):
             raise
         said = textwrap.shorten(str(error), 200, placeholder=" …")
         raise HostLost(
             f"another process of the run is gone ({said}); run the same command on every host to resume"
         ) from error
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether an error is that of a collective that broke off."""
+    return not alone() and isinstance(error, jax.errors.JaxRuntimeError) and any(word in str(error) for word in _BROKEN)
 
 
 class Elsewhere(Exception):

@@ -15,12 +15,13 @@ examples:
 import argparse
 import functools
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertzoo import supervisor
-from bertzoo.errors import UserError
+from bertzoo.errors import ConfigError, UserError
 from bertzoo.verbs.shared import say, tokenising, workers_option
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     hosts.connect(cluster)
     supervisor.joined()
     with hosts.losses():
+        theirs = hosts.share("the config", lambda: loader.dump(recipe))
+        if changed := loader.difference(tomllib.loads(theirs), tomllib.loads(loader.dump(recipe))):
+            raise ConfigError(
+                f"this process has another config than process 0: {'; '.join(changed)}; give all the same"
+            )
         step = train(args, recipe)
     if hosts.is_first():
         say(f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}")
@@ -122,7 +128,7 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
                     recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary
                 )
 
-        expected = hosts.share("the corpus", lambda: opened().hash)
+        expected = hosts.share("the corpus", lambda: opened().hash, timeout=24 * 3600)
         corpus = opened()
         if corpus.hash != expected:
             raise UserError(f"the corpus {corpus.directory} is not the one that process 0 reads; give all the same")
@@ -143,6 +149,9 @@ def begin(
     if origin is None:
         return None, None
     start, before = read(origin, recipe), run.origin()
+    digest = start.record["parameters_sha256"]
+    if digest != hosts.share("what the run starts from", lambda: digest):
+        raise UserError(f"the parameters in {origin} are not those that process 0 finds there; give all the same")
     if before and before["path"] == start.record["path"] and before != start.record:
         tell(f"changed since the run began: the parameters in {origin}")
     for line in start.said:

@@ -34,7 +34,7 @@ agreed = hosts.Agreement()
 asked = [None, "SIGTERM" if process == "1" else None, None, "SIGINT" if process == "0" else None, None]
 said["agreed"] = [agreed(request) for request in asked]
 
-said["rows"], said["mean"] = {}, {}
+said["rows"] = {}
 for sizes in ((4, 1, 1), (2, 1, 2), (1, 4, 1), (1, 2, 2)):
     mesh = sharding.make_mesh(sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))))
     whole = np.arange(24, dtype=np.float32).reshape(8, 3) ** 2

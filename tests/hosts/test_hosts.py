@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from conftest import environment, free_port
+from around import environment, free_port
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, HostLost, UserError
@@ -123,6 +123,7 @@ def test_two_processes_meet_share_and_agree():
 CHILD = """
 import os, signal, sys, time
 from bertzoo import supervisor
+supervisor.watch()
 if sys.argv[2] == "joins": supervisor.joined()
 print("ready", flush=True)
 if sys.argv[1] == "sleep": time.sleep(60)
@@ -163,19 +164,23 @@ def test_a_child_that_a_signal_ended_is_told_in_words(child: None, ending: str, 
 SUPERVISE = """
 import sys
 from bertzoo import supervisor
-sys.executable = sys.argv[1]
-sys.exit(supervisor.supervise(["sleep", "joins"], "process 0 of 2"))
+sys.executable, supervisor._GRACE = sys.argv[1], 1
+try:
+    supervisor.supervise(["sleep", sys.argv[2]], "process 0 of 2")
+except Exception as error:
+    sys.exit(error.exit_code)
 """
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_is_passed_on_and_no_child_outlives_its_parent(child: None, ending: int):
+@pytest.mark.parametrize("joins", ["joins", "not"])
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 3), (signal.SIGKILL, -9)])
+def test_a_signal_is_passed_on_and_no_child_outlives_its_parent(child: None, ending: int, code: int, joins: str):
     real = os.path.realpath("/proc/self/exe")
-    with subprocess.Popen([real, "-c", SUPERVISE, sys.executable], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([real, "-c", SUPERVISE, sys.executable, joins], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
         (child_pid,) = map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         parent.send_signal(ending)
-        assert parent.wait(timeout=20) != 0
+        assert parent.wait(timeout=20) == code
         for _ in range(100):
             if not Path(f"/proc/{child_pid}").exists():
                 return

@@ -170,7 +170,9 @@ def main() -> None:
         stop(2, why)
     planned_failure(argv)
     if argv[0] == "srun":
-        os.execvp("bertzoo", argv[argv.index("bertzoo") :])
+        tasks = [name.removeprefix("codes") for name in sorted(os.listdir(CLOUD)) if name[5:].isdecimal()] or ["0"]
+        program = argv[argv.index("bash") :]
+        sys.exit(max(call(*program, **(os.environ | {"FAKE_HOST": task})) for task in tasks))
     if argv[0] == "scontrol":
         write("requeued", True)
     elif argv[0] == "squeue":

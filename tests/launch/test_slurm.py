@@ -4,7 +4,7 @@ import pytest
 from clouds import Cloud
 
 RUN = ("--", "demo", "--run_dir=runs/x")
-PRETRAIN = ("srun", "--kill-on-bad-exit=0", "--wait=180", "--label", "bertzoo", "pretrain")
+TASKS = ("srun", "--kill-on-bad-exit=0", "--wait=180", "--label", "bash", "-c")
 
 
 def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
@@ -20,7 +20,8 @@ def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: l
         "--signal=TERM@120",
     ]
     assert call[: len(asked)] == asked and call[len(asked) : len(asked) + 2] == ["--partition=tpu", "--time=2-0"]
-    assert cloud.calls(*PRETRAIN) == [hostile] and cloud.calls("bertzoo", "pretrain") == [hostile]
+    ((_, *task),) = cloud.calls(*TASKS)  # after the script that says how its program ended
+    assert task == ["task", "bertzoo", "pretrain", *hostile] and cloud.calls("bertzoo", "pretrain") == [hostile]
     assert not cloud.calls("scontrol") and not list(cloud.folder.rglob("broken"))
 
 
@@ -33,6 +34,16 @@ def test_only_what_may_help_is_run_again(cloud: Cloud, codes: list[int], result:
     cloud.run("slurm.sh", "--nodes=1", *RUN, code=result)
     assert len(cloud.calls("bertzoo")) == len(codes)
     assert cloud.calls("scontrol") == [["requeue", "7"]] * (len(codes) - 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [([4], [2], 2), ([2], [4], 2), ([137], [1], 1), ([1], [3], 1), ([3, 0], [4, 0], 0), ([0, 0], [134, 0], 0)],
+)
+def test_a_mistake_of_one_task_counts_before_the_losses_of_others(cloud: Cloud, first, second, result: int) -> None:
+    cloud.set(codes0=first, codes1=second)
+    cloud.run("slurm.sh", "--nodes=2", *RUN, code=result)
+    assert len(cloud.calls("scontrol")) == len(first) - 1
 
 
 def test_it_is_not_requeued_for_ever(cloud: Cloud) -> None:

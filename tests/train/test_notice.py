@@ -40,11 +40,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("changed", "comes"),
-    [({}, False), ({"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE"}, True), ({"preempted": "TRUE"}, True)],
+    [
+        ({}, False),
+        ({"maintenance-event": "MIGRATE_ON_HOST_MAINTENANCE"}, False),  # the machine stays
+        ({"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE"}, True),
+        ({"preempted": "TRUE"}, True),
+    ],
 )
 def test_what_the_server_says(server: dict[str, str], changed: dict[str, str], comes: bool):
     server.update(changed)
-    assert notice.comes(notice.metadata_server() or "") is comes
+    assert notice.comes(notice.metadata_server() or "") == (changed.keys() if comes else set())
 
 
 def test_a_server_that_does_not_answer_says_nothing():
@@ -63,12 +68,15 @@ def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.Mo
     monkeypatch.setattr(notice.Watch.__init__, "__defaults__", (0.05,))
 
     def batches(stage: int, row: int):
-        for batch in toy.batches(stage, row):
-            server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
+        for number, batch in enumerate(toy.batches(stage, row)):
             time.sleep(0.5)
+            if number:
+                server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
             yield batch
 
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=f"stopped by {notice.NOTICE} after step"):
         loop.run(toy.job(batches=batches, checkpoints=checkpoints))
+    # The event still stands when the run is begun again, which then goes on.
     with Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.steps()
+        loop.run(toy.job(checkpoints=checkpoints))
