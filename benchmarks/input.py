@@ -56,7 +56,7 @@ def measure_tokenisation(data: Data, directory: Path) -> Result:
     """Megabytes of text a second from the source's files to finished shards, with the vocabulary ready."""
     texts = [
         document
-        for piece in source.pieces(data.source, text_field=data.text_field, piece_bytes=data.piece_bytes)
+        for piece in source.pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes)
         for document in piece.documents
     ]
     if not data.tokenizer.path:

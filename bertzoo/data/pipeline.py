@@ -18,6 +18,7 @@ from bertzoo.data.batch import assemble
 from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.manifest import NAME
 from bertzoo.data.mask import Masking, mask
+from bertzoo.data.mixture import MIXTURE
 from bertzoo.data.pack import Plan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
@@ -57,7 +58,7 @@ def open_corpus(
 
 def _open(data: Data, directory: Path, workers: int, progress: Progress | None, vocabulary: Tokenizer | None) -> Corpus:
     source = Path(data.source).expanduser()
-    if not (source / NAME).is_file():
+    if data.source == MIXTURE or not (source / NAME).is_file():
         if (source / "settings.json").is_file():
             raise CorpusError(
                 f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
@@ -66,6 +67,8 @@ def _open(data: Data, directory: Path, workers: int, progress: Progress | None, 
         return tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
     corpus = Corpus.open(source)
     origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
+    if not data.mixture and "mixture" in corpus.manifest.settings:
+        origin["mixture"] = corpus.manifest.settings["mixture"]
     if vocabulary is not None and not data.tokenizer.path:  # compared itself, not how it came to be
         origin["tokenizer"] = corpus.manifest.settings["tokenizer"]
     if found := differences({**corpus_settings(data), **origin}, corpus.manifest.settings):

@@ -1,12 +1,17 @@
 """Turn text into a tokenised corpus, which pretraining then reads as its --data.source.
 
-SRC is files, directories or globs of text (blank lines between documents) or .jsonl, plain, .gz, .xz or .zst, separated
-by commas, or embedded:python, the prose in this Python installation. DST is a new directory; one that holds a part of
-the same corpus is completed. The options --data.* are those of a pretraining config, and --config takes them from one.
+SRC is files, directories or globs of text (blank lines between documents), .jsonl (both plain, .gz, .xz or .zst) or
+.parquet, here or behind gs://, s3:// or whatever else fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
+Datasets has prepared; embedded:python, the prose in this Python installation; several of these, separated by commas; or
+mixture, which stands for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory; one
+that holds a part of the same corpus is completed. The options --data.* are those of a pretraining config, and --config
+takes them from one.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
+  bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
+  bertzoo tokenize mixture corpus --config=squeezebert --config=mixture.toml
 """
 
 import argparse
@@ -26,6 +31,12 @@ if TYPE_CHECKING:
     from bertzoo.data.corpus import Corpus
 
 _OF_ROWS = ("data.packing", "data.masking")
+_DROPPED = {
+    "duplicate": "documents that equal an earlier one",
+    "short": "documents of fewer than data.minimum_tokens tokens",
+    "left_out": "documents that the weight of their source leaves out",
+    "empty_sentences": "sentences without a token",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +86,16 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
     counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
     if args.json:
-        dropped = corpus.manifest.raw["dropped"]
-        print(
-            json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, "dropped": dropped})
-        )
+        told = {name: corpus.manifest.raw[name] for name in ("dropped", "parts") if name in corpus.manifest.raw}
+        print(json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, **told}))
         return 0
     for name, numbers in counts.items():
         print(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in numbers.items()))
+    for part in corpus.manifest.raw.get("parts", ()):
+        numbers = f"{part['documents']:,} documents, {part['tokens']:,} tokens"
+        print(f"{part['source']}, weight {part['weight']:g}: {numbers}")
     for reason, number in corpus.manifest.raw["dropped"].items():
-        print(f"dropped: {number:,} documents ({reason})")
+        print(f"dropped: {number:,} {_DROPPED[reason]}")
     print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
     print(f"Pretrain on it with --data.source={args.destination}")
     return 0
