@@ -10,14 +10,14 @@ import json
 import os
 import shutil
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from bertzoo.data import source, tokenizer
+from bertzoo.data import beam, source, tokenizer
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.hashes import Seen, is_heldout, keys
 from bertzoo.data.manifest import FORMAT, finish
@@ -38,11 +38,14 @@ def tokenize(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
+    runner: str = "",
+    runner_options: Sequence[str] = (),
 ) -> Corpus:
     """Writes (or completes, or just opens) the tokenised corpus of `data.source` at `destination`.
 
     `workers` processes share the work, 0 for one a core. vocabulary: the tokenizer to use where the config names no
-    path, in place of one trained on the source. Raises CorpusError when the source is unusable or the destination
+    path, in place of one trained on the source. runner: one of Apache Beam's, with its options, which then does the
+    work in place of the processes. Raises CorpusError when the source is unusable or the destination
     holds another corpus.
     """
     if data.mixture and data.source != MIXTURE:
@@ -50,6 +53,7 @@ def tokenize(
             f"data.source = {data.source!r} and data.mixture both say what is read: set the source to {MIXTURE!r}, or "
             "leave the mixture out"
         )
+    pipeline = beam.prepare(runner, runner_options) if runner else None
     if data.tokenizer.path:
         vocabulary = None
     settings = corpus_settings(data, vocabulary)
@@ -60,7 +64,10 @@ def tokenize(
         for left_behind in destination.rglob("*.tmp"):
             left_behind.unlink()
         _prepare_tokenizer(data, destination, vocabulary)
-        count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
+        if pipeline is not None:
+            count = beam.run(data, destination, pipeline)
+        else:
+            count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
         finish(destination, destination / PIECES, count, settings, data.parts)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)

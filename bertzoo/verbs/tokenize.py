@@ -11,11 +11,13 @@ examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
   bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
+  bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
   bertzoo tokenize mixture corpus --config=squeezebert --config=mixture.toml
 """
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +61,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
     )
     workers_option(parser)
+    parser.add_argument(
+        "--runner", default="", help="let Apache Beam tokenise, such as DirectRunner; DST is shared by all"
+    )
+    parser.add_argument("--runner_options", default="", metavar="'--a=1 --b=2'", help="options of the runner's own")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
 
 
@@ -81,9 +87,22 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
     from bertzoo.data.tokenize import tokenize
 
+    if args.runner and args.workers:
+        raise UserError(
+            f"--workers={args.workers} and --runner={args.runner} exclude each other; the runner has its own"
+        )
+    if args.runner_options and not args.runner:
+        raise UserError("--runner_options are of a --runner; name it")
     start = time.monotonic()
     with tokenising() as progress:
-        corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
+        corpus = tokenize(
+            settings(args, overrides),
+            args.destination,
+            workers=args.workers,
+            progress=progress,
+            runner=args.runner,
+            runner_options=shlex.split(args.runner_options),
+        )
     counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
     if args.json:
         told = {name: corpus.manifest.raw[name] for name in ("dropped", "parts") if name in corpus.manifest.raw}

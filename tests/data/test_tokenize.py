@@ -269,3 +269,10 @@ def test_sentencepiece_and_wide_vocabularies_work(text, tmp_path):
 def test_the_manifest_holds_no_time_and_no_worker_count(finished):
     text = json.dumps(json.loads(finished["manifest.json"]))
     assert "worker" not in text and str(time.gmtime().tm_year) not in text
+
+
+def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(CorpusError, match=r"pip install 'bertzoo\[beam\]'"):
+        tokenize(small(text), tmp_path / "c", runner="DirectRunner")
+    assert not (tmp_path / "c").exists()
