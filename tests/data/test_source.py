@@ -173,6 +173,7 @@ def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
     assert read("memory://bucket/text") == [*DOCUMENTS, "B", "C"]
     assert read("memory://bucket/text/*.txt*") == [*DOCUMENTS, "B"]
     assert read("memory://bucket/text/b.txt, memory://bucket/text/sub/*") == ["B", "C"]
+    assert read("memory://bucket/**/*.jsonl") == ["C"]
     memory.pipe("/bucket/c4-00000.json.gz", gzip.compress(b'{"text": "One."}\n{"text": "Two."}\n'))
     assert read("memory://bucket/c4-*.json.gz") == ["One.", "Two."]
 
