@@ -5,11 +5,12 @@ that epoch puts at i % R: a resume is arithmetic, any host computes any rows of 
 memory.
 """
 
+import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from grain.experimental import index_shuffle
@@ -19,7 +20,7 @@ from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.manifest import NAME
 from bertzoo.data.mask import Masking, mask
 from bertzoo.data.mixture import MIXTURE
-from bertzoo.data.pack import Plan
+from bertzoo.data.pack import Plan, PlanFile
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import Progress, corpus_settings, differences, tokenize
@@ -109,6 +110,12 @@ class Batches:
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
         self.rows = len(plan.rows)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process opens its own corpus and plan by."""
+        plan = PlanFile.of(self._plan)
+        sizes = self._max_length, self._max_predictions, self._seed
+        return _reopened, (self._corpus.directory, self._split, plan, self._masking, *sizes)
+
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """The training batch at a step, or only these rows of it; raises CorpusError when the split cannot fill one
         batch.
@@ -184,6 +191,14 @@ class Batches:
 def _chosen(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
     """The samples of a batch, or only these of them."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
+
+
+@functools.lru_cache(maxsize=1)
+def _reopened(
+    directory: Path, split: Split, plan: PlanFile, masking: Masking, max_length: int, max_predictions: int, seed: int
+) -> Batches:
+    sizes = {"max_length": max_length, "max_predictions": max_predictions, "seed": seed}
+    return Batches(Corpus.open(directory), split, plan.open(), masking, **sizes)
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:

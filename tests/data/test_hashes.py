@@ -21,7 +21,7 @@ def test_seen_is_a_set():
 
 def test_seen_takes_8_bytes_a_document():
     rng = np.random.default_rng(0)
-    seen, count = Seen(), 1 << 20
+    seen, count = Seen(), 1 << 17
     tracemalloc.start()
     for _ in range(64):
         seen.add(rng.integers(0, 1 << 63, count // 64).astype(np.uint64))
