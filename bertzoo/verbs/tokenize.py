@@ -56,7 +56,7 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", help="the text")
-    parser.add_argument("destination", metavar="DST", type=Path, help="the directory of the corpus")
+    parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus")
     parser.add_argument(
         "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
     )
@@ -66,6 +66,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runner_options", default="", metavar="'--a=1 --b=2'", help="options of the runner's own")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
+
+
+def _destination(text: str) -> Path:
+    if "://" in text:
+        raise UserError(f"DST = {text} is not on disk, where a corpus is written and read: name a directory")
+    return Path(text)
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:

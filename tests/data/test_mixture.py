@@ -8,6 +8,7 @@ import pytest
 from made_up import made_up_documents, small, write_documents
 
 from bertzoo import config
+from bertzoo.cli import main
 from bertzoo.data import tokenize as module
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.hashes import is_chosen, is_heldout
@@ -102,6 +103,27 @@ def test_a_mixed_corpus_says_what_every_part_gave(mixed, tmp_path):
     assert tokenize(mixed, tmp_path / "again", workers=1).hash == made.hash
     other = replace(mixed, mixture=(mixed.mixture[0], replace(mixed.mixture[1], weight=0.6)))
     assert tokenize(other, tmp_path / "other", workers=1).hash != made.hash
+
+
+def test_the_verb_says_what_every_part_gave(mixed, tmp_path, capsys):
+    file = tmp_path / "mixture.toml"
+    parts = "".join(
+        f'[[data.mixture]]\nsource = "{part.source}"\ntext_field = "{part.text_field}"\nweight = {part.weight}\n'
+        for part in mixed.parts
+    )
+    file.write_text(f'[data]\nheldout = 0.1\nsentences = "lines"\ntokenizer.vocab_size = 300\n{parts}')
+    arguments = ["tokenize", "mixture", str(tmp_path / "c"), "--config=squeezebert", f"--config={file}", "--workers=1"]
+    assert main(arguments) == 0
+    told = capsys.readouterr().out
+    made = Corpus.open(tmp_path / "c").manifest.raw
+    for part, weight in zip(made["parts"], ("2", "0.5"), strict=True):
+        assert (
+            f"{part['source']}, weight {weight}: {part['documents']:,} documents, {part['tokens']:,} tokens\n" in told
+        )
+    assert f"dropped: {made['dropped']['left_out']} documents that the weight of their source leaves out\n" in told
+    assert "dropped: 0 documents that equal an earlier one\n" in told
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"] == made["parts"]
 
 
 def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
