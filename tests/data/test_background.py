@@ -82,9 +82,10 @@ def test_a_worker_is_ended_by_its_parent_and_by_no_other():
     """A machine that is taken away tells every process of a run; what saves it still needs its batches."""
     with workers.pool(1, apart=True) as submit:
         number = submit(os.getpid).result()
+        worker = psutil.Process(number)
         subprocess.run([sys.executable, "-c", f"import os; os.kill({number}, 15)"], check=True)
         time.sleep(0.2)
         assert submit(os.getpid).result() == number
         os.kill(number, 15)
-        _, alive = psutil.wait_procs([psutil.Process(number)], timeout=20)
+        _, alive = psutil.wait_procs([worker], timeout=20)
         assert not alive
