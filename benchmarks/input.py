@@ -1,31 +1,37 @@
-"""Speed of the input pipeline: batches on one core, packing, and tokenisation, beside what they must reach.
+"""Speed of the input pipeline: batches on one core, packing, and tokenisation, beside what they must reach; and the
+share of a training step that waits for its batch.
 
     python benchmarks/input.py                                   the embedded documentation
     python benchmarks/input.py --source 'books/*.txt.xz' [--vocabulary vocab.txt]
     python benchmarks/input.py --corpus DIRECTORY                a tokenised corpus (tokenisation is then not measured)
+    python benchmarks/input.py --train [--config squeezebert --devices 8 --batch 16 --steps 6 --workers 0]
 
-The process binds itself to one core. Both clocks are shown: other work on the machine slows the wall clock, not the
-processor's.
+Without --train the process binds itself to one core. Both clocks are shown: other work on the machine slows the wall
+clock, not the processor's. With it, CPU devices train on the corpus, on all cores. A step waits while the loop
+asks for a batch and while it puts one onto the devices; the first step, which is compiled, does not count.
 """
 
 import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import jax
 
 from bertzoo.data import source, tokenizer
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
-from bertzoo.data.pipeline import Batches
+from bertzoo.data.pipeline import Batch, Batches
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import tokenize
 from bertzoo.data.wordpiece import WordPiece
 
 BATCH, LENGTH, PREDICTIONS = 256, 128, 20
+WAITING = 0.02  # of a step, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,7 @@ def measure_tokenisation(data: Data, directory: Path) -> Result:
     """Megabytes of text a second from the source's files to finished shards, with the vocabulary ready."""
     texts = [
         document
-        for piece in source.pieces(data.source, text_field=data.text_field, piece_bytes=data.piece_bytes)
+        for piece in source.pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes)
         for document in piece.documents
     ]
     if not data.tokenizer.path:
@@ -108,6 +114,77 @@ def measure_batches(corpus: Corpus, directory: Path) -> list[Result]:
     return results
 
 
+class Clock:
+    """Batches, and the times at which each was asked for and given."""
+
+    def __init__(self, batches: Iterator[Batch]):
+        self._batches = batches
+        self.asked: list[float] = []
+        self.given: list[float] = []
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self.asked.append(time.perf_counter())
+        batch = next(self._batches)
+        self.given.append(time.perf_counter())
+        return batch
+
+
+def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path) -> None:
+    """Trains a few steps and prints what of them was waiting."""
+    from bertzoo import config
+    from bertzoo.feed import Feed
+    from bertzoo.recipe import Pretrain
+    from bertzoo.train import loop, sharding
+    from bertzoo.train.step import put_batch
+
+    overrides = [
+        ("compute.dtype", "float32"),
+        ("stages.0.batch_size", str(options.batch)),
+        ("stages.0.steps", str(options.steps)),
+        ("run.evaluate_every", "0"),
+        ("run.save_every", "0"),
+    ]
+    recipe = config.load(Pretrain, [options.config], overrides)
+    recipe = replace(recipe, stages=recipe.stages[:1])
+    mesh = sharding.make_mesh(recipe.mesh)
+    feed = Feed(recipe, corpus, directory / "plans", print, workers=options.workers)
+    clocks: list[Clock] = []
+
+    def batches(stage: int, row: int) -> Clock:
+        clocks.append(Clock(feed.train(stage, row)))
+        return clocks[0]
+
+    job = loop.Job(
+        objective=recipe.objective.build(recipe.model, recipe.compute),
+        stages=recipe.stages,
+        optimizer=recipe.optimizer,
+        config=recipe.run,
+        mesh=mesh,
+        seed=0,
+        batches=batches,
+    )
+    loop.run(job)
+    end = time.perf_counter()
+    (clock,) = clocks
+    waited = sum(given - asked for asked, given in zip(clock.asked[1:], clock.given[1:], strict=True))
+    batch = feed.of(0, "train").batch(0, options.batch)
+    start = time.perf_counter()
+    for _ in range(20):
+        jax.block_until_ready(put_batch(batch, mesh))
+    put = (time.perf_counter() - start) / 20
+    steps = options.steps - 1
+    total = end - clock.asked[1]
+    shape = f"{options.config}, {options.batch} x {recipe.stages[0].max_length} on {len(jax.devices())} devices"
+    print("| training | seconds a step | waiting for a batch, ms | putting it, ms | share | target | reached |")
+    print("|---|---:|---:|---:|---:|---:|---|")
+    share = (waited / steps + put) / (total / steps)
+    numbers = f"{total / steps:.2f} | {1e3 * waited / steps:.2f} | {1e3 * put:.2f} | {share:.2%}"
+    print(f"| {shape} | {numbers} | {WAITING:.0%} | {'yes' if share < WAITING else 'NO'} |")
+
+
 def print_table(results: list[Result]) -> None:
     """A Markdown table."""
     print("| on one core | unit | target | wall clock | processor time | reached |")
@@ -125,17 +202,32 @@ def main() -> None:
     parser.add_argument("--source", default=Data().source)
     parser.add_argument("--vocabulary", default="", help="a vocab.txt; without it, one of 8,000 entries is trained")
     parser.add_argument("--corpus", type=Path, help="a tokenised corpus to read instead of a source")
+    parser.add_argument("--train", action="store_true", help="measure what of a training step is waiting, instead")
+    parser.add_argument("--config", default="squeezebert", help="what is trained")
+    parser.add_argument("--devices", type=int, default=8, help="CPU devices that train")
+    parser.add_argument("--batch", type=int, default=16, help="rows of a step, on all devices together")
+    parser.add_argument("--workers", type=int, default=0, help="processes that make the batches; 0: a thread")
+    parser.add_argument("--steps", type=int, default=6)
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
+    if options.train:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", options.devices)
+    elif hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     vocabulary = WordPiece(path=options.vocabulary) if options.vocabulary else WordPiece(vocab_size=8000)
     with tempfile.TemporaryDirectory() as name:
         directory, results = Path(name), []
-        if options.corpus is None:
-            results.append(measure_tokenisation(Data(source=options.source, tokenizer=vocabulary), directory))
+        data = Data(source=options.source, tokenizer=vocabulary)
+        if options.corpus is None and options.train:
+            tokenize(data, directory / "corpus")
+        elif options.corpus is None:
+            results.append(measure_tokenisation(data, directory))
         corpus = Corpus.open(options.corpus or directory / "corpus")
-        print_table(results + measure_batches(corpus, directory))
+        if options.train:
+            measure_waiting(options, corpus, directory)
+        else:
+            print_table(results + measure_batches(corpus, directory))
 
 
 if __name__ == "__main__":

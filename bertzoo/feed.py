@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from bertzoo.data.background import ahead
 from bertzoo.data.batch import shapes
 from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.pack import Plan, plan
@@ -31,15 +32,19 @@ def example(recipe: Pretrain, index: int, rows: int = 1) -> dict[str, jax.ShapeD
 
 
 class Feed:
-    """Batches of a recipe; the pack plans are computed once and kept in `plans`. Raises as the data room does."""
+    """Batches of a recipe; the pack plans are computed once and kept in `plans`. Raises as the data room does.
 
-    def __init__(self, recipe: Pretrain, corpus: Corpus, plans: Path, warn: Callable[[str], None]):
+    workers: the processes that make the batches of training; 0 stands for a thread of this one.
+    """
+
+    def __init__(self, recipe: Pretrain, corpus: Corpus, plans: Path, warn: Callable[[str], None], *, workers: int = 0):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer has {corpus.tokenizer.vocab_size} entries, "
                 f"more than model.vocab_size = {recipe.model.vocab_size}"
             )
         self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
+        self._workers = workers
         self._made: dict[tuple[Split, int], Plan] = {}
 
     def plan(self, split: Split, max_length: int) -> Plan:
@@ -80,18 +85,15 @@ class Feed:
             self.of(index, "heldout")
 
     def train(self, index: int, row: int, own: Own = everything) -> Iterator[Batch]:
-        """The batches of a stage from the one that begins with `row`, made ahead by a thread.
+        """The batches of a stage from the one that begins with `row`, made ahead of their use.
 
         own(batch size): the rows of a batch that are wanted.
         """
         stage, batches = self.recipe.stages[index], self.of(index, "train")
-        rows = own(stage.batch_size)
-        return prefetch(
-            lambda step: batches.batch(step, stage.batch_size, rows),
-            row // stage.batch_size,
-            stage.steps,
-            depth=PREFETCH,
-        )
+        rows, start = own(stage.batch_size), row // stage.batch_size
+        if self._workers:
+            return ahead(batches, stage.batch_size, start, stage.steps, rows, workers=self._workers)
+        return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: Own = everything) -> Iterator[Batch]:
         """A fixed random choice of at least `rows` held-out rows, or all where there are not more, always masked alike.

@@ -218,6 +218,7 @@ def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture)
         ("--data.masking.share=0.2", "--data.masking.share changes the rows and not the corpus"),
         ("--data.heldot=0.2", "unknown key data.heldot; did you mean data.heldout?"),
         ("--workers=-1", "--workers=-1 is not a number of processes"),
+        ("--runner_options=--a=1", "--runner_options are of a --runner"),
     ],
 )
 def test_tokenize_refuses_what_changes_nothing(
@@ -227,6 +228,13 @@ def test_tokenize_refuses_what_changes_nothing(
     assert cli.main(["tokenize", str(tmp_path / "a.txt"), str(tmp_path / "corpus"), option]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "corpus").exists()
+
+
+def test_tokenize_writes_to_disk_alone(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["tokenize", "embedded:python", "gs://bucket/corpus"]) == 2
+    assert "DST = gs://bucket/corpus is not on disk" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,3 +120,14 @@ def test_the_records_of_a_batch_are_named(make):
     lines = make()[0].describe(0, 32, 16)
     assert len(lines) == 16 and lines[15].startswith("row 15: epoch 0, record ")
     assert lines != make()[0].describe(0, 16, 16)
+
+
+@pytest.mark.slow
+def test_processes_make_the_batches_of_a_thread(make):
+    feed, _ = make()
+    plans = Path(feed.plan("train", feed.recipe.stages[0].max_length).rows.filename).parent
+    apart = Feed(feed.recipe, feed.corpus, plans, print, workers=2)
+    ours, theirs = list(feed.train(0, 32)), list(apart.train(0, 32))
+    assert len(ours) == len(theirs) > 1
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)

@@ -16,6 +16,7 @@
     batches.rows, batches.batch(step, batch_size, slice(8, 16)), batches.describe(step, batch_size)
     batches.steps(batch_size), batches.sequential(step, batch_size)
     for batch in prefetch(lambda step: batches.batch(step, batch_size), start, stop, depth=2): ...
+    for batch in ahead(batches, batch_size, start, stop, workers=4): ...  # background.py: the same by processes
 
     unigram_entropy(corpus)  # entropy.py: two baselines in nats
 

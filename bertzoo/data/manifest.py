@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.data import shard, tokenizer
+from bertzoo.data.mixture import Part
 from bertzoo.data.shard import SPLITS, FileRecord, ShardRecord
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import CorpusError
@@ -91,7 +92,7 @@ def _hash(raw: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
-def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any]) -> None:
+def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[Part]) -> None:
     """Joins the indexes of finished pieces and writes the manifest; raises CorpusError when a split is empty."""
     sidecars = [json.loads((pieces / f"{index:05d}.json").read_text(encoding="utf-8")) for index in range(count)]
     dropped: Counter[str] = Counter()
@@ -111,8 +112,18 @@ def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any]
     vocabulary = tokenizer.load(directory)
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
+    if len(parts) > 1:
+        raw["parts"] = [_part(part, index, sidecars) for index, part in enumerate(parts)]
     raw = {"hash": _hash(raw), **raw}
     write_atomically(destination / NAME, (json.dumps(raw, indent=1) + "\n").encode())
+
+
+def _part(part: Part, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a part of a mixture gave, repetitions included."""
+    own = [sidecar for sidecar in sidecars if sidecar["part"] == index]
+    tokens = sum(shards["tokens"] for sidecar in own for shards in sidecar["shards"].values())
+    documents = sum(sidecar["documents"] for sidecar in own)
+    return {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
 
 
 def _join(
@@ -164,11 +175,11 @@ def _first_sentences(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
+    """Writes an array piece by piece, which a memory-mapped one would hold as a whole until it is flushed."""
     temporary = path.with_name(path.name + ".tmp")
-    array = np.lib.format.open_memmap(temporary, "w+", dtype, (length,))
-    position = 0
-    for part in parts:
-        array[position : position + len(part)] = part
-        position += len(part)
-    array.flush()
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+    with open(temporary, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            part.astype(dtype).tofile(file)
     temporary.replace(path)

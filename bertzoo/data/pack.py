@@ -124,6 +124,31 @@ class Plan:
         ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanFile:
+    """A plan as what is small of it: the file of its rows, and the rest."""
+
+    file: str
+    sentence: Sentence
+    max_length: int
+    positives: int
+    fallbacks: int
+    truncated_tokens: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> "PlanFile":
+        """The file of a plan that `plan` gave."""
+        assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
+        return cls(file=str(plan.rows.filename), **{name: getattr(plan, name) for name in _BESIDES})
+
+    def open(self) -> Plan:
+        """Maps the rows again."""
+        return Plan(rows=np.load(self.file, mmap_mode="r"), **{name: getattr(self, name) for name in _BESIDES})
+
+
+_BESIDES = ("sentence", "max_length", "positives", "fallbacks", "truncated_tokens")
+
+
 def plan(
     corpus: Corpus,
     split: Split,

@@ -1,7 +1,6 @@
 """The unit of work of tokenisation: one piece of the source becomes at most one shard of each split."""
 
 import functools
-import hashlib
 import io
 import json
 from collections import Counter
@@ -13,10 +12,13 @@ import numpy as np
 from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue] (compiled, without stubs)
 
 from bertzoo.data import shard, tokenizer
+from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.source import Piece
 from bertzoo.data.vocabulary import Tokenizer, write_atomically
+from bertzoo.errors import CorpusError
 
+PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
 LONGEST_SENTENCE = 1 << 16  # characters; a longer one has no sentence breaks and is cut at white space
 _ENCODE_TOGETHER = 2048  # sentences
 
@@ -30,14 +32,17 @@ class _Part:
     documents: list[int] = field(default_factory=list)  # sentences of each
 
 
-def tokenize_piece(data: Data, destination: Path, pieces: Path, piece: Piece) -> None:
-    """Splits, tokenises and writes a piece: its shards and indexes, then the sidecar that marks it as finished."""
+def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
+    """Splits, tokenises and writes a piece: its shards and indexes, then the sidecar that marks it as finished.
+
+    repeated: the positions of documents that equal an earlier one of the corpus.
+    """
     directory = destination / "tokenizer"
     encoder = _load(directory, tokenizer.fingerprint(directory))
     parts = {split: _Part() for split in shard.SPLITS}
-    dropped = Counter(duplicate=0, short=0, empty_sentences=0)
-    kept = _distinct(piece, dropped)
-    for document, encoded in _encode(kept, data, encoder):
+    dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
+    distinct = (document for position, document in enumerate(piece.documents) if position not in repeated)
+    for document, encoded in _encode(distinct, data, encoder):
         filled = [ids for ids in encoded if len(ids)]
         dropped["empty_sentences"] += len(encoded) - len(filled)
         if sum(map(len, filled)) < data.minimum_tokens:
@@ -50,14 +55,28 @@ def tokenize_piece(data: Data, destination: Path, pieces: Path, piece: Piece) ->
     shards = {}
     for split, part in parts.items():
         if part.tokens:
-            shards[split] = _write_part(part, split, piece.index, encoder.vocab_size, destination, pieces)
-    sidecar = {"text_sha256": piece.sha256, "shards": shards, "dropped": dict(dropped)}
-    write_atomically(pieces / f"{piece.index:05d}.json", json.dumps(sidecar).encode())
+            shards[split] = _write_part(part, split, piece.index, encoder.vocab_size, destination)
+    documents = sum(len(part.documents) for part in parts.values())
+    sidecar = {
+        "text_sha256": piece.sha256,
+        "part": piece.part,
+        "documents": documents,
+        "shards": shards,
+        "dropped": dict(dropped),
+    }
+    write_atomically(destination / PIECES / f"{piece.index:05d}.json", json.dumps(sidecar).encode())
 
 
-def is_heldout(document: str, share: float) -> bool:
-    """Whether a document belongs to the held-out part: decided by the hash of its text alone."""
-    return int.from_bytes(hashlib.sha256(document.encode()).digest()[:8], "big") < share * 2.0**64
+def is_finished(destination: Path, piece: Piece) -> bool:
+    """Whether a run before this one wrote the piece; raises CorpusError where it was of other text."""
+    sidecar = destination / PIECES / f"{piece.index:05d}.json"
+    if not sidecar.exists():
+        return False
+    if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
+        raise CorpusError(
+            f"the text of {piece.origin} changed since {destination} was begun: delete {destination} and tokenise again"
+        )
+    return True
 
 
 def split_sentences(document: str, data: Data) -> list[str]:
@@ -75,17 +94,6 @@ def _cut(sentence: str) -> Iterator[str]:
         yield sentence[:end]
         sentence = sentence[end:].lstrip()
     yield sentence
-
-
-def _distinct(piece: Piece, dropped: Counter[str]) -> Iterator[str]:
-    seen: set[bytes] = set()
-    for document in piece.documents:
-        digest = hashlib.sha256(document.encode()).digest()
-        if digest in seen:
-            dropped["duplicate"] += 1
-        else:
-            seen.add(digest)
-            yield document
 
 
 def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[tuple[str, list[np.ndarray]]]:
@@ -115,16 +123,14 @@ def _encode_together(
         position += len(sentences)
 
 
-def _write_part(
-    part: _Part, split: str, index: int, vocab_size: int, destination: Path, pieces: Path
-) -> dict[str, object]:
+def _write_part(part: _Part, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
     tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write(path, tokens)
     for name, counts in (("sentences", part.sentences), ("documents", part.documents)):
         buffer = io.BytesIO()
         np.save(buffer, np.array(counts, np.int32))
-        write_atomically(pieces / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
+        write_atomically(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
     return {**shard.describe(path), "tokens": len(tokens)}
 
 

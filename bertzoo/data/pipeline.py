@@ -5,11 +5,12 @@ that epoch puts at i % R: a resume is arithmetic, any host computes any rows of 
 memory.
 """
 
+import functools
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from grain.experimental import index_shuffle
@@ -18,7 +19,8 @@ from bertzoo.data.batch import assemble
 from bertzoo.data.corpus import Corpus, Split
 from bertzoo.data.manifest import NAME
 from bertzoo.data.mask import Masking, mask
-from bertzoo.data.pack import Plan
+from bertzoo.data.mixture import MIXTURE
+from bertzoo.data.pack import Plan, PlanFile
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import Progress, corpus_settings, differences, tokenize
@@ -57,7 +59,7 @@ def open_corpus(
 
 def _open(data: Data, directory: Path, workers: int, progress: Progress | None, vocabulary: Tokenizer | None) -> Corpus:
     source = Path(data.source).expanduser()
-    if not (source / NAME).is_file():
+    if data.source == MIXTURE or not (source / NAME).is_file():
         if (source / "settings.json").is_file():
             raise CorpusError(
                 f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
@@ -66,6 +68,8 @@ def _open(data: Data, directory: Path, workers: int, progress: Progress | None, 
         return tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
     corpus = Corpus.open(source)
     origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
+    if not data.mixture and "mixture" in corpus.manifest.settings:
+        origin["mixture"] = corpus.manifest.settings["mixture"]
     if vocabulary is not None and not data.tokenizer.path:  # compared itself, not how it came to be
         origin["tokenizer"] = corpus.manifest.settings["tokenizer"]
     if found := differences({**corpus_settings(data), **origin}, corpus.manifest.settings):
@@ -105,6 +109,12 @@ class Batches:
         self._split: Split = split
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
         self.rows = len(plan.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process opens its own corpus and plan by."""
+        plan = PlanFile.of(self._plan)
+        sizes = self._max_length, self._max_predictions, self._seed
+        return _reopened, (self._corpus.directory, self._split, plan, self._masking, *sizes)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """The training batch at a step, or only these rows of it; raises CorpusError when the split cannot fill one
@@ -181,6 +191,14 @@ class Batches:
 def _chosen(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
     """The samples of a batch, or only these of them."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
+
+
+@functools.lru_cache(maxsize=1)
+def _reopened(
+    directory: Path, split: Split, plan: PlanFile, masking: Masking, max_length: int, max_predictions: int, seed: int
+) -> Batches:
+    sizes = {"max_length": max_length, "max_predictions": max_predictions, "seed": seed}
+    return Batches(Corpus.open(directory), split, plan.open(), masking, **sizes)
 
 
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:

@@ -1,10 +1,12 @@
 """The [data] table of a config."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from bertzoo.data import mixture
 from bertzoo.data.mask import Masking
+from bertzoo.data.mixture import MIXTURE, Part
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.wordpiece import WordPiece
@@ -15,9 +17,11 @@ from bertzoo.errors import ConfigError
 class Data:
     """What text is read, and how it becomes a tokenised corpus and rows."""
 
-    # Paths, directories and globs, separated by commas; or a tokenised corpus; or embedded:python.
+    # Paths, directories and globs, on disk or as gs://…, tfds:NAME and embedded:python, separated by commas; or a
+    # tokenised corpus; or "mixture", which stands for the tables below.
     source: str = "embedded:python"
-    text_field: str = "text"  # of .jsonl records
+    text_field: str = "text"  # of .jsonl records, .parquet rows and examples of data sets
+    mixture: tuple[Part, ...] = ()
     sentences: Literal["split", "lines"] = "split"  # lines: every line is a sentence already
     language: str = "en"  # ISO code; without rules for it, sentencex takes those of a related language or English
     heldout: float = 0.03  # share of the documents, by the hash of their text; SqueezeBERT holds out 3 %
@@ -36,3 +40,11 @@ class Data:
             raise ConfigError(
                 f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must be positive"
             )
+        mixture.check(self.source, self.mixture)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is read: the source alone, or what it is mixed of."""
+        if self.source != MIXTURE:
+            return (Part(source=self.source, text_field=self.text_field),)
+        return tuple(replace(part, text_field=part.text_field or self.text_field) for part in self.mixture)

@@ -5,28 +5,28 @@ so the result does not depend on the number of workers. A finished piece leaves 
 after it.
 """
 
-import functools
 import hashlib
 import json
 import os
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from bertzoo.data import source, tokenizer
-from bertzoo.data.corpus import Corpus
-from bertzoo.data.manifest import FORMAT, finish
-from bertzoo.data.piece import is_heldout, tokenize_piece
-from bertzoo.data.settings import Data
-from bertzoo.data.source import Piece
-from bertzoo.data.vocabulary import Tokenizer, write_atomically
-from bertzoo.data.workers import pool
-from bertzoo.errors import CorpusError
+import numpy as np
 
-PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
+from bertzoo.data import beam, source, tokenizer
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.hashes import Seen, is_heldout, keys
+from bertzoo.data.manifest import FORMAT, finish
+from bertzoo.data.mixture import MIXTURE, Part
+from bertzoo.data.piece import PIECES, is_finished, tokenize_piece
+from bertzoo.data.settings import Data
+from bertzoo.data.vocabulary import TRAIN_BYTES, Tokenizer, write_atomically
+from bertzoo.data.workers import pool
+from bertzoo.errors import ConfigError, CorpusError
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
 
@@ -38,13 +38,22 @@ def tokenize(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
+    runner: str = "",
+    runner_options: Sequence[str] = (),
 ) -> Corpus:
     """Writes (or completes, or just opens) the tokenised corpus of `data.source` at `destination`.
 
     `workers` processes share the work, 0 for one a core. vocabulary: the tokenizer to use where the config names no
-    path, in place of one trained on the source. Raises CorpusError when the source is unusable or the destination
+    path, in place of one trained on the source. runner: one of Apache Beam's, with its options, which then does the
+    work in place of the processes. Raises CorpusError when the source is unusable or the destination
     holds another corpus.
     """
+    if data.mixture and data.source != MIXTURE:
+        raise ConfigError(
+            f"data.source = {data.source!r} and data.mixture both say what is read: set the source to {MIXTURE!r}, or "
+            "leave the mixture out"
+        )
+    pipeline = beam.prepare(runner, runner_options) if runner else None
     if data.tokenizer.path:
         vocabulary = None
     settings = corpus_settings(data, vocabulary)
@@ -55,15 +64,20 @@ def tokenize(
         for left_behind in destination.rglob("*.tmp"):
             left_behind.unlink()
         _prepare_tokenizer(data, destination, vocabulary)
-        count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
-        finish(destination, destination / PIECES, count, settings)
+        if pipeline is not None:
+            count = beam.run(data, destination, pipeline)
+        else:
+            count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
+        finish(destination, destination / PIECES, count, settings, data.parts)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
     """Everything that the bytes of the corpus depend on, as plain data."""
-    settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking")}
+    settings = {name: value for name, value in asdict(data).items() if name not in ("packing", "masking", "mixture")}
+    if data.mixture:
+        settings["mixture"] = [asdict(part) for part in data.mixture]
     if data.tokenizer.path:
         path = Path(data.tokenizer.path)
         if not path.is_file():
@@ -119,25 +133,35 @@ def _prepare_tokenizer(data: Data, destination: Path, vocabulary: Tokenizer | No
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    for piece in _pieces(data):
-        yield from (document for document in piece.documents if not is_heldout(document, data.heldout))
+    """The beginning of every part of a mixture, so much that all together suffice for a vocabulary."""
+    for part in data.parts:
+        size = 0
+        for document in _chosen(replace(part, weight=min(1.0, part.weight)), data.heldout):
+            yield document
+            size += len(document.encode())
+            if size >= TRAIN_BYTES // len(data.parts):
+                break
 
 
-def _pieces(data: Data) -> Iterator[Piece]:
-    return source.pieces(data.source, text_field=data.text_field, piece_bytes=data.piece_bytes)
+def _chosen(part: Part, heldout: float) -> Iterator[str]:
+    for reading in source.readings([part], heldout):
+        for document in reading.origin.documents():
+            if reading.takes(document) and not is_heldout(document, heldout):
+                yield document
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
     """Hands every unfinished piece to the workers, a bounded number at a time; returns the number of pieces."""
     count = size = 0
-    work = functools.partial(tokenize_piece, data, destination, destination / PIECES)
+    seen: defaultdict[int, Seen] = defaultdict(Seen)  # of each repetition, which is meant to repeat what was before
     with pool(workers) as submit:
         pending: deque[Future[None]] = deque()
-        for piece in _pieces(data):
+        for piece in source.pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
             count += 1
             size += sum(map(len, piece.documents))
-            if not _is_finished(destination / PIECES, piece):
-                pending.append(submit(work, piece))
+            repeated = np.flatnonzero(seen[piece.repetition].add(keys(piece.documents)))
+            if not is_finished(destination, piece):
+                pending.append(submit(tokenize_piece, data, destination, piece, frozenset(repeated.tolist())))
             while len(pending) > 2 * workers:
                 pending.popleft().result()
             if progress:
@@ -147,15 +171,3 @@ def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Prog
             if progress:
                 progress(count - len(pending), size)
     return count
-
-
-def _is_finished(pieces: Path, piece: Piece) -> bool:
-    sidecar = pieces / f"{piece.index:05d}.json"
-    if not sidecar.exists():
-        return False
-    if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
-        raise CorpusError(
-            f"the text of {piece.origin} changed since {pieces.parent} was begun:"
-            f" delete {pieces.parent} and tokenise again"
-        )
-    return True

@@ -17,9 +17,12 @@ Submit = Callable[..., Future[Any]]
 
 
 @contextlib.contextmanager
-def pool(workers: int) -> Iterator[Submit]:
-    """Gives `submit(function, *args)`; one worker is this very process; raises CorpusError when one is killed."""
-    if workers == 1:
+def pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
+    """Gives `submit(function, *args)`; one worker is this very process, unless they are to be apart from it.
+
+    Raises CorpusError when one is killed.
+    """
+    if workers == 1 and not apart:
         yield _here
         return
     context = multiprocessing.get_context(
@@ -45,7 +48,11 @@ def _here(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 def _start() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    # The parent decides, who saves something first. Where a machine is taken away all processes are told; only what
+    # comes from the parent itself ends a worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_told, daemon=True).start()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -55,3 +62,9 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+def _end_when_told() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(1)

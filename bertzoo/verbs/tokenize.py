@@ -1,16 +1,23 @@
 """Turn text into a tokenised corpus, which pretraining then reads as its --data.source.
 
-SRC is files, directories or globs of text (blank lines between documents) or .jsonl, plain, .gz, .xz or .zst, separated
-by commas, or embedded:python, the prose in this Python installation. DST is a new directory; one that holds a part of
-the same corpus is completed. The options --data.* are those of a pretraining config, and --config takes them from one.
+SRC is files, directories or globs of text (blank lines between documents), .jsonl (both plain, .gz, .xz or .zst) or
+.parquet, here or behind gs://, s3:// or whatever else fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
+Datasets has prepared; embedded:python, the prose in this Python installation; several of these, separated by commas; or
+mixture, which stands for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory; one
+that holds a part of the same corpus is completed. The options --data.* are those of a pretraining config, and --config
+takes them from one.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
+  bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
+  bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
+  bertzoo tokenize mixture corpus --config=squeezebert --config=mixture.toml
 """
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +33,12 @@ if TYPE_CHECKING:
     from bertzoo.data.corpus import Corpus
 
 _OF_ROWS = ("data.packing", "data.masking")
+_DROPPED = {
+    "duplicate": "documents that equal an earlier one",
+    "short": "documents of fewer than data.minimum_tokens tokens",
+    "left_out": "documents that the weight of their source leaves out",
+    "empty_sentences": "sentences without a token",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +56,22 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", help="the text")
-    parser.add_argument("destination", metavar="DST", type=Path, help="the directory of the corpus")
+    parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus")
     parser.add_argument(
         "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
     )
     workers_option(parser)
+    parser.add_argument(
+        "--runner", default="", help="let Apache Beam tokenise, such as DirectRunner; DST is shared by all"
+    )
+    parser.add_argument("--runner_options", default="", metavar="'--a=1 --b=2'", help="options of the runner's own")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
+
+
+def _destination(text: str) -> Path:
+    if "://" in text:
+        raise UserError(f"DST = {text} is not on disk, where a corpus is written and read: name a directory")
+    return Path(text)
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
@@ -70,20 +93,34 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
     from bertzoo.data.tokenize import tokenize
 
+    if args.runner and args.workers:
+        raise UserError(
+            f"--workers={args.workers} and --runner={args.runner} exclude each other; the runner has its own"
+        )
+    if args.runner_options and not args.runner:
+        raise UserError("--runner_options are of a --runner; name it")
     start = time.monotonic()
     with tokenising() as progress:
-        corpus = tokenize(settings(args, overrides), args.destination, workers=args.workers, progress=progress)
+        corpus = tokenize(
+            settings(args, overrides),
+            args.destination,
+            workers=args.workers,
+            progress=progress,
+            runner=args.runner,
+            runner_options=shlex.split(args.runner_options),
+        )
     counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
     if args.json:
-        dropped = corpus.manifest.raw["dropped"]
-        print(
-            json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, "dropped": dropped})
-        )
+        told = {name: corpus.manifest.raw[name] for name in ("dropped", "parts") if name in corpus.manifest.raw}
+        print(json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, **told}))
         return 0
     for name, numbers in counts.items():
         print(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in numbers.items()))
+    for part in corpus.manifest.raw.get("parts", ()):
+        numbers = f"{part['documents']:,} documents, {part['tokens']:,} tokens"
+        print(f"{part['source']}, weight {part['weight']:g}: {numbers}")
     for reason, number in corpus.manifest.raw["dropped"].items():
-        print(f"dropped: {number:,} documents ({reason})")
+        print(f"dropped: {number:,} {_DROPPED[reason]}")
     print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
     print(f"Pretrain on it with --data.source={args.destination}")
     return 0

@@ -3,11 +3,14 @@
 import gzip
 import json
 import lzma
+import sys
 
+import fsspec
 import pytest
 import zstandard
 
-from bertzoo.data import source
+from bertzoo.data import text as reader
+from bertzoo.data.mixture import Part
 from bertzoo.data.source import pieces
 from bertzoo.errors import CorpusError
 
@@ -15,8 +18,12 @@ TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\
 DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Third."]
 
 
+def one(name, text_field="text"):
+    return [Part(source=str(name), text_field=text_field)]
+
+
 def read(name, text_field="text", piece_bytes=1 << 20):
-    found = list(pieces(str(name), text_field=text_field, piece_bytes=piece_bytes))
+    found = list(pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes))
     assert [piece.index for piece in found] == list(range(len(found)))
     return [document for piece in found for document in piece.documents]
 
@@ -97,7 +104,7 @@ def test_bad_jsonl_names_the_line(tmp_path, line, message):
 def test_pieces_never_cross_files_and_keep_order(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"A{i}" for i in range(10)))
     (tmp_path / "b.txt").write_text("\n\n".join(f"B{i}" for i in range(3)))
-    found = list(pieces(str(tmp_path), text_field="text", piece_bytes=8))
+    found = list(pieces(one(tmp_path), heldout=0.1, piece_bytes=8))
     assert [len(piece.documents) for piece in found] == [4, 4, 2, 3]
     assert [piece.origin for piece in found] == ["a.txt"] * 3 + ["b.txt"]
     assert sum((piece.documents for piece in found), ()) == (*(f"A{i}" for i in range(10)), "B0", "B1", "B2")
@@ -132,7 +139,7 @@ def test_an_empty_directory_and_an_unknown_embedded_source_are_refused(tmp_path)
 
 
 def test_a_gigantic_line_or_document_is_refused_with_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "LONGEST", 1 << 20)
+    monkeypatch.setattr(reader, "LONGEST", 1 << 20)
     line, document = tmp_path / "line.txt", tmp_path / "document.txt"
     line.write_bytes(b"short\n" + b"x" * (5 << 20))
     document.write_bytes(b"a\n\n" + b"a line of text\n" * 100_000)
@@ -143,9 +150,85 @@ def test_a_gigantic_line_or_document_is_refused_with_its_place(tmp_path, monkeyp
 
 
 def test_the_limit_is_64_mebibytes():
-    assert source.LONGEST == 64 * 1024 * 1024
+    assert reader.LONGEST == 64 * 1024 * 1024
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfHello.\r\n\r\nWorld.\r\n")
     assert read(tmp_path / "a.txt") == ["Hello.", "World."]
+
+
+@pytest.fixture
+def memory():
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield system
+    system.store.clear()
+
+
+def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
+    files = {"b.txt": b"B", "a.txt.gz": gzip.compress(TEXT.encode()), "sub/c.jsonl": b'{"text": "C"}', "d.bin": b"D"}
+    for name, data in files.items():
+        memory.pipe(f"/bucket/text/{name}", data)
+    assert read("memory://bucket/text") == [*DOCUMENTS, "B", "C"]
+    assert read("memory://bucket/text/*.txt*") == [*DOCUMENTS, "B"]
+    assert read("memory://bucket/text/b.txt, memory://bucket/text/sub/*") == ["B", "C"]
+    assert read("memory://bucket/**/*.jsonl") == ["C"]
+    memory.pipe("/bucket/c4-00000.json.gz", gzip.compress(b'{"text": "One."}\n{"text": "Two."}\n'))
+    assert read("memory://bucket/c4-*.json.gz") == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("memory://bucket/none.txt", "memory://bucket/none.txt does not exist"),
+        ("memory://bucket/*.md", "no file matches the pattern memory"),
+        ("memory://bucket/empty", "holds no file named"),
+        ("memory://bucket/bad.txt", r"bad\.txt line 1 is not UTF-8"),
+        ("memory://bucket/cut.txt.xz", r"cut\.txt\.xz cannot be decompressed"),
+        ("memory://bucket/corpus", "is a tokenised corpus"),
+        ("nowhere://bucket/a.txt", "nowhere://bucket/a.txt cannot be read: .*nowhere"),
+        ("memory://bucket/bad.txt,memory://bucket/*.txt", "more than once"),
+    ],
+)
+def test_bad_remote_sources_are_refused_by_name(memory, name, message):
+    memory.pipe("/bucket/empty/x.bin", b"x")
+    memory.pipe("/bucket/bad.txt", b"caf\xe9")
+    memory.pipe("/bucket/cut.txt.xz", lzma.compress(TEXT.encode())[:-20])
+    memory.pipe("/bucket/corpus/manifest.json", b"{}")
+    with pytest.raises(CorpusError, match=message):
+        read(name)
+
+
+def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
+    memory.pipe("/bucket/a.txt", b"text")
+
+    def denied(*args, **options):
+        raise PermissionError("403: no access\nto the bucket")
+
+    for verb in ("open", "isdir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(memory), verb, denied)
+            with pytest.raises(CorpusError, match=r"memory://.*bucket/a\.txt cannot be read: .*403: no access to the"):
+                read("memory://bucket/a.txt")
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "message"),
+    [
+        ("gcsfs", "gs://bucket/*.txt", "gs://bucket.* not installed: .*gcsfs"),
+        ("s3fs", "s3://bucket/*.txt", "s3://bucket.* not installed: .*s3fs"),
+        (
+            "pyarrow",
+            "a.parquet",
+            r"a\.parquet is read with pyarrow, which is missing: pip install 'bertzoo\[parquet\]'",
+        ),
+        ("tensorflow_datasets", "tfds:c4/en", r"tfds:c4/en is read with .*: pip install 'bertzoo\[tfds\]'"),
+    ],
+)
+def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, message):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(CorpusError, match=message):
+        read(name)

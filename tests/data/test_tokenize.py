@@ -17,7 +17,8 @@ from made_up import made_up_documents, small, write_documents
 
 from bertzoo.data import shard, workers
 from bertzoo.data.corpus import Corpus
-from bertzoo.data.piece import is_heldout, split_sentences
+from bertzoo.data.hashes import is_heldout
+from bertzoo.data.piece import split_sentences
 from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenize import tokenize
@@ -31,7 +32,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     documents = made_up_documents(150, seed=4)
-    documents[7] = documents[3]  # a duplicate in the first piece
+    documents[7] = documents[3]
+    documents[140] = documents[3]  # many pieces later
     documents[9] = ["Ba."]  # too short
     return write_documents(tmp_path_factory.mktemp("text") / "text.txt", documents)
 
@@ -139,8 +141,8 @@ def test_counts_splits_and_text_are_those_of_the_source(text, tmp_path):
     data = small(text)
     made = tokenize(data, tmp_path / "c", workers=1)
     documents = text.read_text().strip().split("\n\n")
-    kept = [d for i, d in enumerate(documents) if i not in (7, 9)]
-    assert made.manifest.raw["dropped"] == {"duplicate": 1, "short": 1, "empty_sentences": 0}
+    kept = [d for i, d in enumerate(documents) if i not in (7, 9, 140)]
+    assert made.manifest.raw["dropped"] == {"duplicate": 2, "short": 1, "empty_sentences": 0, "left_out": 0}
     for split in ("train", "heldout"):
         expected = [d for d in kept if is_heldout(d, data.heldout) == (split == "heldout")]
         index, record = made.split(split), made.manifest.splits[split]
@@ -267,3 +269,10 @@ def test_sentencepiece_and_wide_vocabularies_work(text, tmp_path):
 def test_the_manifest_holds_no_time_and_no_worker_count(finished):
     text = json.dumps(json.loads(finished["manifest.json"]))
     assert "worker" not in text and str(time.gmtime().tm_year) not in text
+
+
+def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    with pytest.raises(CorpusError, match=r"pip install 'bertzoo\[beam\]'"):
+        tokenize(small(text), tmp_path / "c", runner="DirectRunner")
+    assert not (tmp_path / "c").exists()

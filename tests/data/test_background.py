@@ -1,0 +1,91 @@
+"""Batches from other processes are those of this one."""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from bertzoo.data import workers
+from bertzoo.data.background import ahead
+from bertzoo.data.mask import Masking
+from bertzoo.data.pack import SentencePacking, plan
+from bertzoo.data.pipeline import Batches
+from bertzoo.errors import CorpusError
+
+
+@pytest.fixture(scope="module")
+def batches(corpus, tmp_path_factory):
+    rows = plan(
+        corpus,
+        "train",
+        SentencePacking(),
+        sentence="sop",
+        max_length=64,
+        seed=3,
+        directory=tmp_path_factory.mktemp("plans"),
+    )
+    return Batches(corpus, "train", rows, Masking(), max_length=64, max_predictions=10, seed=5)
+
+
+def assert_equal(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+        assert ours[name].dtype == theirs[name].dtype
+
+
+def spawned():
+    return [child for child in psutil.Process().children() if "spawn_main" in str(child.cmdline())]
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_they_are_the_batches_of_this_process_in_order(batches, count):
+    before, rows = len(spawned()), np.array([0, 3, 5])
+    made = ahead(batches, 8, 4, 13, rows, workers=count)
+    for step in range(4, 13):
+        assert_equal(next(made), batches.batch(step, 8, rows))
+        assert len(spawned()) - before == count
+    assert next(made, None) is None
+    assert len(spawned()) == before
+
+
+def test_a_copy_is_small_and_opened_once(batches):
+    pickled = pickle.dumps(batches)
+    assert len(pickled) < 2000
+    copy = pickle.loads(pickled)
+    assert copy is not batches and pickle.loads(pickled) is copy
+    assert_equal(copy.batch(7, 16), batches.batch(7, 16))
+
+
+@pytest.mark.slow
+def test_what_a_process_raises_is_raised_here(batches):
+    made = ahead(batches, batches.rows + 1, 0, 3, workers=1)
+    with pytest.raises(CorpusError, match="too few for one batch"):
+        next(made)
+
+
+@pytest.mark.slow
+def test_a_consumer_that_stops_early_leaves_no_process(batches):
+    before = len(spawned())
+    made = ahead(batches, 8, 0, 1000, workers=1)
+    next(made)
+    made.close()
+    assert len(spawned()) == before
+
+
+def test_a_worker_is_ended_by_its_parent_and_by_no_other():
+    """A machine that is taken away tells every process of a run; what saves it still needs its batches."""
+    with workers.pool(1, apart=True) as submit:
+        number = submit(os.getpid).result()
+        worker = psutil.Process(number)
+        subprocess.run([sys.executable, "-c", f"import os; os.kill({number}, 15)"], check=True)
+        time.sleep(0.2)
+        assert submit(os.getpid).result() == number
+        os.kill(number, 15)
+        _, alive = psutil.wait_procs([worker], timeout=20)
+        assert not alive

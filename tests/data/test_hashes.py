@@ -1,0 +1,35 @@
+"""The set of what was seen, against Python's own."""
+
+import tracemalloc
+
+import numpy as np
+
+from bertzoo.data.hashes import Seen, keys
+
+
+def test_seen_is_a_set():
+    rng = np.random.default_rng(0)
+    seen, expected = Seen(), set()
+    for size in (1, 0, 700, 5, 3000, 64, 2000):
+        new = rng.integers(0, 2500, size).astype(np.uint64) << np.uint64(40)
+        repeated = []
+        for key in new.tolist():
+            repeated.append(key in expected)
+            expected.add(key)
+        assert seen.add(new).tolist() == repeated
+
+
+def test_seen_takes_8_bytes_a_document():
+    rng = np.random.default_rng(0)
+    seen, count = Seen(), 1 << 17
+    tracemalloc.start()
+    for _ in range(64):
+        seen.add(rng.integers(0, 1 << 63, count // 64).astype(np.uint64))
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 8 * count <= held < 8.2 * count and peak < 26 * count
+
+
+def test_keys_are_those_of_the_text():
+    first = keys(("a", "b", "a"))
+    assert first[0] == first[2] != first[1] and first.dtype == np.uint64 and len(keys(())) == 0

@@ -1,0 +1,128 @@
+"""Sources that need other people's packages: Parquet files as pyarrow writes them, and TensorFlow Datasets."""
+
+import contextlib
+import io
+
+import fsspec
+import pytest
+from comparing import needs
+
+needs("pyarrow", "tensorflow", "tensorflow_datasets")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow_datasets as tfds
+
+from bertzoo.data import parquet
+from bertzoo.data import tfds as ours
+from bertzoo.data.files import File
+from bertzoo.data.mixture import Part
+from bertzoo.data.source import pieces
+from bertzoo.errors import CorpusError
+
+# TensorFlow Datasets uses a method of protobuf's that is on its way out.
+pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+TEXTS = [f"Document {i}.\n\n  Its second paragraph, naïve." for i in range(1000)]
+DOCUMENTS = [f"Document {i}.\nIts second paragraph, naïve." for i in range(1000)]
+
+
+def read(source, text_field="text", piece_bytes=1 << 20):
+    found = pieces([Part(source=str(source), text_field=text_field)], heldout=0.1, piece_bytes=piece_bytes)
+    return [document for piece in found for document in piece.documents]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd", "row_group_size": 70}], ids=["one", "groups"])
+def test_parquet_gives_one_document_a_row(tmp_path, kind, options):
+    table = pa.table({"id": pa.array(range(1000)), "body": pa.array(TEXTS, kind)})
+    pq.write_table(table, tmp_path / "a.parquet", **options)
+    assert read(tmp_path / "a.parquet", "body") == DOCUMENTS
+    assert read(tmp_path, "body") == DOCUMENTS
+
+
+def test_parquet_is_read_from_a_remote_directory():
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": TEXTS}), file)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/data/train-00000-of-00002.parquet", file.getvalue())
+    memory.pipe("/data/train-00001-of-00002.parquet", file.getvalue())
+    memory.pipe("/data/README.txt.old", b"x")
+    assert read("memory://data") == 2 * DOCUMENTS
+
+
+def test_parquet_is_read_a_few_rows_at_a_time(tmp_path):
+    """A row group of 60 MB of text passes through 16 MB."""
+    table = pa.table({"text": [f"{i} {'word ' * 20_000}" for i in range(600)]})
+    pq.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False, write_batch_size=8)
+    assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
+    before = pa.total_allocated_bytes()
+    held = 0
+    for _ in parquet.documents(File(str(tmp_path / "a.parquet")), "text"):
+        held = max(held, pa.total_allocated_bytes() - before)
+    assert 0 < held < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"body": ["x"]}, "has no column 'text' but body"),
+        ({"text": [1]}, "has int64 in the column 'text'"),
+        ({"text": ["x", None]}, "row 2 has no text in the column 'text'"),
+        ({"text": pa.array([], pa.string())}, "holds no text"),
+    ],
+)
+def test_bad_parquet_is_refused_by_name(tmp_path, table, message):
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=rf"a\.parquet {message}"):
+        read(tmp_path / "a.parquet")
+
+
+def test_damaged_parquet_is_refused_by_name(tmp_path):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": TEXTS}), file)
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole[:100] + bytes(2000) + whole[2100:]):
+        file.write_bytes(damaged)
+        with pytest.raises(CorpusError, match=r"a\.parquet cannot be read as Parquet"):
+            read(file)
+
+
+@pytest.mark.parametrize("name", ["wikipedia/20230601.en", "c4/en"])
+def test_data_sets_are_read_in_their_order(name, monkeypatch):
+    monkeypatch.setattr(ours, "ROWS", 3)
+    with tfds.testing.mock_data(num_examples=8):
+        expected = [example["text"] for example in tfds.data_source(name, split="train", download=False)]
+        found = list(pieces([Part(source=f"tfds:{name}", text_field="text")], heldout=0.1, piece_bytes=1 << 20))
+        with pytest.raises(CorpusError, match=rf"tfds:{name}\[0\] has no text in 'body', of .*text"):
+            read(f"tfds:{name}", "body")
+    assert [document for piece in found for document in piece.documents] == [text.strip() for text in expected]
+    assert [len(piece.documents) for piece in found] == [3, 3, 2] and found[0].origin == f"tfds:{name}[0:3]"
+
+
+class Prose(tfds.core.GeneratorBasedBuilder):
+    """A data set of our own, prepared as a person would prepare one."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict({"text": tfds.features.Text()}))
+
+    def _split_generators(self, dl_manager):
+        return {"train": ((i, {"text": text}) for i, text in enumerate(TEXTS[:50]))}
+
+    def _generate_examples(self):
+        raise NotImplementedError
+
+
+def test_a_data_set_must_be_prepared_and_then_gives_its_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
+    with pytest.raises(CorpusError, match=r"tfds:prose cannot be opened .*tfds build prose --file_format=array_record"):
+        read("tfds:prose")
+    with contextlib.redirect_stdout(io.StringIO()):
+        Prose(data_dir=str(tmp_path), file_format="array_record").download_and_prepare()
+    assert sorted(read("tfds:prose")) == sorted(DOCUMENTS[:50])
+
+
+def test_an_unknown_data_set_is_refused():
+    with pytest.raises(CorpusError, match=r"tfds:wikipedium cannot be opened \(Dataset wikipedium not found"):
+        read("tfds:wikipedium")
