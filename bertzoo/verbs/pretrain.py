@@ -47,8 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="origin",
         type=_origin,
         metavar="MODEL",
-        help="start from a run, one of its checkpoints, a model directory or a Hugging Face directory; a run that is "
-        "resumed has all it needs and does not read it again",
+        help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
+        "checkpoint; a run that is resumed has all it needs and does not read it again",
     )
     workers_option(parser)
     many = parser.add_argument_group(
