@@ -38,10 +38,10 @@ class Published:
 
 
 # By the name of the config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
-# the 6 layers' its Table 3; those of 4 and 3 layers and of TinyBERT are MobileBERT's Table 4; MobileBERT's and IB-
-# BERT's its Tables 1, 4 and 7, but the operations of the released model SqueezeBERT's Table 2; ConvBERT's, BERT-
-# small's and ELECTRA's are ConvBERT's Tables 1 and 3; schuBERT's and the 9 layers' are schuBERT's tables; BERT-
-# large's is its own paper's.
+# those of the 6 layers and the operations of ELECTRA-small its Table 3; those of 4 and 3 layers and of TinyBERT are
+# MobileBERT's Table 4, BERT-large's its Table 1; MobileBERT's and IB-BERT's its Tables 1, 4 and 7, but the operations
+# of the released model SqueezeBERT's Table 2; the sizes of ConvBERT, BERT-small and ELECTRA are ConvBERT's Tables 1
+# and 3; schuBERT's and the 9 layers' are schuBERT's tables.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
@@ -79,8 +79,8 @@ PUBLISHED = {
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Count a model and, of its pretraining, the parameters."""
     whole = objective.build(config, Compute())
-    # What the masked language model trains is the model and more; replaced token detection leaves out the pooler.
-    alone = isinstance(whole, MaskedObjective)
+    # What is pretrained is the model and more; but not its pooler without a sentence task or in replaced detection.
+    alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"
     model = whole.model if alone else pretraining(config, Compute(), sentence=False)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     key = jax.eval_shape(jax.random.key, 0)

@@ -35,6 +35,7 @@ def directory(destination: Path) -> Iterator[Path]:
         os.umask(mask)
         temporary.chmod(0o777 & ~mask)  # mkdtemp makes it private
         for path in filter(Path.is_file, temporary.rglob("*")):
+            path.chmod(0o666 & ~mask)  # so does the writer of safetensors
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         temporary.replace(resolved)

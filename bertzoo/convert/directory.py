@@ -2,7 +2,9 @@
 
 import hashlib
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,17 +41,25 @@ def read(path: Path | str) -> Pretrained:
 
     Raises UserError where it is none of these, or damaged.
     """
-    path = Path(path)
+    return _reader(Path(path))()
+
+
+def check(path: Path) -> None:
+    """Raise UserError where there is nothing that `read` would take for a model; nothing is read."""
+    _reader(path)
+
+
+def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / MODEL).is_file():
-        return _read_own(path)
+        return partial(_read_own, path)
     if (path / huggingface.CONFIG).is_file():
-        return huggingface.read(path)
+        return partial(huggingface.read, path)
     if (path / RunDirectory(path).config.name).is_file():
-        return _read_run(path, "latest")
+        return partial(_read_run, path, "latest")
     if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
-        return _read_run(path.parent.parent, int(path.name))
+        return partial(_read_run, path.parent.parent, int(path.name))
     if (prefix := tensorflow1.find(path)) is not None:
-        return tensorflow1.read(prefix)
+        return partial(tensorflow1.read, prefix)
     what = "is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a TensorFlow one"
     raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
 

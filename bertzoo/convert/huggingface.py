@@ -43,7 +43,7 @@ def read(directory: Path) -> Pretrained:
         raise UserError(f"{path} is not a config of a model: {error}") from error
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:
-        raise UserError(f"{path}: model_type = {kind!r} is unknown{nearest(str(kind), families)}")
+        raise UserError(f"{path}: model_type = {kind!r} is unknown; known: {', '.join(families)}")
     family = families[kind]
     tokenizer_class = found.pop("tokenizer_class", None)  # checked below, beside the vocabulary
     model = attributes.read_model(family, found, str(path))

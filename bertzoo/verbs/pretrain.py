@@ -48,8 +48,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="origin",
         type=_origin,
         metavar="MODEL",
-        help="start from a run, one of its checkpoints, a model directory or a Hugging Face directory; a run that is "
-        "resumed has all it needs and does not read it again",
+        help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
+        "checkpoint; a run that is resumed has all it needs and does not read it again",
     )
     workers_option(parser)
     many = parser.add_argument_group(
@@ -106,6 +106,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
     """Train to the end and return the number of steps done; what one process can do for all, the first does."""
     from bertzoo import training
+    from bertzoo.convert.directory import check
     from bertzoo.data.pipeline import open_corpus
     from bertzoo.feed import Feed
     from bertzoo.rundir import RunDirectory
@@ -115,6 +116,9 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
     run = RunDirectory(args.run_dir)
     if args.origin is not None and args.origin.resolve() == run.path.resolve():
         raise UserError(f"--from and --run_dir are both {run.path}; a run resumes by itself, without --from")
+    # Before there is a directory; a run that has a checkpoint does not read its source again.
+    if args.origin is not None and hosts.share("the newest checkpoint", run.latest) is None:
+        check(args.origin)
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.compare(recipe, args.origin)):
             tell(f"changed since the run began: {line}")

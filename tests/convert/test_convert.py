@@ -85,7 +85,10 @@ BAD: dict[str, tuple[Prepare, str]] = {
     "empty": (text("model.safetensors", " "), DAMAGED),
     "no weights": (lambda source: (source / "model.safetensors").unlink(), "holds no weights"),
     "other architecture": (config(architectures=["BertForNextSentencePrediction"]), "'BertForNextSentencePrediction'"),
-    "unknown model_type": (config(model_type="bertt"), "model_type = 'bertt' is unknown; did you mean bert?"),
+    "unknown model_type": (
+        config(model_type="roberta"),
+        "'roberta' is unknown; known: albert, bert, convbert, distilbert, electra, mobilebert, squeezebert",
+    ),
     "unknown attribute": (config(rotary=True), "the attribute rotary = True is not understood"),
     "a tokenizer of pieces": (
         config(tokenizer_class="AlbertTokenizer"),

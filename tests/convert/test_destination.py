@@ -98,3 +98,16 @@ def test_parents_stay_where_somebody_uses_them(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(directory, "write", fail)
     assert convert(source, tmp_path / "a" / "b" / "out") == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_whoever_the_umask_lets_may_read_it(mask: int, to: str, tmp_path: Path) -> None:
+    source, before = tiny_bert.write(tmp_path / "source"), os.umask(mask)
+    try:
+        assert convert(source, tmp_path / "out", to=to) == 0
+    finally:
+        os.umask(before)
+    found = {path: path.stat().st_mode & 0o777 for path in [tmp_path / "out", *(tmp_path / "out").rglob("*")]}
+    assert any(path.suffix == ".safetensors" for path in found)
+    assert found == {path: (0o777 if path.is_dir() else 0o666) & ~mask for path in found}

@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parent))
 import tensorflow_layouts as layouts
 
 import bertzoo
+from bertzoo import start
 from bertzoo.cli import main
 from bertzoo.config import load, shipped
 from bertzoo.convert import attributes, directory, tensorflow1, variables
@@ -118,6 +119,23 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert getattr(holder, name) == value, name
     table = tensorflow1.rows(tensorflow1.FAMILIES[made.model.kind], made.model, made.head, "bert")
     assert_same(to_theirs(table, made.params, "model"), {v.name: found[v.name] for v in listed})
+
+
+@pytest.mark.parametrize("place_in", ["", "model.ckpt"], ids=["directory", "prefix"])
+def test_a_run_starts_from_one(place_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = without()
+    found = layouts.values(listed)
+    path = place(tmp_path, found, monkeypatch, BERT) / place_in
+    sizes = {"vocab_size": 20, "hidden_size": 12, "layers": 2, "heads": 3, "feed_forward_size": 10, "max_positions": 9}
+    changes = {f"model.{name}": str(size) for name, size in sizes.items()} | {"model.activation": "gelu_tanh"}
+    changes |= {"data.tokenizer.vocab_size": "20"}
+    changes |= {f"stages.{i}.{n}": str(size) for i in (0, 1) for n, size in (("max_length", 9), ("max_predictions", 2))}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    begun = start.read(path, load(Pretrain, ["bert_base"], [*changes.items()]))
+    assert begun.said == [f"taken from {path}: embedding, encoder, masked_head, pooler, sentence_head"]
+    assert_same(begun.params, layouts.expected(listed, found))
+    assert [begun.tokenizer.token(i) for i in range(20)] == words and begun.record["path"] == str(path)
 
 
 @pytest.mark.parametrize("kind", TOWERS)

@@ -95,6 +95,10 @@ def test_counts_under_other_heads(name, classifier, span, classified, spanned, w
     )
 
 
+def test_squeezebert_with_the_vocabulary_of_its_tokenizer_under_a_classifier():
+    assert sizes(parameter_shapes(SqueezeBert(vocab_size=30522), PLAIN)) == 51_091_202
+
+
 @pytest.mark.parametrize(("name", "without_tables"), [("ib_bert_large", 290_035_200), ("mobilebert_paper", 21_189_120)])
 def test_counts_of_encoders_without_tables(name, without_tables):
     shapes = parameter_shapes(loader.load(Pretrain, [name]).model, NoHead(pooler=False))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import get_args
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,18 @@ import numpy as np
 import pytest
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, Electra, SchuBert, SqueezeBert
+from bertzoo.models import (
+    Albert,
+    Bert,
+    Compute,
+    ConvBert,
+    DistilBert,
+    Electra,
+    MobileBert,
+    Model,
+    SchuBert,
+    SqueezeBert,
+)
 from bertzoo.objectives import Masked
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
 
@@ -65,6 +77,10 @@ def loss(objective, params, batch, key=None):
 def traced_loss(objective, params, batch, key):
     sums, _ = objective(params, None, batch, key)
     return sum(sums[term] / weight for term, weight in objective.weights(batch).items())
+
+
+def test_no_model_is_left_out():
+    assert {type(config) for config in MODELS} | {MobileBert} == set(get_args(Model))  # it has a file of its own
 
 
 @pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import get_args
 
 import flax.linen as nn
 import flax.traverse_util
@@ -12,7 +13,18 @@ import pytest
 from scipy import stats
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
+from bertzoo.models import (
+    Albert,
+    Bert,
+    Compute,
+    ConvBert,
+    DistilBert,
+    Electra,
+    MobileBert,
+    Model,
+    SchuBert,
+    SqueezeBert,
+)
 from bertzoo.models.generator import generator_of
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.objectives.replaced import corrupt, pairs_in_order
@@ -85,6 +97,10 @@ gradient = jax.jit(jax.grad(loss.__wrapped__, 1), static_argnums=0)
 
 def flatten(tree):
     return {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(tree).items()}
+
+
+def test_no_backbone_is_left_out():
+    assert {type(config) for config in MODELS} == set(get_args(Model))
 
 
 @backbones
