@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import tiny
 
+from bertzoo import feed
 from bertzoo.cli import main
+from bertzoo.data.background import ahead
 from bertzoo.inference import load
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
@@ -199,6 +201,7 @@ def test_report(finished):
         (["--optimizer.learning_rate=fast"], "learning_rate"),
         (["--workerz=3"], "--workers"),
         (["--workers=-1"], "--workers=-1"),
+        (["--batch_workers=two"], "--batch_workers=two is not a number of processes"),
         (["--seed=99999999999999999999"], "seed = 99999999999999999999"),
         (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], "warmup_steps=5 is longer"),
         (["--stages.0.carry=all"], "no stage before it"),
@@ -334,3 +337,17 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, t
     assert "12 more rows" in message and message.endswith("there is no checkpoint yet") and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]
     assert len(event["records"]) == 16 and event["records"][15].startswith("row 15: ")
+
+
+@pytest.mark.slow
+def test_processes_that_make_the_batches_change_nothing(config, finished, tmp_path, monkeypatch):
+    counts = []
+
+    def spied(*arguments, workers):
+        counts.append(workers)
+        return ahead(*arguments, workers=workers)
+
+    monkeypatch.setattr(feed, "ahead", spied)
+    assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--batch_workers=1"]) == 0
+    assert counts == [1, 1], "one of each stage"
+    assert_same_state(tmp_path / "run", finished)

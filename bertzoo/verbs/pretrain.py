@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.verbs.shared import say, tokenising, workers_option
+from bertzoo.verbs.shared import batch_workers_option, say, tokenising, workers_option
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus import Corpus
@@ -52,6 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint; a run that is resumed has all it needs and does not read it again",
     )
     workers_option(parser)
+    batch_workers_option(parser)
     many = parser.add_argument_group(
         "several processes",
         "found by themselves on Cloud TPU, GKE and Slurm; elsewhere give each its own --distributed.process. All need "
@@ -138,7 +139,9 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
             raise UserError(f"the corpus {corpus.directory} is not the one that process 0 reads; give all the same")
         for split, part in corpus.manifest.splits.items():
             tell(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
-        return training.train(recipe, Feed(recipe, corpus, run.plans, tell), run, mesh, start)
+        return training.train(
+            recipe, Feed(recipe, corpus, run.plans, tell, workers=args.batch_workers), run, mesh, start
+        )
 
 
 def begin(
