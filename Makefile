@@ -6,7 +6,7 @@ INSTALL = -m pip install --quiet -c constraints.txt
 LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
 	litert-quantizer==0.11.0 apache-beam==2.77.0 libtpu==0.0.51
 
-# Slow tests whose figures are to be seen.
+# Slow tests whose figures are to be seen: -rP prints what they printed.
 PRINTING = tests/test_demo_replaced.py tests/models/test_replaced_learns.py
 
 .PHONY: help venv demo test slow check parity plans lock clean
@@ -51,7 +51,7 @@ test: .venv/test.stamp
 
 slow: .venv/test.stamp .venv-tpu/stamp
 	.venv/bin/python -m pytest -m slow --ignore=tests/plan/test_libtpu.py $(PRINTING:%=--ignore=%)
-	.venv/bin/python -m pytest -m slow -n 0 $(PRINTING)
+	.venv/bin/python -m pytest -m slow -rP $(PRINTING)
 	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py
 
 check: .venv/test.stamp
