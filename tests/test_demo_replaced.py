@@ -61,7 +61,7 @@ def measure(trained: Trained, counts: np.ndarray) -> tuple[float, float, float]:
 
 
 @pytest.mark.slow
-def test_the_discriminator_beats_word_frequencies_and_the_generator_learns(tmp_path, capsys):
+def test_the_discriminator_beats_word_frequencies_and_the_generator_learns(tmp_path):
     run = tmp_path / "run"
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # those of tests are slow
     subprocess.run(
@@ -71,10 +71,9 @@ def test_the_discriminator_beats_word_frequencies_and_the_generator_learns(tmp_p
     assert len(steps) == 6
     counts = frequencies(load(run))
     curve = [measure(load(run, step), counts) for step in steps]
-    with capsys.disabled():
-        print("\n  step  discriminator AUC  word frequencies' AUC  generator's MLM accuracy")
-        for step, (ours, theirs, accuracy) in zip(steps, curve, strict=True):
-            print(f"{step:6}  {ours:17.3f}  {theirs:21.3f}  {100 * accuracy:22.1f} %")
+    print("\n  step  discriminator AUC  word frequencies' AUC  generator's MLM accuracy")
+    for step, (ours, theirs, accuracy) in zip(steps, curve, strict=True):
+        print(f"{step:6}  {ours:17.3f}  {theirs:21.3f}  {100 * accuracy:22.1f} %")
     first, last = curve[0], curve[-1]
     assert last[0] > last[1] + MARGIN
     assert last[2] > first[2] + 0.02
