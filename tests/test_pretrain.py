@@ -215,6 +215,7 @@ def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, 
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
 
 
+@pytest.mark.slow
 def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_path, capsys):
     run = tmp_path / "run"
     text = tiny.write_text(tmp_path / "one.txt", documents=1)
@@ -223,6 +224,7 @@ def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_pa
     assert main(["pretrain", config, f"--run_dir={run}", *steps]) == 0
 
 
+@pytest.mark.slow
 def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(config, tmp_path, capsys):
     run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
     text = tiny.write_text(tmp_path / "few.txt", documents=1)
