@@ -106,7 +106,7 @@ def test_two_processes_meet_share_and_agree():
         )
         for process in range(2)
     ]
-    outputs = [member.communicate(timeout=120) for member in members]
+    outputs = [member.communicate(timeout=300) for member in members]
     assert [member.returncode for member in members] == [0, 0], [error[-2000:] for _, error in outputs]
     first, second = (json.loads(output.splitlines()[-1]) for output, _ in outputs)  # gloo speaks before
     assert (first["first"], second["first"]) == (True, False)
@@ -180,7 +180,7 @@ def test_a_signal_is_passed_on_and_no_child_outlives_its_parent(child: None, end
         assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
         (child_pid,) = map(int, Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split())
         parent.send_signal(ending)
-        assert parent.wait(timeout=20) == code
+        assert parent.wait(timeout=60) == code
         for _ in range(100):
             if not Path(f"/proc/{child_pid}").exists():
                 return

@@ -22,7 +22,7 @@ DEVICES = 4  # of the run, however many processes share them
 STEPS = 66  # so many that a signal never comes too late
 CHANGES = (
     *("--stages.1.steps=60", "--run.save_every=6", "--run.evaluate_every=12"),
-    *("--workers=1", "--distributed.heartbeat_timeout=10"),
+    *("--workers=1", "--distributed.heartbeat_timeout=20"),
 )
 
 
@@ -65,7 +65,7 @@ class Processes:
 
     def reach(self, step: int) -> None:
         """Wait until a step is logged."""
-        for _ in range(600):
+        for _ in range(2000):
             with contextlib.suppress(FileNotFoundError):
                 if any(row.get("step", 0) >= step for row in rows(self.metrics)):
                     return
@@ -73,7 +73,7 @@ class Processes:
             time.sleep(0.1)
         pytest.fail(f"step {step} was not reached")
 
-    def end(self, timeout: float = 120) -> list[tuple[int, str]]:
+    def end(self, timeout: float = 300) -> list[tuple[int, str]]:
         """The exit code and the last sentence of each."""
         ended = []
         for one in self.each:
