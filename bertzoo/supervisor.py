@@ -41,7 +41,9 @@ def supervise(argv: Sequence[str], which: str) -> int:
         for child in children:
             child.send_signal(number)
             if not joined():  # it may be deep in waiting for the others, where Python sees no signal
-                threading.Timer(_GRACE, child.kill).start()
+                timer = threading.Timer(_GRACE, child.kill)
+                timer.daemon = True  # not waited for, once the child has ended
+                timer.start()
 
     def joined() -> bool:
         with contextlib.suppress(BlockingIOError):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import itertools
+import json
 import logging
 import shutil
 import textwrap
@@ -215,24 +216,28 @@ def _restore(checkpoint: Path, items: Mapping[str, Any], together: bool = True) 
         sealed = hosts.share(f"verifying {checkpoint}", lambda: _verified(checkpoint))
     if isinstance(sealed, str):
         raise _Damaged(sealed)
-    mine, restored = None, None
+    restored, failure = None, None
     try:
         restored = _read(checkpoint, items, together, sealed)
     except CheckpointError as error:
-        mine = error
+        failure = error
     if together:
-        # A process that read its part goes back with one that could not.
-        said = ["" if mine is None else f"{type(mine).__name__} {mine}"]
-        said = [one for one in hosts.gather(f"restoring {next(_restores)}", said[0]) if one]
-        if said and mine is None:
-            worst = max(said, key=lambda one: not one.startswith(_Damaged.__name__))
-            kind = _Damaged if worst.startswith(_Damaged.__name__) else CheckpointError
-            mine = kind(worst.partition(" ")[2])
-        elif any(not one.startswith(_Damaged.__name__) for one in said) and isinstance(mine, _Damaged):
-            mine = CheckpointError(str(mine))
-    if mine is not None:
-        raise mine
+        failure = _failure_of_any(failure)
+    if failure is not None:
+        raise failure
     return restored
+
+
+def _failure_of_any(mine: CheckpointError | None) -> CheckpointError | None:
+    """What went wrong with the part of any process, so that all go the same way; damage counts last."""
+    said = hosts.gather(
+        f"restoring {next(_restores)}", json.dumps(None if mine is None else [isinstance(mine, _Damaged), str(mine)])
+    )
+    failures = sorted(one for one in map(json.loads, said) if one)
+    if not failures or hosts.alone():
+        return mine
+    damaged, message = failures[0]
+    return _Damaged(message) if damaged else CheckpointError(message)
 
 
 def _read(checkpoint: Path, items: Mapping[str, Any], together: bool, sealed: bool) -> Any:
