@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from bertzoo.errors import UserError
+from bertzoo.places import on_disk
 
 Line = Mapping[str, Any]
 SHARES = ("accuracy", "precision", "recall")  # the endings of metrics that are shown in per cent
@@ -55,7 +56,7 @@ class Run:
 
 def open_run(directory: str | Path) -> Run:
     """Read a run directory; raises UserError when it is none or has no metrics yet."""
-    directory = Path(directory)
+    directory = on_disk(directory, "the run directory", "copy or mount it and name that")
     for name in ("config.toml", "metrics.jsonl"):
         if not (directory / name).is_file():
             raise UserError(f"{directory} is not the directory of a run: it has no {name}")

@@ -17,6 +17,7 @@ from bertzoo.data.corpus import Corpus
 from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.places import on_disk
 from bertzoo.recipe import Pretrain
 from bertzoo.train import hosts
 from bertzoo.train.stages import locate
@@ -33,7 +34,7 @@ class RunDirectory:
     def __init__(self, path: Path | str):
         if not str(path):
             raise UserError("--run_dir is empty; name a directory for the run")
-        self.path = Path(path)
+        self.path = on_disk(path, "the run directory", "mount the bucket and name its directory, as docs/tpu.md does")
         self.config = self.path / "config.toml"
         self.corpus = self.path / "corpus"
         self.plans = self.path / "plans"

@@ -233,7 +233,7 @@ def test_tokenize_refuses_what_changes_nothing(
 def test_tokenize_writes_to_disk_alone(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["tokenize", "embedded:python", "gs://bucket/corpus"]) == 2
-    assert "DST = gs://bucket/corpus is not on disk" in capsys.readouterr().err
+    assert "DST = gs://bucket/corpus is a URL" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -14,12 +14,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ROOMS = {"errors", "config", "nn", "flops", "models", "objectives", "data", "train"}
+ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "train"}
 READ = ROOMS | {"recipe", "feed", "rundir", "inference"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
     "bertzoo.errors": set(),
     "bertzoo.schema": {"errors"},
+    "bertzoo.places": {"errors"},
     "bertzoo.config": {"errors", "schema"},
     "bertzoo.nn": {"errors"},
     "bertzoo.flops": {"errors"},
@@ -27,7 +28,7 @@ BELOW = {
     "bertzoo.sizes": {"flops", "liveness", "models", "objectives"},
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
-    "bertzoo.data": {"errors"},
+    "bertzoo.data": {"errors", "places"},
     "bertzoo.train": {"errors", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.feed": ROOMS | {"recipe"},
@@ -36,10 +37,10 @@ BELOW = {
     "bertzoo.start": ROOMS | {"recipe", "convert", "convert.directory"},
     "bertzoo.inference": ROOMS | {"recipe", "feed", "rundir"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
-    "bertzoo.convert": {"errors", "schema", "config", "nn", "models", "data"},
+    "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
     "bertzoo.plan": ROOMS | {"recipe", "feed"},
     "bertzoo.convert.directory": READ | {"convert"},
-    "bertzoo.report": {"errors"},
+    "bertzoo.report": {"errors", "places"},
     "bertzoo.curves": {"errors", "report"},
     "bertzoo.supervisor": {"errors", "train"},
     "bertzoo.cli": {"errors", "supervisor"},

@@ -20,6 +20,7 @@ from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
+from bertzoo.places import on_disk
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.train.state import named
@@ -41,7 +42,7 @@ def read(path: Path | str) -> Pretrained:
 
     Raises UserError where it is none of these, or damaged.
     """
-    return _reader(Path(path))()
+    return _reader(on_disk(path, "the model", "copy it to this machine and name the copy"))()
 
 
 def check(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertzoo.data.manifest import NAME
 from bertzoo.errors import CorpusError
+from bertzoo.places import is_url
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PLAIN = (".txt", ".text", ".md", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".zst")
 PARQUET = ".parquet"
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def find(name: str) -> list[File]:
 
     Raises CorpusError when there are none, or when a remote one cannot be listed.
     """
-    return _remote_files(name) if _URL.match(name) else _local_files(name)
+    return _remote_files(name) if is_url(name) else _local_files(name)
 
 
 def _local_files(name: str) -> list[File]:

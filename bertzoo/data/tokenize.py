@@ -24,7 +24,7 @@ from bertzoo.data.manifest import FORMAT, finish
 from bertzoo.data.mixture import MIXTURE, Part
 from bertzoo.data.piece import PIECES, is_finished, tokenize_piece
 from bertzoo.data.settings import Data
-from bertzoo.data.vocabulary import TRAIN_BYTES, Tokenizer, write_atomically
+from bertzoo.data.vocabulary import TRAIN_BYTES, Tokenizer, existing, write_atomically
 from bertzoo.data.workers import pool
 from bertzoo.errors import ConfigError, CorpusError
 
@@ -79,9 +79,7 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
     if data.mixture:
         settings["mixture"] = [asdict(part) for part in data.mixture]
     if data.tokenizer.path:
-        path = Path(data.tokenizer.path)
-        if not path.is_file():
-            raise CorpusError(f"the vocabulary file {path} does not exist")
+        path = existing(data.tokenizer.path)
         settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     elif vocabulary is not None:
         settings["tokenizer"]["path"] = tokenizer.label(vocabulary)

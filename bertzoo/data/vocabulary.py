@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bertzoo.errors import CorpusError
+from bertzoo.places import on_disk
 
 TRAIN_BYTES = 256 << 20  # a vocabulary is trained on at most this much text, the first of the source
 
@@ -90,9 +91,10 @@ def check_size(size: int, asked: int, origin: str) -> None:
 
 def existing(path: str) -> Path:
     """The path of a vocabulary file; raises CorpusError when it does not exist."""
-    if not Path(path).is_file():
+    file = on_disk(path, "the vocabulary file", "copy it to this machine and name the copy")
+    if not file.is_file():
         raise CorpusError(f"the vocabulary file {path} does not exist")
-    return Path(path)
+    return file
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.errors import UserError
+from bertzoo.places import on_disk
 from bertzoo.verbs.shared import say
 
 TARGETS = ("huggingface", "bertzoo", "pytorch")
@@ -28,8 +29,8 @@ HEADS = ("none", "masked", "replaced")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("source", metavar="SRC", type=Path, help="the model")
-    parser.add_argument("destination", metavar="DST", type=Path, help="the new directory")
+    parser.add_argument("source", metavar="SRC", type=_source, help="the model")
+    parser.add_argument("destination", metavar="DST", type=_destination, help="the new directory")
     parser.add_argument("--to", required=True, choices=TARGETS, help="the format of DST")
     parser.add_argument(
         "--head",
@@ -43,6 +44,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="let convolutions and trigrams see padding, which a model trained without it (mask_padding) needs for "
         "Hugging Face; rows without padding are computed alike",
     )
+
+
+def _source(text: str) -> Path:
+    return on_disk(text, "SRC =", "copy the model to this machine and name the copy")
+
+
+def _destination(text: str) -> Path:
+    return on_disk(text, "DST =", "name a directory, and copy that")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.errors import UserError
+from bertzoo.places import on_disk
 from bertzoo.verbs.shared import say
 
 
@@ -38,9 +39,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", type=_price, metavar="DOLLARS", help="of one chip for an hour")
     parser.add_argument("--no-compile", action="store_true", help="only what needs no compiler")
     parser.add_argument(
-        "--cache", metavar="DIR", help="where the compiler's results are kept (default: ~/.cache/bertzoo)"
+        "--cache", type=_cache, metavar="DIR", help="where the compiler's results are kept (default: ~/.cache/bertzoo)"
     )
     parser.add_argument("--json", action="store_true", help="one object on standard output")
+
+
+def _cache(text: str) -> str:
+    return str(on_disk(text, "--cache =", "name a directory")) if text else text
 
 
 def _price(text: str) -> float:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.places import on_disk
 from bertzoo.verbs.shared import batch_workers_option, say, tokenising, workers_option
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _origin(text: str) -> Path:
     if text:
-        return Path(text)
+        return on_disk(text, "--from =", "copy the model to this machine and name the copy")
     raise UserError("--from is empty; name a model")
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from bertzoo import config as loader
 from bertzoo.data.settings import Data
 from bertzoo.errors import UserError
+from bertzoo.places import on_disk
 from bertzoo.verbs.shared import tokenising, workers_option
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _destination(text: str) -> Path:
-    if "://" in text:
-        raise UserError(f"DST = {text} is not on disk, where a corpus is written and read: name a directory")
-    return Path(text)
+    return on_disk(text, "DST =", "name a directory, and copy that")
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:

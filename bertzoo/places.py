@@ -1,0 +1,24 @@
+"""Where a name points: to this machine's disk, or, as a URL, elsewhere."""
+
+import re
+from pathlib import Path
+
+from bertzoo.errors import UserError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # what a Path makes of a URL
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is a URL, such as gs://bucket/text."""
+    return _URL.match(name) is not None
+
+
+def on_disk(name: Path | str, what: str, instead: str) -> Path:
+    """The path that a name is; raises UserError for a URL, of which a Path would silently make a directory `gs:`.
+
+    what: the name's role; instead: what to do about a URL.
+    """
+    if _FLATTENED.match(str(name)):
+        raise UserError(f"{what} {name} is a URL where only a path on disk will do: {instead}")
+    return Path(name)

@@ -1,0 +1,47 @@
+"""A URL where only a path will do is refused in one sentence, and nothing called `gs:` comes into being."""
+
+from pathlib import Path
+
+import pytest
+
+import bertzoo
+from bertzoo.cli import main
+from bertzoo.errors import UserError
+from bertzoo.places import is_url, on_disk
+from bertzoo.rundir import RunDirectory
+
+URL = "gs://bucket/place"
+COMMANDS = {
+    "pretrain": ["pretrain", "demo", f"--run_dir={URL}"],
+    "pretrain from": ["pretrain", "demo", "--run_dir=run", f"--from={URL}"],
+    "pretrain vocabulary": ["pretrain", "demo", "--run_dir=run", f"--data.tokenizer.path={URL}"],
+    "tokenize": ["tokenize", "embedded:python", URL],
+    "tokenize vocabulary": ["tokenize", "embedded:python", "corpus", f"--data.tokenizer.path={URL}"],
+    "evaluate": ["evaluate", URL],
+    "predict": ["predict", URL, "a [MASK]"],
+    "report": ["report", URL],
+    "convert from": ["convert", URL, "out", "--to=bertzoo"],
+    "convert to": ["convert", "here", URL, "--to=bertzoo"],
+    "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_every_verb_refuses_a_url_that_it_cannot_use(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    *_, message = capsys.readouterr().err.splitlines()
+    assert f"{URL} is a URL where only a path on disk will do: " in message
+    assert not list(tmp_path.rglob("gs:*"))
+
+
+def test_what_a_path_has_made_of_a_url_is_refused_too():
+    with pytest.raises(UserError, match="gs:/bucket/place is a URL"):
+        bertzoo.load(Path(URL))
+    with pytest.raises(UserError, match="gs:/bucket/place is a URL"):
+        RunDirectory(Path(URL))
+
+
+@pytest.mark.parametrize("name", ["runs/a", "../a b", "/a:b/c", "C:/a", "a", "a:b"])
+def test_paths_are_paths(name):
+    assert on_disk(name, "a", "b") == Path(name) and not is_url(name)
