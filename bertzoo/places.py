@@ -1,5 +1,6 @@
 """Where a name points: to this machine's disk, or, as a URL, elsewhere."""
 
+import os
 import re
 from pathlib import Path
 
@@ -22,3 +23,8 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
     if _FLATTENED.match(str(name)):
         raise UserError(f"{what} {name} is a URL where only a path on disk will do: {instead}")
     return Path(name)
+
+
+def cache(kind: str) -> Path:
+    """The folder of the user's cache for things of a kind; it need not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertzoo" / kind

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import platform
 import subprocess
 import time
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo import __version__, config
+from bertzoo.data import remote
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.places import on_disk
+from bertzoo.places import is_url, on_disk
 from bertzoo.recipe import Pretrain
 from bertzoo.train import hosts
 from bertzoo.train.stages import locate
 
+_LOG = logging.getLogger(__name__)
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
 _PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
@@ -84,7 +87,9 @@ class RunDirectory:
         facts = self.path / "run.json"
         return json.loads(facts.read_text(encoding="utf-8")).get("from") if facts.is_file() else None
 
-    def describe(self, devices: list[str], processes: int, corpus: Path, origin: dict[str, Any] | None = None) -> None:
+    def describe(
+        self, devices: list[str], processes: int, corpus: Corpus, origin: dict[str, Any] | None = None
+    ) -> None:
         """Write run.json: which software, which devices and how many processes train this run, on which tokenised
         corpus, and what it started from.
         """
@@ -97,20 +102,23 @@ class RunDirectory:
             "optax": version("optax"),
             "devices": devices,
             "processes": processes,
-            "corpus": str(corpus.resolve()),
+            "corpus": corpus.address,
         }
         if origin is not None:
             facts["from"] = origin
         write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
 
     def open_corpus(self) -> Corpus:
-        """The tokenised corpus that the run was trained on, its own or that of its source."""
+        """The tokenised corpus that the run was trained on, its own or that of its source, copied here where it is
+        behind a URL.
+        """
         if (self.corpus / MANIFEST).exists():
             return Corpus.open(self.corpus)
         facts = self.path / "run.json"
         if not facts.is_file():
             raise UserError(f"{self.path} has not begun to train: it has no {facts.name}")
-        return Corpus.open(Path(json.loads(facts.read_text(encoding="utf-8"))["corpus"]))
+        corpus = json.loads(facts.read_text(encoding="utf-8"))["corpus"]
+        return remote.open_corpus(corpus, _LOG.warning) if is_url(corpus) else Corpus.open(Path(corpus))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

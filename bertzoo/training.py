@@ -39,7 +39,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
         run.begin(recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         origin = run.origin() if done else start.record if start else None
-        run.describe(kinds, jax.process_count(), feed.corpus.directory, origin)
+        run.describe(kinds, jax.process_count(), feed.corpus, origin)
 
     hosts.share("the plans of the rows", feed.check)
     feed.check()

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import fsspec
 import jax
 import numpy as np
 import pytest
@@ -267,6 +268,18 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, corpus, tmp_path
     assert not (tmp_path / "run" / "corpus").exists()
     for top in ("0", "999"):
         assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
+
+
+def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fsspec.filesystem("memory").put(str(corpus), "/bucket/corpus", recursive=True)
+    steps = ("--stages.0.steps=1", "--stages.1.steps=1")
+    run = tmp_path / "run"
+    assert main(["pretrain", config, f"--run_dir={run}", "--data.source=memory://bucket/corpus", *steps]) == 0
+    assert losses(run, "train")[0] == losses(finished, "train")[0]
+    assert json.loads((run / "run.json").read_text())["corpus"] == "memory://bucket/corpus"
+    shutil.rmtree(tmp_path / "cache")  # as on another machine
+    assert main(["predict", str(run), "one [MASK] two"]) == 0
 
 
 def test_a_terminated_start_says_so(config, tmp_path):

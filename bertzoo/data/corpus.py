@@ -34,10 +34,11 @@ class SplitIndex:
 
 
 class Corpus:
-    """A complete tokenised corpus; made by `Corpus.open`."""
+    """A complete tokenised corpus; made by `Corpus.open`. Its `address` is where it is found again from anywhere."""
 
-    def __init__(self, directory: Path, contents: Manifest):
+    def __init__(self, directory: Path, contents: Manifest, address: str | None = None):
         self.directory = directory
+        self.address = address or str(directory.resolve())
         self.manifest = contents
         self.hash = contents.hash
         self.tokenizer = tokenizer.load(directory / "tokenizer")
@@ -50,9 +51,10 @@ class Corpus:
         self._blocks = {split: Blocks(directory, record.shards, dtype) for split, record in contents.splits.items()}
 
     @classmethod
-    def open(cls, directory: Path) -> "Corpus":
+    def open(cls, directory: Path, address: str | None = None) -> "Corpus":
         """Opens a corpus after checking every file's size and the hashes of the indexes and the tokenizer.
 
+        address: the URL that the directory is a copy of.
         Raises CorpusError naming the file that is missing or damaged.
         """
         contents = manifest.read(directory)
@@ -61,7 +63,7 @@ class Corpus:
                 shard.check(directory, contents=False)
             for index in (record.sentence_index, record.document_index):
                 index.check(directory, contents=True)
-        return cls(directory, contents)
+        return cls(directory, contents, address)
 
     def verify(self) -> None:
         """Checks the hash of every shard; raises CorpusError naming the damaged one."""

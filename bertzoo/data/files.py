@@ -52,7 +52,7 @@ class File:
             with open(self.address, "rb") as file:
                 yield file
             return
-        with _remote(self.address), self.system.open(self.address, "rb") as file:
+        with remote(self.address), self.system.open(self.address, "rb") as file:
             yield cast(BinaryIO, file)
 
 
@@ -79,15 +79,14 @@ def _local_files(name: str) -> list[File]:
 def _remote_files(name: str) -> list[File]:
     import fsspec
 
-    with _remote(name):
+    with remote(name):
         system, path = fsspec.url_to_fs(name)
-        if system.isdir(path):
+        found = kind(system, path)
+        if found == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(
-                    f"{name} is a tokenised corpus, which is read from disk: copy it to this machine and name the copy"
-                )
+                raise CorpusError(f"{name} is a tokenised corpus and no text: name it alone, to pretrain on it")
             return _inside(name, _remote_sorted(system, system.find(path)))
-        if system.isfile(path):
+        if found == "file":
             return _remote_sorted(system, [path])
         if glob.has_magic(path):
             matches = [p for p, info in system.glob(path, detail=True).items() if info["type"] == "file"]
@@ -100,7 +99,7 @@ def _remote_sorted(system: "AbstractFileSystem", paths: list[str]) -> list[File]
 
 
 def _inside(name: str, files: list[File]) -> list[File]:
-    text = [file for file in files if (file.kind in PLAIN or file.name.endswith(PARQUET)) and file.name[0] != "."]
+    text = [file for file in files if is_text(file.address) and file.name[0] != "."]
     if not text:
         raise CorpusError(
             f"the directory {name} holds no file named {', '.join((*PLAIN, PARQUET))} (or the first"
@@ -109,21 +108,35 @@ def _inside(name: str, files: list[File]) -> list[File]:
     return text
 
 
+def is_text(address: str) -> bool:
+    """Whether a file's name says that it holds text."""
+    file = File(address)
+    return file.kind in PLAIN or file.name.endswith(PARQUET)
+
+
 def _matching(name: str, files: list[File]) -> list[File]:
     if not files:
         raise CorpusError(f"no file matches the pattern {name}")
     return files
 
 
+def kind(system: "AbstractFileSystem", path: str) -> str | None:
+    """`file`, `directory`, or None where nothing is; raises where a bucket denies, of which fsspec's isfile says no."""
+    try:
+        return system.info(path)["type"]
+    except FileNotFoundError:
+        return None
+
+
 @contextlib.contextmanager
-def _remote(name: str) -> Iterator[None]:
+def remote(name: str, done: str = "read") -> Iterator[None]:
     """Whatever a file system raises, and there are as many kinds of errors as file systems, as one sentence."""
     try:
         yield
     except CorpusError:
         raise
     except ImportError as error:
-        raise CorpusError(f"{name} is read through a package that is not installed: {error}") from error
+        raise CorpusError(f"{name} needs a package that is not installed: {error}") from error
     except Exception as error:
         said = " ".join(str(error).split()) or "no reason is given"
-        raise CorpusError(f"{name} cannot be read: {type(error).__name__}: {said[:300]}") from error
+        raise CorpusError(f"{name} cannot be {done}: {type(error).__name__}: {said[:300]}") from error

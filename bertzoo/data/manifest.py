@@ -51,8 +51,13 @@ def read(directory: Path) -> Manifest:
         raise CorpusError(
             f"{path} does not exist: {directory} holds no complete tokenised corpus, run `bertzoo tokenize` to write it"
         )
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(data: bytes, path: str) -> Manifest:
+    """The manifest that the file `path` holds; raises CorpusError naming the file and what is wrong with it."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(data.decode())
         if raw["settings"]["format"] != FORMAT:
             raise CorpusError(
                 f"{path} has format {raw['settings']['format']}, this version reads {FORMAT}: tokenise the source again"
@@ -65,6 +70,37 @@ def read(directory: Path) -> Manifest:
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged, its hash does not fit its contents: tokenise the source again")
     return manifest
+
+
+def same(ours: dict[str, Any], written: bytes, place: str) -> None:
+    """Raises CorpusError unless the settings.json of the corpus at `place` says what ours do."""
+    try:
+        theirs = json.loads(written.decode())
+        found = differences(ours, theirs)
+    except (ValueError, AttributeError) as error:
+        raise CorpusError(f"{place}/settings.json is damaged ({error}): delete {place} and tokenise again") from error
+    if found:
+        raise CorpusError(f"{place} holds another corpus ({'; '.join(found)}): choose another destination or delete it")
+
+
+def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
+    """One line for every setting in which two corpora differ."""
+    flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
+    return [
+        f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
+        for name in sorted(flat_ours.keys() | flat_theirs.keys())
+        if flat_ours.get(name) != flat_theirs.get(name)
+    ]
+
+
+def _flatten(settings: dict[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _parse(raw: dict[str, Any]) -> Manifest:

@@ -15,18 +15,20 @@ from typing import Any, TypeVar
 import numpy as np
 from grain.experimental import index_shuffle
 
+from bertzoo.data import remote
 from bertzoo.data.batch import assemble
 from bertzoo.data.corpus import Corpus, Split
-from bertzoo.data.manifest import NAME
+from bertzoo.data.manifest import NAME, differences
 from bertzoo.data.mask import Masking, mask
 from bertzoo.data.mixture import MIXTURE
 from bertzoo.data.pack import Plan, PlanFile
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import Progress, corpus_settings, differences, tokenize
+from bertzoo.data.tokenize import Progress, corpus_settings, tokenize
 from bertzoo.data.tokenizer import difference, label
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.places import is_url
 
 Batch = dict[str, np.ndarray]
 Rows = slice | np.ndarray  # of a batch
@@ -41,32 +43,29 @@ def open_corpus(
     workers: int = 0,
     progress: Progress | None = None,
     vocabulary: Tokenizer | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
-    """The corpus that `data.source` names: opened where the source is a tokenised corpus, else tokenised into
-    `directory`.
+    """The corpus that `data.source` names: opened where the source is a tokenised corpus, copied here first where it is
+    behind a URL; else tokenised into `directory`.
 
     vocabulary: the tokenizer that it must have. Raises ConfigError when an existing corpus was made with other settings
     than `data` has, or with another tokenizer.
     """
-    corpus = _open(data, directory, workers, progress, vocabulary)
+    corpus = _existing(data, vocabulary, tell)
+    if corpus is None:
+        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
     if vocabulary is not None and (found := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
-            f"the corpus {corpus.directory} was tokenised with another tokenizer than the model's, whose words would "
+            f"the corpus {corpus.address} was tokenised with another tokenizer than the model's, whose words would "
             f"be taken for others: {found}"
         )
     return corpus
 
 
-def _open(data: Data, directory: Path, workers: int, progress: Progress | None, vocabulary: Tokenizer | None) -> Corpus:
-    source = Path(data.source).expanduser()
-    if data.source == MIXTURE or not (source / NAME).is_file():
-        if (source / "settings.json").is_file():
-            raise CorpusError(
-                f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
-                "run the `bertzoo tokenize` that began it again"
-            )
-        return tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
-    corpus = Corpus.open(source)
+def _existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
+    """The tokenised corpus that the source is; None where it is text."""
+    if data.source == MIXTURE or (corpus := _found(data.source, tell)) is None:
+        return None
     origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
     if not data.mixture and "mixture" in corpus.manifest.settings:
         origin["mixture"] = corpus.manifest.settings["mixture"]
@@ -79,10 +78,24 @@ def _open(data: Data, directory: Path, workers: int, progress: Progress | None, 
             f" (data.tokenizer.path = {kept})" if same and any(line.startswith("tokenizer.") for line in found) else ""
         )
         raise ConfigError(
-            f"the corpus {source} was tokenised with other settings: {'; '.join(found)}; "
+            f"the corpus {data.source} was tokenised with other settings: {'; '.join(found)}; "
             f"make the config agree with it{hint}"
         )
     return corpus
+
+
+def _found(name: str, tell: Callable[[str], None]) -> Corpus | None:
+    if is_url(name):
+        return remote.open_corpus(name, tell) if remote.is_corpus(name) else None
+    source = Path(name).expanduser()
+    if (source / NAME).is_file():
+        return Corpus.open(source)
+    if (source / "settings.json").is_file():
+        raise CorpusError(
+            f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
+            "run the `bertzoo tokenize` that began it again"
+        )
+    return None
 
 
 class Batches:

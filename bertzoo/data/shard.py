@@ -31,6 +31,10 @@ class FileRecord:
     bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        if Path(self.file).name != self.file:
+            raise ValueError(f"{self.file!r} is not the name of a file")
+
     def check(self, directory: Path, *, contents: bool) -> None:
         """Raises CorpusError naming the file when it is missing or has another size or (if asked) other contents."""
         path = directory / self.file

@@ -20,7 +20,7 @@ import numpy as np
 from bertzoo.data import beam, source, tokenizer
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.hashes import Seen, is_heldout, keys
-from bertzoo.data.manifest import FORMAT, finish
+from bertzoo.data.manifest import FORMAT, finish, same
 from bertzoo.data.mixture import MIXTURE, Part
 from bertzoo.data.piece import PIECES, is_finished, tokenize_piece
 from bertzoo.data.settings import Data
@@ -86,26 +86,6 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
     return {"format": FORMAT, **settings}
 
 
-def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """One line for every setting in which two corpora differ."""
-    flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
-    return [
-        f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
-        for name in sorted(flat_ours.keys() | flat_theirs.keys())
-        if flat_ours.get(name) != flat_theirs.get(name)
-    ]
-
-
-def _flatten(settings: dict[str, object]) -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
 def _claim(destination: Path, settings: dict[str, object]) -> None:
     path = destination / "settings.json"
     if not path.exists():
@@ -113,14 +93,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
             raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
         write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
         return
-    try:
-        theirs = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorpusError(f"{path} is damaged ({error}): delete {destination} and tokenise again") from error
-    if found := differences(settings, theirs):
-        raise CorpusError(
-            f"{destination} holds another corpus ({'; '.join(found)}): choose another destination or delete it"
-        )
+    same(settings, path.read_bytes(), str(destination))
 
 
 def _prepare_tokenizer(data: Data, destination: Path, vocabulary: Tokenizer | None) -> None:

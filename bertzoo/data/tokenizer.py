@@ -19,6 +19,7 @@ __all__ = [
     "WordPiece",
     "build",
     "difference",
+    "files",
     "fingerprint",
     "label",
     "load",
@@ -68,6 +69,11 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
     except (ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"the tokenizer's {settings_file} is damaged ({error}): tokenise the source again") from error
     return config.load()
+
+
+def files(kind: str) -> tuple[str, ...]:
+    """What a saved tokenizer of a kind consists of."""
+    return "settings.json", _KINDS[kind][1]
 
 
 def label(tokenizer: Tokenizer) -> str:

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bertzoo import places
+
 
 def directory(given: str | None = None) -> Path:
     """Where results are kept: `given`, or a folder of the user's cache."""
     if given:
         return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertzoo" / "plans"
+    return places.cache("plans")
 
 
 def key(text: str, *more: str) -> str:

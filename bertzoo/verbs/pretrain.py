@@ -131,13 +131,19 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
         def opened() -> "Corpus":
             with tokenising() as progress:
                 return open_corpus(
-                    recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary
+                    recipe.data,
+                    run.corpus,
+                    workers=args.workers,
+                    progress=progress,
+                    vocabulary=vocabulary,
+                    tell=say,
                 )
 
         expected = hosts.share("the corpus", lambda: opened().hash, timeout=24 * 3600)
         corpus = opened()
+        hosts.barrier("the corpus", timeout=24 * 3600)  # each host copies one that is behind a URL
         if corpus.hash != expected:
-            raise UserError(f"the corpus {corpus.directory} is not the one that process 0 reads; give all the same")
+            raise UserError(f"the corpus {corpus.address} is not the one that process 0 reads; give all the same")
         for split, part in corpus.manifest.splits.items():
             tell(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
         return training.train(

@@ -206,7 +206,7 @@ def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
     def denied(*args, **options):
         raise PermissionError("403: no access\nto the bucket")
 
-    for verb in ("open", "isdir"):
+    for verb in ("open", "info"):
         with monkeypatch.context() as patch:
             patch.setattr(type(memory), verb, denied)
             with pytest.raises(CorpusError, match=r"memory://.*bucket/a\.txt cannot be read: .*403: no access to the"):

@@ -1,0 +1,222 @@
+"""A tokenised corpus behind a URL: copied once, shared, mended, and never half of it taken for whole."""
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import fsspec
+import numpy as np
+import pytest
+from made_up import small
+
+from bertzoo.data import manifest, remote
+from bertzoo.data.corpus import Corpus
+from bertzoo.data.pipeline import open_corpus
+from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.rundir import RunDirectory
+
+URL = "memory://bucket/corpus"
+
+
+@pytest.fixture
+def bucket(corpus, tmp_path, monkeypatch):
+    """A bucket that holds the corpus; the cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    for path in corpus.directory.rglob("*"):
+        if path.is_file():
+            system.pipe(f"/bucket/corpus/{path.relative_to(corpus.directory)}", path.read_bytes())
+    yield system
+    system.store.clear()
+
+
+@pytest.fixture
+def opened(bucket, monkeypatch):
+    """The names of the files that are opened in the bucket, in order."""
+    names, own = [], type(bucket).open
+
+    def spied(self, path, *args, **options):
+        names.append(path.rsplit("/", 1)[1])
+        return own(self, path, *args, **options)
+
+    monkeypatch.setattr(type(bucket), "open", spied)
+    return names
+
+
+def copy(tell=lambda line: None):
+    return remote.open_corpus(URL, tell)
+
+
+def shards(corpus):
+    return [record.file for split in corpus.manifest.splits.values() for record in split.shards]
+
+
+def test_a_copy_is_the_corpus_and_is_made_once(bucket, corpus, opened):
+    first = copy()
+    assert first.hash == corpus.hash and first.address == URL and first.directory != corpus.directory
+    first.verify()
+    starts = corpus.split("train").offsets[:-1][:50]
+    lengths = corpus.split("train").sentences[:50]
+    np.testing.assert_array_equal(first.tokens("train", starts, lengths), corpus.tokens("train", starts, lengths))
+    assert first.tokenizer.encode_batch(["bake"])[0].tolist() == corpus.tokenizer.encode_batch(["bake"])[0].tolist()
+    assert len(opened) == len(set(opened)) >= len(shards(corpus)) + 4
+    opened.clear()
+    again = copy()
+    assert not opened and again.directory == first.directory
+
+
+def test_another_corpus_under_the_same_name_is_another_copy(bucket, corpus):
+    first = copy()
+    raw = json.loads(bucket.cat("/bucket/corpus/manifest.json"))
+    raw["settings"]["language"] = "de"
+    raw["hash"] = manifest._hash(raw)
+    bucket.pipe("/bucket/corpus/manifest.json", json.dumps(raw).encode())
+    assert copy().directory != first.directory
+
+
+def test_pretraining_reads_it_as_any_corpus(bucket, corpus, tmp_path):
+    settings = small(URL, tokenizer=corpus.tokenizer.config)
+    data = replace(settings, tokenizer=replace(settings.tokenizer, path="", vocab_size=300))
+    said = []
+    found = open_corpus(data, tmp_path / "run" / "corpus", tell=said.append)
+    assert found.hash == corpus.hash and not (tmp_path / "run").exists()
+    (line,) = said
+    assert line.startswith(f"copying {URL} to ")
+    with pytest.raises(ConfigError, match=rf"the corpus {URL} was tokenised with other settings: language"):
+        open_corpus(replace(data, language="de"), tmp_path / "run" / "corpus")
+
+
+@pytest.mark.parametrize("name", ["train-00000.array_record", "train.sentences.npy", "heldout.documents.npy"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
+    path = f"/bucket/corpus/{name}"
+    data = bytearray(bucket.cat(path))
+    data[len(data) // 2] ^= 1
+    bucket.rm(path)
+    if damage != "missing":
+        bucket.pipe(path, bytes(data[: len(data) // 2] if damage == "cut" else data))
+    message = "FileNotFoundError" if damage == "missing" else "is damaged, its sha256 is not the manifest's"
+    with pytest.raises(CorpusError, match=rf"{URL}/{name} .*{message}"):
+        copy()
+    (folder,) = (path for path in remote.places.cache("corpora").iterdir() if path.is_dir())
+    assert not (folder / "manifest.json").exists() and not list(folder.glob(f"{name}*"))
+    with pytest.raises(CorpusError):
+        copy()
+
+
+def test_a_damaged_remote_tokenizer_or_manifest_is_named(bucket):
+    vocabulary = bucket.cat("/bucket/corpus/tokenizer/vocab.txt")
+    bucket.pipe("/bucket/corpus/tokenizer/vocab.txt", vocabulary + b"more\n")
+    with pytest.raises(CorpusError, match=f"{URL}/tokenizer is damaged"):
+        copy()
+    bucket.pipe("/bucket/corpus/manifest.json", bucket.cat("/bucket/corpus/manifest.json")[:-200])
+    with pytest.raises(CorpusError, match=rf"{URL}/manifest\.json is damaged"):
+        copy()
+
+
+def test_a_manifest_cannot_make_files_elsewhere(bucket):
+    raw = json.loads(bucket.cat("/bucket/corpus/manifest.json"))
+    raw["splits"]["train"]["shards"][0]["file"] = "../../outside"
+    raw["hash"] = manifest._hash(raw)
+    bucket.pipe("/bucket/corpus/manifest.json", json.dumps(raw).encode())
+    with pytest.raises(CorpusError, match=r"'\.\./\.\./outside' is not the name of a file"):
+        copy()
+
+
+def test_an_interrupted_copy_goes_on(bucket, corpus, opened, monkeypatch):
+    """What is whole is not copied again, what is half is."""
+    wanted, own = shards(corpus)[1], type(bucket).open
+
+    def broken(self, path, *args, **options):
+        if path.endswith(wanted):
+            raise OSError("connection reset\nby peer")
+        return own(self, path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bucket), "open", broken)
+        with pytest.raises(CorpusError, match=rf"{URL}/{wanted} cannot be read: OSError: connection reset by peer"):
+            copy()
+    (folder,) = (path for path in remote.places.cache("corpora").iterdir() if path.is_dir())
+    there = {path.name for path in folder.glob("*.*")}
+    assert there and not any(name.endswith(".tmp") for name in there)
+    opened.clear()
+    copy().verify()
+    assert wanted in opened and not there & set(opened)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"x" * len(data)], ids=["cut", "changed"])
+def test_a_damaged_copy_is_mended(bucket, corpus, opened, damage):
+    directory = copy().directory
+    for name in ("train.sentences.npy", "train-00000.array_record"):
+        (directory / name).write_bytes(damage((directory / name).read_bytes()))
+    opened.clear()
+    said = []
+    copy(said.append).verify()
+    assert said[0] == f"{directory} is damaged: what differs from {URL} is copied again"
+    assert set(opened) == {"train.sentences.npy", "train-00000.array_record", "settings.json", "vocab.txt"}
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_file(bucket, monkeypatch):
+    usage = remote.shutil.disk_usage("/")
+    monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(CorpusError, match=r"has room for 0\.0 of the 0\.0 GB of memory.*XDG_CACHE_HOME"):
+        copy()
+
+
+def test_two_at_once_make_one_copy(bucket, opened):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(copy().hash)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 3 and len(opened) == len(set(opened))
+
+
+HOLD = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), fcntl.LOCK_EX); print('held'); sys.stdin.read()"
+
+
+def test_another_process_is_waited_for(bucket, corpus):
+    """The lock is of the machine's processes, not of one's threads alone."""
+    folder = remote.places.cache("corpora")
+    folder.mkdir(parents=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder / f"{corpus.hash}.lock")], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        mine = threading.Thread(target=copy)
+        mine.start()
+        mine.join(0.2)
+        assert mine.is_alive() and not (folder / corpus.hash).exists()
+        other.stdin.close()
+        mine.join(60)
+        assert not mine.is_alive() and (folder / corpus.hash / "manifest.json").exists()
+
+
+def denied(*args, **options):
+    raise PermissionError("403: no access\nto the bucket")
+
+
+@pytest.mark.parametrize("verb", ["info", "cat_file", "open"])
+def test_a_bucket_that_denies_is_one_sentence(bucket, tmp_path, monkeypatch, verb):
+    monkeypatch.setattr(type(bucket), verb, denied)
+    with pytest.raises(CorpusError, match=rf"^{URL}\S* cannot be read: PermissionError: 403: no access to the bucket$"):
+        open_corpus(small(URL), tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_an_unfinished_corpus_is_not_taken_for_text(bucket, tmp_path):
+    bucket.rm("/bucket/corpus/manifest.json")
+    with pytest.raises(CorpusError, match=rf"{URL} is a tokenised corpus without its manifest\.json, so unfinished"):
+        open_corpus(small(URL), tmp_path / "corpus")
+
+
+def test_what_a_run_says_of_its_corpus_is_where_it_is_found_again(bucket, corpus, tmp_path):
+    run = RunDirectory(tmp_path)
+    run.describe([], 1, copy())
+    assert json.loads((tmp_path / "run.json").read_text())["corpus"] == URL
+    assert run.open_corpus().address == URL
+    run.describe([], 1, Corpus.open(corpus.directory))
+    assert run.open_corpus().directory == corpus.directory.resolve()
