@@ -270,6 +270,7 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, corpus, tmp_path
         assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
 
 
+@pytest.mark.slow
 def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fsspec.filesystem("memory").put(str(corpus), "/bucket/corpus", recursive=True)
