@@ -230,13 +230,6 @@ def test_tokenize_refuses_what_changes_nothing(
     assert not (tmp_path / "corpus").exists()
 
 
-def test_tokenize_writes_to_disk_alone(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["tokenize", "embedded:python", "gs://bucket/corpus"]) == 2
-    assert "DST = gs://bucket/corpus is a URL" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     from bertzoo import config
     from bertzoo.recipe import Pretrain

@@ -50,6 +50,7 @@ class Folder:
 
         with files.remote(url):
             system, path = fsspec.url_to_fs(url)
+            system.invalidate_cache()
         return cls(url.rstrip("/"), system, path.rstrip("/"))
 
     def has(self, name: str) -> bool:
@@ -57,13 +58,16 @@ class Folder:
         with files.remote(f"{self.url}/{name}"):
             return files.kind(self.system, f"{self.path}/{name}") == "file"
 
-    def is_empty(self) -> bool:
-        """Whether nothing is there."""
+    def sizes(self) -> dict[str, int]:
+        """What is there, and the bytes of each."""
         with files.remote(self.url):
             try:
-                return not self.system.ls(self.path, detail=False)
+                found = self.system.ls(self.path, detail=True)
             except FileNotFoundError:
-                return True
+                return {}
+        # A console's "new folder" is an object of the folder's own name.
+        sizes = {info["name"].rstrip("/"): info["size"] or 0 for info in found}
+        return {name.rsplit("/", 1)[-1]: size for name, size in sizes.items() if name != self.path}
 
     def read(self, name: str) -> bytes:
         """The contents of a small file."""
@@ -159,15 +163,17 @@ def _copy(folder: Folder, contents: Manifest, directory: Path, tell: Tell) -> No
         if not _is_whole(directory, record):
             (directory / record.file).unlink()
             raise CorpusError(
-                f"{folder.url}/{record.file} is damaged, its sha256 is not the manifest's: tokenise the source again"
+                f"{folder.url}/{record.file} is damaged, its sha256 is not the manifest's: delete it and run the "
+                "`bertzoo tokenize` that wrote it again"
             )
 
     _each(one, wanted)
-    for name in tokenizer.files(contents.settings["tokenizer"]["kind"]):
-        folder.download(f"tokenizer/{name}", directory / "tokenizer" / name)
+    for name in _tokenizer(contents):
+        folder.download(name, directory / name)
     if tokenizer.fingerprint(directory / "tokenizer") != contents.tokenizer_sha256:
         raise CorpusError(
-            f"{folder.url}/tokenizer is damaged, its hash is not the manifest's: tokenise the source again"
+            f"{folder.url}/tokenizer is damaged, its hash is not the manifest's: delete it and run the `bertzoo "
+            "tokenize` that wrote it again"
         )
 
 
@@ -177,6 +183,10 @@ def _records(contents: Manifest) -> list[FileRecord]:
         for split in contents.splits.values()
         for record in (split.sentence_index, split.document_index, *split.shards)
     ]
+
+
+def _tokenizer(contents: Manifest) -> list[str]:
+    return [f"tokenizer/{name}" for name in tokenizer.files(contents.settings["tokenizer"]["kind"])]
 
 
 def _is_whole(directory: Path, record: FileRecord) -> bool:
@@ -196,17 +206,21 @@ def _each(action: Callable[[T], None], items: Sequence[T]) -> None:
 
 
 def claim(folder: Folder, settings: dict[str, object]) -> Manifest | None:
-    """Makes a folder that of a corpus of these settings, or finds that it is; the manifest where it is complete.
+    """Makes a folder that of a corpus of these settings, or finds that it is; the manifest where nothing is missing.
 
     Raises CorpusError where something else is there, or where nothing can be written: before hours of work.
     """
     if not folder.has(SETTINGS):
-        if not folder.is_empty():
+        if folder.sizes():
             raise CorpusError(f"{folder.url} is not empty and holds no tokenised corpus: choose another destination")
         folder.write(SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
         return None
     manifest.same(settings, folder.read(SETTINGS), folder.url)
-    return manifest.parse(folder.read(NAME), f"{folder.url}/{NAME}") if folder.has(NAME) else None
+    if not folder.has(NAME):
+        return None
+    contents, sizes = manifest.parse(folder.read(NAME), f"{folder.url}/{NAME}"), folder.sizes()
+    whole = all(sizes.get(record.file) == record.bytes for record in _records(contents))
+    return contents if whole and all(map(folder.has, _tokenizer(contents))) else None
 
 
 def send(corpus: Corpus, folder: Folder, tell: Tell) -> None:
@@ -214,8 +228,7 @@ def send(corpus: Corpus, folder: Folder, tell: Tell) -> None:
     records = _records(corpus.manifest)
     size = sum(record.bytes for record in records)
     tell(f"uploading to {folder.url}: {len(records):,} files, {size / 1e6:,.1f} MB")
-    names = [record.file for record in records]
-    names += [f"tokenizer/{name}" for name in tokenizer.files(corpus.manifest.settings["tokenizer"]["kind"])]
+    names = [record.file for record in records] + _tokenizer(corpus.manifest)
     _each(lambda name: folder.upload(corpus.directory / name, name), names)
     folder.write(NAME, (corpus.directory / NAME).read_bytes())
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.data import beam, source, tokenizer
+from bertzoo.data import beam, remote, source, tokenizer
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.hashes import Seen, is_heldout, keys
-from bertzoo.data.manifest import FORMAT, finish, same
+from bertzoo.data.manifest import FORMAT, Manifest, finish, same
 from bertzoo.data.mixture import MIXTURE, Part
 from bertzoo.data.piece import PIECES, is_finished, tokenize_piece
 from bertzoo.data.settings import Data
@@ -71,6 +71,26 @@ def tokenize(
         finish(destination, destination / PIECES, count, settings, data.parts)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
+
+
+def tokenize_to(
+    data: Data, url: str, *, workers: int = 0, progress: Progress | None = None, tell: remote.Tell
+) -> Manifest:
+    """Writes (or completes, or just finds) the tokenised corpus of `data.source` behind a URL, by way of this machine.
+
+    What is made here stays until all of it is there. Raises CorpusError as `tokenize` does, and, before anything is
+    tokenised, where the URL cannot be written.
+    """
+    settings, folder = corpus_settings(data), remote.Folder.at(url)
+    source.readings(data.parts, data.heldout)  # what is missing is told before the place is claimed
+    if (contents := remote.claim(folder, settings)) is not None:
+        return contents
+    directory = remote.workplace(folder, settings)
+    with remote.lock(directory):
+        corpus = tokenize(data, directory, workers=workers, progress=progress)
+        remote.send(corpus, folder, tell)
+        shutil.rmtree(directory)
+    return corpus.manifest
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:

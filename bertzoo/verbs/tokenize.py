@@ -4,14 +4,16 @@ SRC is files, directories or globs of text (blank lines between documents), .jso
 .parquet, here or behind gs://, s3:// or whatever else fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
 Datasets has prepared; embedded:python, the prose in this Python installation; several of these, separated by commas; or
 mixture, which stands for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory; one
-that holds a part of the same corpus is completed. The options --data.* are those of a pretraining config, and --config
-takes them from one.
+that holds a part of the same corpus is completed. It may be behind gs://, s3:// and so on too: the corpus is then made
+in this machine's cache and uploaded. The options --data.* are those of a pretraining config, and --config takes them
+from one.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
   bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
   bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
+  bertzoo tokenize 'text/*.txt.xz' gs://bucket/corpus --config=squeezebert
   bertzoo tokenize mixture corpus --config=squeezebert --config=mixture.toml
 """
 
@@ -27,11 +29,11 @@ from typing import TYPE_CHECKING
 from bertzoo import config as loader
 from bertzoo.data.settings import Data
 from bertzoo.errors import UserError
-from bertzoo.places import on_disk
-from bertzoo.verbs.shared import tokenising, workers_option
+from bertzoo.places import is_url, on_disk
+from bertzoo.verbs.shared import say, tokenising, workers_option
 
 if TYPE_CHECKING:
-    from bertzoo.data.corpus import Corpus
+    from bertzoo.data.manifest import Manifest
 
 _OF_ROWS = ("data.packing", "data.masking")
 _DROPPED = {
@@ -57,7 +59,7 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", help="the text")
-    parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus")
+    parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus, or a URL")
     parser.add_argument(
         "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
     )
@@ -69,8 +71,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
 
 
-def _destination(text: str) -> Path:
-    return on_disk(text, "DST =", "name a directory, and copy that")
+def _destination(text: str) -> str | Path:
+    if text.startswith(("file:", "local:")):
+        return on_disk(text, "DST =", "name the directory itself")
+    return text if is_url(text) else on_disk(text, "DST =", "write :// after the protocol")
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
@@ -90,8 +94,6 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
-    from bertzoo.data.tokenize import tokenize
-
     if args.runner and args.workers:
         raise UserError(
             f"--workers={args.workers} and --runner={args.runner} exclude each other; the runner has its own"
@@ -99,32 +101,41 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if args.runner_options and not args.runner:
         raise UserError("--runner_options are of a --runner; name it")
     start = time.monotonic()
-    with tokenising() as progress:
-        corpus = tokenize(
-            settings(args, overrides),
-            args.destination,
-            workers=args.workers,
-            progress=progress,
-            runner=args.runner,
-            runner_options=shlex.split(args.runner_options),
-        )
-    counts = {name: _counts(corpus, name) for name in corpus.manifest.splits}
+    contents = _tokenize(args, settings(args, overrides))
+    counts = {name: _counts(contents, name) for name in contents.splits}
     if args.json:
-        told = {name: corpus.manifest.raw[name] for name in ("dropped", "parts") if name in corpus.manifest.raw}
-        print(json.dumps({"directory": str(args.destination), "hash": corpus.hash, "splits": counts, **told}))
+        told = {name: contents.raw[name] for name in ("dropped", "parts") if name in contents.raw}
+        print(json.dumps({"directory": str(args.destination), "hash": contents.hash, "splits": counts, **told}))
         return 0
     for name, numbers in counts.items():
         print(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in numbers.items()))
-    for part in corpus.manifest.raw.get("parts", ()):
+    for part in contents.raw.get("parts", ()):
         numbers = f"{part['documents']:,} documents, {part['tokens']:,} tokens"
         print(f"{part['source']}, weight {part['weight']:g}: {numbers}")
-    for reason, number in corpus.manifest.raw["dropped"].items():
+    for reason, number in contents.raw["dropped"].items():
         print(f"dropped: {number:,} {_DROPPED[reason]}")
     print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
     print(f"Pretrain on it with --data.source={args.destination}")
     return 0
 
 
-def _counts(corpus: "Corpus", split: str) -> dict[str, int]:
-    record = corpus.manifest.splits[split]
+def _tokenize(args: argparse.Namespace, data: Data) -> "Manifest":
+    from bertzoo.data.tokenize import tokenize, tokenize_to
+
+    with tokenising() as progress:
+        if isinstance(args.destination, str):
+            if args.runner:
+                raise UserError(
+                    f"DST = {args.destination} is a URL, but what a --runner's workers write into is a directory that "
+                    "all of them see: mount the bucket and name its directory"
+                )
+            return tokenize_to(data, args.destination, workers=args.workers, progress=progress, tell=say)
+        options = shlex.split(args.runner_options)
+        return tokenize(
+            data, args.destination, workers=args.workers, progress=progress, runner=args.runner, runner_options=options
+        ).manifest
+
+
+def _counts(contents: "Manifest", split: str) -> dict[str, int]:
+    record = contents.splits[split]
     return {"documents": record.documents, "sentences": record.sentences, "tokens": record.tokens}

@@ -1,0 +1,185 @@
+"""A corpus written behind a URL: the local one byte for byte, its manifest last, and refusals before any work."""
+
+import json
+
+import fsspec
+import pytest
+from made_up import made_up_documents, small, write_documents
+
+from bertzoo import places
+from bertzoo.cli import main
+from bertzoo.data import remote, tokenize
+from bertzoo.errors import CorpusError
+
+URL = "memory://bucket/corpus"
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """An empty bucket; the cache is empty too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    del system.pseudo_dirs[1:]
+    yield system
+    system.store.clear()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A small text that becomes several shards."""
+    text = write_documents(tmp_path_factory.mktemp("text") / "text.txt", made_up_documents(60, longest=10))
+    return small(text, piece_bytes=20_000)
+
+
+@pytest.fixture(scope="module")
+def corpus(data, tmp_path_factory):
+    """The same on disk."""
+    return tokenize.tokenize(data, tmp_path_factory.mktemp("corpus") / "tokenised", workers=1)
+
+
+@pytest.fixture
+def written(bucket, monkeypatch):
+    """The names of the files that are written into the bucket, in order."""
+    names = []
+    for verb, place in {"put_file": 2, "pipe_file": 1}.items():
+        monkeypatch.setattr(type(bucket), verb, spied(getattr(type(bucket), verb), place, names))
+    return names
+
+
+def spied(own, place, names):
+    def spy(*args, **options):
+        names.append(args[place].rsplit("/", 1)[1])
+        return own(*args, **options)
+
+    return spy
+
+
+def send(data):
+    return tokenize.tokenize_to(data, URL, workers=1, tell=lambda line: None)
+
+
+def held(bucket):
+    return {path.removeprefix("/bucket/corpus/"): bucket.cat(path) for path in bucket.find("/bucket/corpus")}
+
+
+def test_the_bytes_are_those_of_a_local_corpus_and_the_manifest_is_last(bucket, data, corpus, written):
+    contents = send(data)
+    local = {
+        str(path.relative_to(corpus.directory)): path.read_bytes()
+        for path in corpus.directory.rglob("*")
+        if path.is_file()
+    }
+    assert held(bucket) == local and contents.hash == corpus.hash
+    assert written[0] == "settings.json" and written[-1] == "manifest.json" and written.count("manifest.json") == 1
+    assert not [path for path in places.cache("tokenising").iterdir() if path.is_dir()]
+    assert remote.open_corpus(URL, lambda line: None).hash == corpus.hash
+
+
+def test_a_finished_one_is_found_and_not_made_again(bucket, data, written, monkeypatch):
+    first = send(data)
+    written.clear()
+    monkeypatch.setattr(tokenize, "tokenize", None)
+    assert send(data) == first and not written
+
+
+def test_a_lost_file_is_made_again(bucket, data, written):
+    send(data)
+    before = held(bucket)
+    written.clear()
+    bucket.rm("/bucket/corpus/train-00001.array_record")
+    bucket.pipe("/bucket/corpus/heldout-00000.array_record", b"short")
+    bucket.rm("/bucket/corpus/tokenizer/vocab.txt")
+    written.clear()
+    send(data)
+    assert held(bucket) == before
+    assert set(written) == {"train-00001.array_record", "heldout-00000.array_record", "vocab.txt", "manifest.json"}
+
+
+def test_an_upload_that_breaks_off_goes_on(bucket, data, written, monkeypatch):
+    own = type(bucket).put_file
+
+    def broken(self, source, path, *args, **options):
+        if path.endswith("train.documents.npy"):
+            raise ConnectionResetError("the network is\nunreachable")
+        return own(self, source, path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bucket), "put_file", broken)
+        with pytest.raises(CorpusError, match=r"train\.documents\.npy cannot be written: .*the network is unreachable"):
+            send(data)
+    assert "manifest.json" not in held(bucket)
+    with pytest.raises(CorpusError, match=r"without its manifest\.json, so unfinished"):
+        remote.is_corpus(URL)
+    monkeypatch.setattr(tokenize, "_tokenize_pieces", None)  # of which nothing is lost
+    there = {name for name in written if name.endswith(".array_record")}
+    written.clear()
+    send(data)
+    assert there and not there & set(written) and remote.is_corpus(URL)
+
+
+def test_a_file_that_arrives_cut_is_noticed(bucket, data, monkeypatch):
+    own = type(bucket).put_file
+
+    def cutting(self, source, path, *args, **options):
+        own(self, source, path, *args, **options)
+        if path.endswith("train-00000.array_record"):
+            bucket.pipe(path, bucket.cat(path)[:-1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bucket), "put_file", cutting)
+        with pytest.raises(CorpusError, match=r"train-00000\.array_record has [\d,]+ of [\d,]+ bytes: run the same"):
+            send(data)
+    assert "manifest.json" not in held(bucket)
+    send(data)
+    assert remote.is_corpus(URL)
+
+
+def test_other_things_and_other_corpora_are_left_alone(bucket, data, tmp_path):
+    bucket.pipe("/bucket/corpus/thesis.tex", b"x")
+    with pytest.raises(CorpusError, match=f"{URL} is not empty and holds no tokenised corpus"):
+        send(data)
+    assert held(bucket) == {"thesis.tex": b"x"}
+    bucket.rm("/bucket", recursive=True)
+    send(data)
+    before = held(bucket)
+    other = small(write_documents(tmp_path / "other.txt", made_up_documents(40)), piece_bytes=20_000)
+    with pytest.raises(CorpusError, match=rf"{URL} holds another corpus \(source is .* there and .* here\)"):
+        send(other)
+    assert held(bucket) == before
+
+
+def test_a_source_that_is_missing_claims_nothing(bucket, tmp_path):
+    with pytest.raises(CorpusError, match=r"none\.txt does not exist"):
+        send(small(tmp_path / "none.txt"))
+    assert not held(bucket)
+
+
+@pytest.mark.parametrize(("verb", "done"), [("pipe_file", "written"), ("ls", "read"), ("info", "read")])
+def test_a_bucket_that_denies_is_told_before_any_work(bucket, data, tmp_path, monkeypatch, capsys, verb, done):
+    def denied(*args, **options):
+        raise PermissionError("403: no access\nto the bucket")
+
+    monkeypatch.setattr(type(bucket), verb, denied)
+    assert main(["tokenize", data.source, URL]) == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith(f"bertzoo: {URL}")
+    assert message.endswith(f" cannot be {done}: PermissionError: 403: no access to the bucket")
+    assert not (tmp_path / "cache" / "bertzoo").exists()
+
+
+def test_the_verb_says_what_it_did(bucket, data, capsys):
+    options = ["--data.heldout=0.1", "--data.piece_bytes=20000", "--data.tokenizer.vocab_size=300", "--workers=1"]
+    command = ["tokenize", data.source, URL, "--data.sentences=lines", *options]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert f"Pretrain on it with --data.source={URL}" in out and f"uploading to {URL}: " in err
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["directory"] == URL and said["hash"] == json.loads(held(bucket)["manifest.json"])["hash"]
+
+
+def test_a_runner_needs_a_directory(bucket, data, capsys):
+    assert main(["tokenize", data.source, URL, "--runner=DirectRunner"]) == 2
+    assert "a directory that all of them see: mount the bucket" in capsys.readouterr().err
+    assert not held(bucket)
