@@ -4,7 +4,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 INSTALL = -m pip install --quiet -c constraints.txt
 # So that what exports, prepares data sets and plans for TPUs can be added without another version of anything.
 LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
-	litert-quantizer==0.11.0 apache-beam==2.77.0 libtpu==0.0.51
+	litert-quantizer==0.11.0 apache-beam==2.77.0
 
 # Slow tests whose figures are to be seen: -rP prints what they printed.
 PRINTING = tests/test_demo_replaced.py tests/models/test_replaced_learns.py

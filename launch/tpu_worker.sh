@@ -18,10 +18,8 @@ case ${1:-} in
     export PATH="$HOME/.local/bin:$PATH"
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python=3.11 "$venv"
-    # The libtpu of this JAX, which `jax[tpu]` names, is not the one that plans are made with.
-    grep -v '^libtpu==' "$tree/constraints.txt" >"$state/constraints.txt"
     cd -- "$tree"
-    uv pip install --quiet --python="$venv/bin/python" --constraints="$state/constraints.txt" --editable=. 'jax[tpu]'
+    uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable=. 'jax[tpu]'
     ;;
   start)
     shift

@@ -2,7 +2,7 @@
 
 Sources: peak and bandwidth of the memory from the pages v3, v4, v5e, v5p, v6e and tpu7x of
 https://docs.cloud.google.com/tpu/docs/; cores that are devices, the matrix unit and the memory beside it from
-https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.51 says is available when a program
+https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 says is available when a program
 does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. The interconnect's bandwidth is all links'
 together in one direction: 2,400, 1,600 and 4,800 Gb/s on the pages of v4, v5e and v5p, half of the "bidirectional"
 figure on those of v6e and TPU7x, 4 links of 656 Gb/s for v3 (Jouppi et al. 2020, "A Domain-Specific Supercomputer for
@@ -93,7 +93,7 @@ CHIPS = {
         Chip(
             name="v5p",
             devices=1,
-            hbm=95.73,
+            hbm=95.74,
             flops=459e12,
             hbm_bandwidth=2765e9,
             ici_bandwidth=600e9,
@@ -106,7 +106,7 @@ CHIPS = {
         Chip(
             name="v6e",
             devices=1,
-            hbm=31.24,
+            hbm=31.25,
             flops=918e12,
             hbm_bandwidth=1638e9,
             ici_bandwidth=400e9,
@@ -118,7 +118,7 @@ CHIPS = {
         Chip(
             name="tpu7x",
             devices=2,
-            hbm=2 * 94.74,
+            hbm=2 * 94.75,
             flops=2307e12,
             hbm_bandwidth=7380e9,
             ici_bandwidth=600e9,

@@ -120,7 +120,7 @@ def _read(record: dict[str, Any]) -> Compiled | None:
 def needed(message: str) -> int | None:
     """The bytes that a program wanted, in the compiler's words of what does not fit; None where it says something else.
 
-    The words are those of libtpu 0.0.51, with and without what the program's parts take.
+    The words are those of libtpu 0.0.42 and 0.0.51, with and without what the program's parts take.
     """
     for pattern in (
         r"Total hbm usage >= ([\d.]+)([KMGT]?)",
@@ -146,7 +146,7 @@ def _one(lowered: Any, devices: int) -> dict[str, Any]:
     memory = program.memory_analysis()
     try:
         found = [dataclasses.asdict(one) for one in hlo.collectives(program.as_text(), devices)]
-    except jax.errors.JaxRuntimeError:  # libtpu 0.0.51 cannot read back some of its own programs for a v6e
+    except jax.errors.JaxRuntimeError:  # libtpu 0.0.51 could not read back some of its own programs for a v6e
         found = None
     return {
         "seconds": time.monotonic() - began,
@@ -158,19 +158,27 @@ def _one(lowered: Any, devices: int) -> dict[str, Any]:
     }
 
 
+def devices(topology: chips.Topology) -> list[Any]:
+    """The slice's devices as the compiler describes them; only in a process of its own, with ENVIRONMENT."""
+    from jax.experimental import topologies
+
+    # A host has 2x2 chips, unless the slice is one.
+    host = {"chips_per_host_bounds": (1, 1, 1)} if topology.chips == 1 else {}
+    described = topologies.get_topology_desc(
+        platform="tpu", topology_name=topology.name, chip_config_name=topology.chip.configuration, **host
+    )
+    return described.devices
+
+
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
     """Print the record of every stage of a config, {} where it is not to be compiled and was not."""
     import jax
-    from jax.experimental import topologies
 
     from bertzoo.plan import step
     from bertzoo.train import sharding
 
     recipe, topology = loader.load(Pretrain, [file], []), chips.parse(slice_name)
-    described = topologies.get_topology_desc(
-        platform="tpu", topology_name=topology.name, chip_config_name=topology.chip.configuration
-    )
-    mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh, described.devices))
+    mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh, devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
     for index in range(len(recipe.stages)):
         lowered = step.lower(recipe, index, mesh)

@@ -1,17 +1,21 @@
 """The compiler's process and its results: kept by what was compiled, and read in its own words."""
 
+import importlib.metadata
 import stat
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import tiny
+from packaging.requirements import Requirement
 
 from bertzoo import config
 from bertzoo.errors import UserError
 from bertzoo.plan import cache, chips, compiled
 from bertzoo.recipe import Pretrain
 
+ROOT = Path(__file__).parents[2]
 RECORD = (
     '{"seconds": 2.0, "arguments": 10, "temporaries": 5, "code": 1, "collectives": [{"kind": "all-reduce", "group": 4,'
 )
@@ -65,6 +69,11 @@ def test_without_a_compiler_it_says_how_to_have_one(recipe, tmp_path, monkeypatc
     ("message", "expected"),
     [
         (
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (512.50M) "
+            "exceeds available HBM (15.48M).",
+            int(512.5 * 2**20),
+        ),
+        (
             "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
             "temporaries (512.00G) exceeds available HBM (15.75G). HLO module: jit_train_step.",
             512 << 30,
@@ -91,6 +100,21 @@ def test_a_result_is_kept_by_text_slice_and_versions(tmp_path):
     assert cache.read(tmp_path / "new", name) == {"seconds": 1.0}
     (tmp_path / "new" / f"{name}.json").write_text('{"seconds"', encoding="utf-8")
     assert cache.read(tmp_path / "new", name) is None
+
+
+def test_plans_are_made_with_the_compiler_of_runs():
+    """What is installed for plans is what `jax[tpu]` installs, and at one version with all else."""
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (extra,) = map(Requirement, metadata["project"]["optional-dependencies"]["tpu-plan"])
+    assert extra.name == "jax" and extra.extras == {"tpu"}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    pinned = dict(line.split("==") for line in lines)
+    assert pinned["jax"] == importlib.metadata.version("jax")
+    asked = [Requirement(line) for line in importlib.metadata.requires("jax") or ()]
+    (compiler,) = [
+        one for one in asked if one.name == "libtpu" and one.marker and one.marker.evaluate({"extra": "tpu"})
+    ]
+    assert compiler.specifier.contains(pinned["libtpu"])
 
 
 def test_where_results_are_kept(monkeypatch):
