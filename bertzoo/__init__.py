@@ -32,18 +32,7 @@ def load(path: Path | str) -> Loaded:
     >>> output.pooled.shape
     (1, 24)
     """
-    import jax
-    import jax.numpy as jnp
-
     from bertzoo.convert.directory import read
-    from bertzoo.models import Compute
 
     found = read(path)
-    nested: dict[str, Any] = {}
-    for name, array in found.params.items():
-        *parents, leaf = name.split("/")
-        node = nested
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = array
-    return Loaded(found.head.build(found.model, Compute()), jax.tree.map(jnp.asarray, nested), found.tokenizer)
+    return Loaded(*found.module(), found.tokenizer)

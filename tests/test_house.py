@@ -42,14 +42,17 @@ BELOW = {
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places"},
     "bertzoo.curves": {"errors", "report"},
+    "bertzoo.attention_maps": {"errors", "convert"},
+    "bertzoo.heatmaps": {"errors"},
     "bertzoo.supervisor": {"errors", "train"},
     "bertzoo.cli": {"errors", "supervisor"},
     "bertzoo.__main__": {"cli"},
-    "bertzoo": {"convert.directory", "models"},
+    "bertzoo": {"convert.directory"},
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
-FOREIGN = {"bertzoo.data": JAX, "bertzoo.config": JAX, "bertzoo.schema": JAX, "bertzoo.report": JAX, "bertzoo.cli": JAX}
+NO_JAX = ("data", "config", "schema", "report", "heatmaps", "cli")
+FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
 NEVER = {"torch", "transformers", "tensorflow"}
 # Old checkpoints, where torch or TensorFlow is installed to read them.
 # The third is never imported here: it is copied beside an exported model.

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import UserError
+from bertzoo.models import Compute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,17 @@ class Pretrained:
     source: dict[str, str | int] = field(default_factory=dict)
     others: dict[str, "Pretrained"] = field(default_factory=dict)
     generator: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def module(self) -> tuple[Any, Any]:
+        """The model under its head as a Linen module, and its parameters, nested as that takes them."""
+        nested: dict[str, Any] = {}
+        for name, array in self.params.items():
+            *parents, leaf = name.split("/")
+            node = nested
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = jnp.asarray(array)
+        return self.head.build(self.model, Compute()), nested
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

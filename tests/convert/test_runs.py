@@ -61,6 +61,15 @@ def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     assert output.masked_logits.shape == (1, 1, 280) and output.sentence_logits.shape == (1, 2)
 
 
+def test_a_runs_attention_on_its_own_held_out_text(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    argv = ["inspect", "attention", str(run / "checkpoints" / "2"), f"--out={tmp_path / 'a.png'}", "--json"]
+    assert main([*argv, f"--teacher={run}", "--rows=4"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (layer,) = printed["layers"]
+    assert printed["rows"] == 4 and len(layer["matching"]) == 2 and 0 < layer["matched_kl"] <= layer["any_kl"]
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
     recipe = inference.load(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())

@@ -1,0 +1,332 @@
+"""`bertzoo inspect attention`: divergences, matchings and averages against plain loops, and the picture's pixels."""
+
+import itertools
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+import bertzoo
+from bertzoo import attention_maps, cli, config, heatmaps
+from bertzoo.attention_maps import Row
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data.batch import assemble
+from bertzoo.data.corpus import Corpus
+from bertzoo.errors import UserError
+from bertzoo.feed import Feed
+from bertzoo.heatmaps import Panel, Strip
+from bertzoo.models import Bert, ConvBert, MobileBert
+from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.recipe import Pretrain
+from bertzoo.rundir import RunDirectory
+
+sys.path.append(str(Path(__file__).parent))
+import tiny
+
+RNG = np.random.default_rng(0)
+BERT = Bert(vocab_size=256, hidden_size=16, layers=2, heads=4, feed_forward_size=16, max_positions=48)
+ORDER = [2, 0, 3, 1]  # the teacher's heads in the order of the permuted student
+
+
+def maps(heads: int, length: int, sharpness: float = 3.0) -> np.ndarray:
+    scores = np.exp(sharpness * RNG.normal(size=(heads, length, length)))
+    return (scores / scores.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def plain(teacher: np.ndarray, student: np.ndarray) -> float:
+    """Σ t·log(t/s) of one row by the definition."""
+    pairs = zip(teacher.ravel().tolist(), student.ravel().tolist(), strict=True)
+    return sum(t * math.log(t / s) for t, s in pairs if t)
+
+
+def made(model: Any, tokenizer: Any, scale: float = 0.7) -> Pretrained:
+    rng = np.random.default_rng(round(1 / scale))
+    shapes = parameter_shapes(model, NoHead()).items()
+    params = {name: rng.normal(0, scale, shape).astype(np.float32) for name, shape in shapes}
+    return Pretrained(model=model, head=NoHead(), params=params, tokenizer=tokenizer, origin="m")
+
+
+def permuted(name: str, array: np.ndarray) -> np.ndarray:
+    if "/attention/" not in name:
+        return array
+    axis = 1 if array.ndim == 3 and "/output/" not in name else 0
+    return array if name.endswith("output/bias") else np.take(array, ORDER, axis)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a corpus but no checkpoint, and models that read its vocabulary, or do not."""
+    home = tmp_path_factory.mktemp("home")
+    file = tiny.write_config(home, tiny.write_text(home / "text.txt"))
+    (home / "run").mkdir()
+    RunDirectory(home / "run").begin(config.load(Pretrain, [file]))
+    argv = ["tokenize", str(home / "text.txt"), str(home / "run" / "corpus"), f"--config={file}", "--workers=1"]
+    assert cli.main(argv) == 0
+    tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
+    teacher = made(BERT, tokenizer)
+    other = replace(tokenizer.config, path="", vocab_size=200)
+    narrow = MobileBert(
+        vocab_size=256,
+        embedding_size=8,
+        hidden_size=16,
+        bottleneck_size=8,
+        layers=1,
+        heads=2,
+        feed_forwards=1,
+        feed_forward_size=8,
+        max_positions=16,
+    )
+    models = {
+        "teacher": teacher,
+        "permuted": replace(teacher, params={name: permuted(name, a) for name, a in teacher.params.items()}),
+        "narrow": made(narrow, tokenizer, 0.3),
+        "mute": made(BERT, None),
+        "foreign": made(replace(BERT, vocab_size=200), other.train(lambda: iter([(home / "text.txt").read_text()]))),
+        "convbert": made(
+            ConvBert(vocab_size=256, embedding_size=8, hidden_size=8, layers=1, heads=4, feed_forward_size=8), tokenizer
+        ),
+    }
+    for name, model in models.items():
+        (home / name).mkdir()
+        directory.write(model, home / name)
+    return home
+
+
+def inspect(home: Path, model: str, *options: str, out: str = "a.png") -> int:
+    shown = [option.replace("HOME", str(home)) for option in options]
+    return cli.main(["inspect", "attention", str(home / model), f"--out={home / out}", *shown])
+
+
+def words(home: Path, count: int) -> str:
+    return " ".join((home / "text.txt").read_text().replace(".", "").split()[:count])
+
+
+def test_divergences_are_kl_by_its_definition() -> None:
+    teacher, student = maps(3, 5), maps(2, 5)
+    teacher[0, 1, 2:] = 0
+    teacher[0, 1] /= teacher[0, 1].sum()
+    expected = [[plain(t, s) for s in student] for t in teacher]
+    np.testing.assert_allclose(attention_maps.divergences(teacher, student), expected, rtol=1e-5)
+    itself = attention_maps.divergences(teacher, teacher)
+    assert (itself.diagonal() < 1e-12).all() and itself[0, 1] > 0.1
+    student[:, 0] = [0, 0, 0, 0, 1]
+    assert np.isfinite(attention_maps.divergences(teacher, student)).all()
+
+
+def test_rows_are_compared_by_their_queries() -> None:
+    rows = [([maps(2, n), maps(2, n)], [maps(3, n), maps(3, n)]) for n in (4, 9)]
+    for layer, got in enumerate(attention_maps.compare(rows)):
+        expected = [
+            [sum(plain(t[layer][g], s[layer][h]) for t, s in rows) / (4 + 9) for h in range(3)] for g in range(2)
+        ]
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3), (1, 2)])
+def test_the_matching_is_the_best_of_all(shape: tuple[int, int]) -> None:
+    teachers, students = shape
+    for _ in range(20):
+        table = RNG.random(shape)
+        wide = table if teachers <= students else table.T
+        sides = min(shape), max(shape)
+        best = min(
+            sum(wide[i, j] for i, j in enumerate(chosen))
+            for chosen in itertools.permutations(range(sides[1]), sides[0])
+        )
+        matching = attention_maps.match(table)
+        assert sum(table[pair] for pair in matching.pairs) == pytest.approx(best)
+        assert matching.mean == pytest.approx(best / sides[0])
+        for side, (count, left) in enumerate(zip(shape, matching.left, strict=True)):
+            assert sorted([pair[side] for pair in matching.pairs] + left) == list(range(count))
+
+
+def test_the_average_counts_the_rows_that_are_long_enough() -> None:
+    rows = [[maps(2, 3), maps(4, 3)], [maps(2, 5), maps(4, 5)], [maps(2, 4), maps(4, 4)]]
+    got = attention_maps.average(iter(rows))
+    assert got.shape == (5, 5)
+    for i, j in itertools.product(range(5), repeat=2):
+        there = [row for row in rows if max(i, j) < row[0].shape[1]]
+        heads = [float(head[i, j]) for row in there for layer in row for head in layer]
+        assert got[i, j] == pytest.approx(sum(heads) / len(heads))
+
+
+def test_how_much_is_near() -> None:
+    assert attention_maps.nearby(np.eye(6), 0) == 1
+    assert attention_maps.nearby(np.eye(6)[::-1], 1) == pytest.approx(2 / 6)
+    assert attention_maps.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
+
+
+def test_maps_are_those_of_the_row_alone(home: Path) -> None:
+    model, params, _ = bertzoo.load(home / "teacher")
+    rows = [Row(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
+    long, (second, first) = attention_maps.attentions(directory.read(home / "teacher"), rows, [2, 1])
+    ids, types = (array[None] for array in rows[1])
+    expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
+    np.testing.assert_allclose(second, expected[1][0], atol=1e-6)
+    np.testing.assert_allclose(first, expected[0][0], atol=1e-6)
+    np.testing.assert_allclose(long[0].sum(-1), np.ones((4, 11)), atol=1e-5)
+    assert abs(second - first).max() > 0.1
+
+
+def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
+    found = directory.read(home / "teacher")
+    blind = SimpleNamespace(
+        apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
+    )
+    without: Any = SimpleNamespace(model=found.model, origin="pruned", module=lambda: (blind, {}))
+    row = Row(np.arange(4), np.zeros(4, np.int32))
+    with pytest.raises(UserError, match="layer 2 of pruned has no attention heads"):
+        list(attention_maps.attentions(without, [row], [2]))
+    pair = Row(np.arange(4), np.array([0, 0, 1, 1]))
+    short = replace(found, model=replace(found.model, token_types=1), origin="one")
+    with pytest.raises(UserError, match="the rows have 2 segments, but one knows 1"):
+        list(attention_maps.attentions(short, [pair], [1]))
+
+
+def test_held_out_rows_are_read_unmasked(home: Path) -> None:
+    run = RunDirectory(home / "run")
+    corpus, feed = run.open_corpus(), Feed(run.load(), run.open_corpus(), run.plans, lambda warning: None)
+    batch = feed.of(0, "heldout").sequential(0, 6)
+    expected = assemble(corpus, "heldout", feed.plan("heldout", 32).rows[:6], 32)
+    assert (batch["input_ids"] != expected["input_ids"]).sum() > 3
+    for index, row in enumerate(attention_maps.unmasked(batch)):
+        length = expected["attention_mask"][index].sum()
+        assert np.array_equal(row.input_ids, expected["input_ids"][index, :length])
+        assert np.array_equal(row.token_type_ids, expected["token_type_ids"][index, :length])
+
+
+def test_permuted_heads_are_found_again(home: Path, capsys: pytest.CaptureFixture) -> None:
+    assert inspect(home, "permuted", "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=3", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == 3 and [layer["student"] for layer in printed["layers"]] == [1, 2]
+    for layer in printed["layers"]:
+        assert layer["teacher"] == layer["student"]
+        assert [ORDER[pair["student"] - 1] for pair in layer["matching"]] == [0, 1, 2, 3]
+        assert layer["matched_kl"] < 1e-6 < 0.1 < layer["any_kl"]
+        assert layer["left"] == {"teacher": [], "student": []}
+    assert ink(home / "a.png") > 0.1
+
+
+def test_other_numbers_of_heads_and_layers(home: Path, capsys: pytest.CaptureFixture) -> None:
+    text = words(home, 3)
+    assert inspect(home, "narrow", "--teacher=HOME/teacher", f"--text={text}", "--layers=1:2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Teacher's layer 2 (down) and student's layer 1 (across), * the best matching of heads:" in lines
+    rows = [line.split()[2:] for line in lines if line.startswith("  head")]
+    ids = np.array([tokens(home, text)])
+    loaded = (bertzoo.load(home / name)[:2] for name in ("teacher", "narrow"))
+    teacher, student = (jax.jit(m.apply)({"params": p}, ids, 0 * ids, 0 * ids + 1).attentions[-1][0] for m, p in loaded)
+    expected = [[plain(np.asarray(t), np.asarray(s)) / ids.size for s in student] for t in teacher]
+    np.testing.assert_allclose([[float(cell.rstrip("*")) for cell in row] for row in rows], expected, atol=1e-4)
+    left = [str(g) for g, row in enumerate(rows, start=1) if "*" not in "".join(row)]
+    assert len(left) == 2 and f"Left over of the teacher's heads: {', '.join(left)}." in lines
+
+
+def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> None:
+    text = words(home, 4)
+    assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)["model"]
+    rows = [Row(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
+    (both,) = attention_maps.attentions(directory.read(home / "teacher"), rows, [1, 2])
+    near = [attention_maps.nearby(array.mean(axis=0), 4) for array in both]
+    assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
+    options = "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=2", "--average", "--json"
+    assert inspect(home, "convbert", *options, out="b.png") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["rows"], printed["teacher"]["layers"], printed["student"]["layers"]) == (2, [1, 2], [1])
+    assert ink(home / "b.png") > 0.1
+
+
+def tokens(home: Path, text: str) -> list[int]:
+    tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
+    return [tokenizer.specials.cls, *tokenizer.encode_batch([text])[0].tolist(), tokenizer.specials.sep]
+
+
+def ink(path: Path) -> float:
+    """The share of a picture that is not white."""
+    return float((np.asarray(Image.open(path).convert("L")) < 250).mean())
+
+
+def test_the_picture_is_of_the_maps(tmp_path: Path) -> None:
+    """Every place of every map has its colour, by one scale, where the page says."""
+    eye, faint = np.eye(2), 0.4 * np.eye(2)[::-1]
+    blocks = [[Strip("a", [Panel("1", eye), Panel("2", faint)]), Strip("b", [Panel("3", faint)])]]
+    for name in ("a.png", "b.png"):
+        heatmaps.draw(blocks, "x", ["$a$", "語"], tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    pixels = np.asarray(Image.open(tmp_path / "a.png").convert("L")).astype(int)
+    page = heatmaps._Page.of(blocks, "x", ["$a$", "語"])
+    height, width = pixels.shape
+    assert (width, height) == (int(page.width * heatmaps.DPI), int(page.height * heatmaps.DPI))
+
+    def colour(strip: int, column: int, row: int, key: int) -> int:
+        left, bottom, wide, high = page.rectangle(strip, column)
+        x, y = left + wide * (0.25 + 0.5 * key), 1 - bottom - high * (0.75 - 0.5 * row)
+        return pixels[int(y * height), int(x * width)]
+
+    dark, middle, light = colour(0, 0, 0, 0), colour(0, 1, 0, 1), colour(0, 0, 0, 1)
+    assert dark < middle - 20 and middle < light - 20
+    for strip, column, map_LM in ((0, 0, eye), (0, 1, faint), (1, 0, faint)):
+        for row, key in itertools.product(range(2), repeat=2):
+            expected = {0: light, 0.4: middle, 1: dark}[map_LM[row, key]]
+            assert colour(strip, column, row, key) == expected
+    left, bottom, wide, high = page.rectangle(1, 1)  # where there is no map
+    assert (pixels[int((1 - bottom - high / 2) * height), int((left + wide / 2) * width)]) == 255
+
+
+def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path) -> None:
+    block = [Strip("t", [Panel(str(i), np.eye(2)) for i in range(8)]), Strip("s", [Panel("", np.eye(2))] * 7)]
+    assert [(strip.label, len(strip.panels)) for strip in heatmaps._cut(block)] == [
+        ("t", 4),
+        ("s", 4),
+        ("t", 4),
+        ("s", 3),
+    ]
+    with pytest.raises(UserError, match="more than 32,000 a side: give fewer layers or a shorter text"):
+        heatmaps.draw([block] * 40, "x", None, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("teacher", ["--layers=1,3", "--text=a"], "/teacher has no layer 3: its layers are numbered 1 to 2"),
+        ("teacher", ["--layers=0", "--text=a"], "has no layer 0"),
+        ("narrow", ["--layers=1:4", "--teacher=HOME/teacher", "--text=a"], "/teacher has no layer 4"),
+        ("teacher", ["--layers=1-3", "--text=a"], "--layers=1-3 is not a list of layers such as 1,12"),
+        ("teacher", ["--layers=1:2", "--text=a"], "but there is no --teacher"),
+        ("teacher", ["--text=" + "a " * 60], "the text has 62 tokens, but"),
+        ("narrow", ["--teacher=HOME/teacher", "--text=" + "a " * 20], "/narrow reads at most 16"),
+        ("teacher", ["--text= "], "--text=' ' has no tokens"),
+        ("teacher", ["--text=a", "--text=b"], "2 times --text, but the maps are of one row alone"),
+        ("teacher", ["--heldout=HOME/run", "--rows=2"], "--rows=2, but the maps are of one row alone"),
+        ("teacher", ["--text=a", "--heldout=HOME/run"], "--text and --heldout both say what is read"),
+        ("teacher", ["--text=a", "--rows=1"], "--rows is of held-out text"),
+        ("teacher", ["--heldout=HOME/run", "--rows=0"], "--rows=0 is not a number of rows"),
+        ("teacher", ["--heldout=HOME/run", "--rows=9999", "--average"], "--rows=9999, but"),
+        ("teacher", [], "/teacher is not a run, which has text: give --text, or a run as --heldout"),
+        ("teacher", ["--heldout=HOME/narrow"], "/narrow is not a run"),
+        ("mute", ["--text=a"], "/mute holds no tokenizer"),
+        ("teacher", ["--teacher=HOME/mute", "--text=a"], "/mute holds no tokenizer"),
+        ("foreign", ["--teacher=HOME/teacher", "--text=a"], "/teacher: it has 250 entries there and 200 here"),
+        ("foreign", ["--heldout=HOME/run"], "does not have the vocabulary of the corpus of"),
+        ("nothing", ["--text=a"], "/nothing is not a directory"),
+        ("teacher", ["--text=a", "--out=a.jpg"], "--out=a.jpg: the picture is a PNG file"),
+        ("teacher", ["--text=a", "--out=HOME/no/a.png"], "name a file in a directory that exists"),
+    ],
+)
+def test_wrong_input_is_one_sentence(
+    home: Path, capsys: pytest.CaptureFixture, model: str, options: list[str], message: str
+) -> None:
+    assert inspect(home, model, *options, out="wrong.png") == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("bertzoo: ") and message in err and err.count("\n") == 1 and not out
+    assert not (home / "wrong.png").exists()
