@@ -1,9 +1,10 @@
 """Look into a model: `attention` draws its attention maps as a PNG, or those of a teacher and a student side by side.
 
-Every head of the layers is a map: queries from above, keys from the left, one scale of colour for all. With --teacher
-every head of the teacher stands above the student's that is nearest it in the best one-to-one matching of heads, which
-is printed with the mean KL divergence of a query, in nats (MobileBERT Fig. 3 and Appendix C). --average draws the mean
-over all heads of all layers and over the rows instead (ConvBERT Fig. 2).
+Every head of the layers is a map: queries from above, keys from the left, one scale of colour for all, whose last
+colour the highest 0.5 % share. With --teacher every head of the teacher stands above the student's that it is matched
+with: the best one-to-one matching of heads, which is printed with the mean KL divergence of a query, in nats
+(MobileBERT Fig. 3 and Appendix C). --average draws the mean over all heads of all layers and over the rows instead
+(ConvBERT Fig. 2).
 
 What is read is given as --text, or it is held-out rows of a run, unmasked. Of several, the maps of the first are drawn;
 the matching and the average are over all. Layers and heads are numbered from 1; of ConvBERT's heads those that convolve
