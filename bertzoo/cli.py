@@ -28,6 +28,7 @@ VERBS = {
     "predict": "what a run puts into the blanks of a sentence",
     "report": "curves and a page about a run",
     "inspect": "attention maps of a model, or of a teacher and a student side by side",
+    "checkpoints": "what a run's checkpoints hold, from their files alone",
     "tokenize": "turn text into a tokenised corpus",
     "convert": "a model from and to Hugging Face's format",
     "models": "parameters, operations and memory of every shipped model",

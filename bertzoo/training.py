@@ -11,7 +11,7 @@ from bertzoo.objectives import Objective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.start import Start
-from bertzoo.train import hosts, loop, sharding
+from bertzoo.train import checkpoint, hosts, loop, optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stages import locate
@@ -25,6 +25,14 @@ def devices(recipe: Pretrain) -> jax.sharding.Mesh:
     objective = recipe.objective.build(recipe.model, recipe.compute)
     sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh, recipe.mesh.fallbacks)
     return mesh
+
+
+def check(recipe: Pretrain, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
+    """Raise CheckpointError where the run's newest checkpoint is of another model or optimiser than the recipe's."""
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    checkpoint.check(
+        run.checkpoints, state.abstract(objective, optim.build(recipe.optimizer, 1), mesh, recipe.mesh.fallbacks)
+    )
 
 
 def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh, start: Start | None = None) -> int:
@@ -53,7 +61,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
         with Checkpoints(
             run.checkpoints, keep_last=recipe.run.keep_last, keep_best=recipe.run.keep_best
         ) as checkpoints:
-            state = loop.run(
+            done = loop.run(
                 loop.Job(
                     objective=objective,
                     stages=recipe.stages,
@@ -78,7 +86,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
     finally:
         for reporter in reporters:
             reporter.close()
-    return int(state.step)
+    return int(done.step)
 
 
 def flops_per_example(objective: Objective, feed: Feed, index: int) -> int:

@@ -18,11 +18,10 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from bertzoo.errors import CheckpointError, SaveError
-from bertzoo.train import hosts, manifest
-from bertzoo.train.state import State
+from bertzoo.train import contents, hosts, manifest
+from bertzoo.train.state import State, named
 
 _LOG = logging.getLogger(__name__)
-_METRIC = "loss"  # the held-out figure by which the best checkpoints are kept
 _DAMAGED = "damaged-"
 _restores = itertools.count()
 
@@ -31,21 +30,13 @@ logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathnam
 
 
 def _loss(metrics: Mapping[str, float]) -> float:
-    return metrics[_METRIC]
+    return metrics[contents.LOSS]
 
 
 def _items(state: State) -> tuple[Any, dict[str, Any]]:
     """A state as two items on disk: the parameters, which evaluation reads alone, and the rest."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
     return fields.pop("params"), fields
-
-
-def _manager(directory: Path, **options: Any) -> ocp.CheckpointManager:
-    return ocp.CheckpointManager(
-        directory,
-        options=ocp.CheckpointManagerOptions(best_fn=_loss, best_mode="min", **options),
-        item_names=("params", "training", "metrics"),
-    )
 
 
 class Checkpoints:
@@ -71,16 +62,18 @@ class Checkpoints:
                     get_metric_fn=_loss, reverse=True, n=self._keep_best, keep_checkpoints_without_metrics=False
                 )
             )
-        return _manager(
-            self.directory,
+        options = ocp.CheckpointManagerOptions(
+            best_fn=_loss,
+            best_mode="min",
             create=True,
             cleanup_tmp_directories=cleanup,
             preservation_policy=preservation.AnyPreservationPolicy(policies),
         )
+        return ocp.CheckpointManager(self.directory, options=options, item_names=("params", "training", "metrics"))
 
     def steps(self) -> list[int]:
         """The steps of the committed checkpoints, oldest first."""
-        return _steps(self.directory)
+        return steps_in(self.directory)
 
     def latest(self) -> Path | None:
         """The newest committed checkpoint."""
@@ -97,7 +90,7 @@ class Checkpoints:
         params, training = _items(state)
         args = ocp.args.Composite(params=ocp.args.StandardSave(params), training=ocp.args.StandardSave(training))
         try:
-            self._manager.save(step, args=args, metrics=None if loss is None else {_METRIC: loss}, force=True)
+            self._manager.save(step, args=args, metrics=None if loss is None else {contents.LOSS: loss}, force=True)
         except Exception as error:
             self._heard(step, str(error))
             self._reopen()
@@ -197,7 +190,8 @@ class Checkpoints:
         return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
 
 
-def _steps(directory: Path) -> list[int]:
+def steps_in(directory: Path) -> list[int]:
+    """The steps of the committed checkpoints in a directory, oldest first."""
     # Orbax renames a whole checkpoint to its number; one that lost files since it overlooks, and it must be reported.
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and path.is_dir())
 
@@ -266,6 +260,27 @@ def _read(checkpoint: Path, items: Mapping[str, Any], together: bool, sealed: bo
         ) from error
 
 
+def check(directory: Path | str, abstract: State) -> None:
+    """Raise CheckpointError naming the first array in which a directory's newest checkpoint is not as `abstract` says.
+
+    Only what its files say is read; one that cannot be read is left to `Checkpoints.restore_latest`.
+    """
+    try:
+        found = contents.read(find(directory))
+    except CheckpointError:
+        return
+    for wanted, there in zip(map(named, _items(abstract)), (found.params, found.training), strict=True):
+        for name in sorted(wanted.keys() | there.keys()):
+            sides = [
+                f"{tree[name].dtype} {tree[name].shape}" if name in tree else "nothing" for tree in (there, wanted)
+            ]
+            if sides[0] != sides[1]:
+                raise CheckpointError(
+                    f"the checkpoint {Path(directory) / str(found.step)} is not of this model and optimiser: "
+                    f"{name} is {sides[0]} there and {sides[1]} here; give back its config, or choose another directory"
+                )
+
+
 def _verified(checkpoint: Path) -> bool | str:
     """Whether a checkpoint has a manifest, which it agrees with; or what is wrong."""
     try:
@@ -288,12 +303,12 @@ def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest
     directory = Path(directory).absolute()
     if not directory.is_dir():
         raise CheckpointError(f"{directory} holds no checkpoints; give a run that has saved one")
-    steps = _steps(directory)
+    steps = steps_in(directory)
     if which == "latest":
         step = steps[-1] if steps else None
     elif which == "best":
-        with _manager(directory, read_only=True) as manager:
-            step = manager.best_step()
+        losses = [(contents.loss_of(directory / str(step)), step) for step in steps]
+        step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))[1]
     else:
         step = which if which in steps else None
     if step is None:

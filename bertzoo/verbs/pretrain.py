@@ -125,6 +125,7 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> int:
         for line in hosts.share("the run's config", lambda: run.compare(recipe, args.origin)):
             tell(f"changed since the run began: {line}")
         mesh = training.devices(recipe)  # before the corpus, which may take hours
+        hosts.share("the newest checkpoint's model", lambda: training.check(recipe, run, mesh))
         start, vocabulary = begin(run, recipe, args.origin, tell)
 
         @functools.cache

@@ -44,9 +44,11 @@ def _batch_workers(text: str) -> int:
     raise UserError(f"--batch_workers={text} is not a number of processes; 0 stands for a thread")
 
 
-def checkpoint_option(parser: argparse.ArgumentParser) -> None:
+def checkpoint_option(
+    parser: argparse.ArgumentParser, default: str | None = "latest", shown: str = "latest (default), best or a step"
+) -> None:
     """Declare --checkpoint."""
-    parser.add_argument("--checkpoint", type=_checkpoint, default="latest", help="latest (default), best or a step")
+    parser.add_argument("--checkpoint", type=_checkpoint, default=default, help=shown)
 
 
 def _checkpoint(text: str) -> str | int:

@@ -1,0 +1,207 @@
+"""A real model's checkpoints: restored on any number of devices and any mesh, and told of by `bertzoo checkpoints`."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from bertzoo import config as loader
+from bertzoo.cli import main
+from bertzoo.data.pipeline import open_corpus
+from bertzoo.feed import Feed
+from bertzoo.recipe import Pretrain
+from bertzoo.rundir import RunDirectory
+from bertzoo.train import optim, sharding
+from bertzoo.train import state as states
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.step import put_batch
+
+# Devices along data, fsdp and tensor: saved on the first, carried on from the second, and at home on all others too.
+ELSEWHERE = (8, 1, 1), (2, 2, 2), (1, 4, 1), (1, 1, 2), (1, 1, 1)
+STEP, STAGE, ROW = 3, 0, 48
+LOSSES = {6: 2.5, 8: 1.5, 10: None}
+
+
+@functools.cache
+def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
+    named = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+    return sharding.make_mesh(sharding.Mesh(**named), jax.devices()[: np.prod(sizes)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("elsewhere")
+    tiny.write_config(made, tiny.write_text(made / "text.txt"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def recipe(folder: Path) -> Pretrain:
+    return loader.load(Pretrain, [folder / "tiny.toml"])
+
+
+def abstract(recipe: Pretrain, sizes: tuple[int, int, int]) -> states.State:
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    return states.abstract(objective, optim.build(recipe.optimizer, 10), mesh_of(sizes))
+
+
+def values(recipe: Pretrain, step: int) -> states.State:
+    """A state on the host, every number of which is another one, of both signs, small and large."""
+    draw = np.random.default_rng(step)
+
+    def one(want: jax.ShapeDtypeStruct) -> np.ndarray:
+        drawn = draw.normal(size=want.shape) * 10.0 ** draw.integers(-20, 20, want.shape)
+        return (drawn if want.dtype == np.float32 else draw.integers(1, 2**31, want.shape)).astype(want.dtype)
+
+    made = jax.tree.map(one, abstract(recipe, (1, 1, 1)))
+    place = {"stage": np.int32(STAGE), "row": np.int32(ROW)}
+    return dataclasses.replace(made, step=np.int32(step), position=place)
+
+
+def save(recipe: Pretrain, directory: Path, sizes: tuple[int, int, int], losses: dict[int, float | None]) -> None:
+    wanted = abstract(recipe, sizes)
+    with Checkpoints(directory) as checkpoints:
+        for step, loss in losses.items():
+            state = jax.tree.map(lambda x, want: jax.device_put(x, want.sharding), values(recipe, step), wanted)
+            checkpoints.save(state, loss=loss)
+
+
+def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path: Path):
+    feed = Feed(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans", print)
+    size = recipe.stages[STAGE].batch_size
+    undisturbed = list(itertools.islice(feed.train(STAGE, 0), STEP, STEP + 2))
+    assert size * STEP == ROW and not np.array_equal(undisturbed[0]["input_ids"], undisturbed[1]["input_ids"])
+    expected = values(recipe, STEP)
+    save(recipe, tmp_path / "0", ELSEWHERE[0], {STEP: None})
+    for number, sizes in enumerate(ELSEWHERE[1:]):
+        wanted = abstract(recipe, sizes)
+        with Checkpoints(tmp_path / str(min(number, 1))) as checkpoints:
+            state = checkpoints.restore_latest(wanted)
+        assert state is not None and jax.tree.structure(state) == jax.tree.structure(expected)
+        for (path, leaf), want, value in zip(
+            jax.tree.leaves_with_path(state), jax.tree.leaves(wanted), jax.tree.leaves(expected), strict=True
+        ):
+            assert leaf.sharding == want.sharding, (sizes, path)
+            assert np.asarray(leaf).tobytes() == value.tobytes(), (sizes, path)
+        # The rows that follow, as these devices hold them.
+        stage, row = int(state.position["stage"]), int(state.position["row"])
+        for batch, rows in zip(feed.train(stage, row), undisturbed, strict=False):
+            held = put_batch(batch, mesh_of(sizes))
+            assert held.keys() == rows.keys()
+            for name, array in rows.items():
+                assert held[name].sharding == sharding.batch_sharding(mesh_of(sizes))
+                np.testing.assert_array_equal(held[name], array, err_msg=name)
+        if number == 0:
+            with Checkpoints(tmp_path / "1") as checkpoints:
+                checkpoints.save(state)
+
+
+@pytest.fixture(scope="module")
+def template(recipe: Pretrain, folder: Path) -> Path:
+    """What `checkpoints` reads of a run that saved thrice on eight devices."""
+    run = RunDirectory(folder / "run")
+    save(recipe, run.checkpoints, (2, 2, 2), LOSSES)
+    run.begin(recipe)
+    return run.path
+
+
+@pytest.fixture
+def run(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "run"))
+
+
+def lines(capsys: pytest.CaptureFixture, *argv: str) -> list[list[str]]:
+    """The words of the lines that a command prints."""
+    assert main(["checkpoints", *argv]) == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
+def refused(capsys: pytest.CaptureFixture, *argv: str) -> tuple[str, str]:
+    """What a refused command prints, and its one sentence."""
+    capsys.readouterr()
+    assert main(["checkpoints", *argv]) == 2
+    shown, said = capsys.readouterr()
+    assert said.startswith("bertzoo: ") and said.count("\n") == 1
+    return shown, said
+
+
+def test_a_runs_checkpoints_are_listed(run: Path, recipe: Pretrain, capsys: pytest.CaptureFixture):
+    head, *rows = lines(capsys, str(run))
+    params = states.named(abstract(recipe, (1, 1, 1)).params)
+    count = sum(leaf.size for leaf in params.values())
+    assert head[:4] == ["step", "stage", "row", "parameters"]
+    assert [row[:4] for row in rows] == [[str(step), "0", "48", f"{count:,}"] for step in LOSSES]
+    assert [row[6] for row in rows] == ["2.5000", "1.5000", "8"]
+    assert all(row[-5:] == ["8", "devices", "(data=2", "fsdp=2", "tensor=2)"] for row in rows)
+    assert main(["checkpoints", str(run), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["step"], one["loss"], one["parameters"]) for one in listed] == [
+        (*pair, count) for pair in LOSSES.items()
+    ]
+    assert main(["checkpoints", str(run), "--checkpoint=best", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    assert best["step"] == 8 and best["position"] == {"stage": STAGE, "row": ROW}
+    assert {n: tuple(leaf["shape"]) for n, leaf in best["params"].items()} == {n: x.shape for n, x in params.items()}
+    _, row, empty, _, *arrays = lines(capsys, str(run), "--checkpoint=latest", "--verify")
+    assert row[0] == "10" and not empty
+    assert ["embedding/word/embedding", "256×16", "float32", "tensor"] in arrays
+    assert ["training/step", "1", "int32"] in arrays
+
+
+def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys: pytest.CaptureFixture):
+    checkpoints = run / "checkpoints"
+    victim = max((checkpoints / "8" / "params").rglob("*"), key=lambda at: at.stat().st_size * at.is_file())
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+    assert [row[0] for row in lines(capsys, str(run))] == ["step", "6", "8", "10"]  # an array: --verify sees it
+    shown, said = refused(capsys, str(run), "--verify")
+    assert str(victim) in said and [line.split()[0] for line in shown.splitlines()] == ["step", "6", "10"]
+    shutil.rmtree(checkpoints / "10" / "training")
+    shown, said = refused(capsys, str(run), "--json")
+    assert "is missing" in said and [one["step"] for one in json.loads(shown)] == [6, 8]
+    assert "is missing" in refused(capsys, str(run), "--checkpoint=10")[1]
+
+
+def test_what_is_not_there_is_one_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert "has no checkpoint 7; it has [6, 8, 10]" in refused(capsys, str(run), "--checkpoint=7")[1]
+    (run / "checkpoints" / "6.sha256.json").unlink()
+    assert "6.sha256.json to verify it" in refused(capsys, str(run), "--checkpoint=6", "--verify")[1]
+    shutil.rmtree(run / "checkpoints")
+    assert "holds no checkpoints" in refused(capsys, str(run))[1]
+    assert "is not a run" in refused(capsys, str(tmp_path))[1]
+
+
+OTHERS = {
+    "--model.feed_forward_size=64": "feed_forward/intermediate/bias is float32 (32,) there and float32 (64,) here",
+    "--model.layers=2": "encoder/layers_1/attention/key/bias is nothing there and float32 (16,) here",
+    "--compute.vocab_multiple=512": "embedding/word/embedding is float32 (256, 16) there and float32 (512, 16) here",
+    "--optimizer.kind=adamw --optimizer.learning_rate=0.01": "opt_state/1/0/count is nothing there and int32 () here",
+}
+
+
+@pytest.mark.parametrize("option", OTHERS)
+def test_a_checkpoint_of_another_model_is_one_sentence_and_nothing_is_lost(
+    run: Path, folder: Path, option: str, capsys: pytest.CaptureFixture
+):
+    """Where there is no config to compare; with one, that is refused before."""
+    (run / "config.toml").unlink()
+    before = sorted(run.rglob("*"))
+    assert main(["pretrain", str(folder / "tiny.toml"), f"--run_dir={run}", *option.split()]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"the checkpoint {run / 'checkpoints' / '10'} is not of this model and optimiser: " in said
+    assert OTHERS[option] in said
+    assert sorted(set(run.rglob("*")) - {run / ".lock"}) == before
+
+
+def test_a_config_that_is_not_the_checkpoints_is_one_sentence(run: Path, recipe: Pretrain, capsys):
+    RunDirectory(run).begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=2)))
+    assert main(["evaluate", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert f"the checkpoint {run / 'checkpoints' / '10'} is whole but is not of this model" in said
+    assert said.count("\n") == 1
