@@ -3,15 +3,16 @@
 import fcntl
 import json
 import logging
+import os
 import platform
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bertzoo import __version__, config
 from bertzoo.data import remote
@@ -27,6 +28,7 @@ from bertzoo.train.stages import locate
 _LOG = logging.getLogger(__name__)
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
+_LOCK = ".lock"
 _PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
@@ -122,23 +124,47 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory: two runs writing one would ruin it. The lock ends with the process, however that ends."""
+        """Hold the directory: two runs writing one would ruin it. The lock ends with the process, however that ends.
+
+        Where what is done meanwhile fails before anything is written, the directory is as it was before.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            # The process of a run of several that was lost may yet have to learn of it.
-            for patience in reversed(range(1 if hosts.alone() else _PATIENCE)):
+        absent = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        lock = self.path / _LOCK
+        with self._hold(lock):
+            try:
+                yield
+            except BaseException:
+                if [path.name for path in self.path.iterdir()] == [lock.name]:
+                    lock.unlink()  # while it is held: who has opened it meanwhile finds that it is gone
+                    with suppress(OSError):  # another process may have begun here
+                        for path in absent:
+                            path.rmdir()
+                raise
+
+    def _hold(self, lock: Path) -> TextIO:
+        """The lock file, locked and made where there is none; raises UserError where another process has it."""
+        # The process of a run of several that was lost may yet have to learn of it.
+        patience = 1 if hosts.alone() else _PATIENCE
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as stack, suppress(FileNotFoundError):
+                file = stack.enter_context(lock.open("w"))
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
                 except BlockingIOError as error:
+                    patience -= 1
                     if not patience:
                         raise UserError(
                             f"{self.path} is in use by another bertzoo process; wait for it or stop it"
                         ) from error
                     time.sleep(1)
-            yield
+                    continue
+                # Its last holder may have removed it, and another process have made it anew.
+                if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                    stack.pop_all()
+                    return file
 
     @contextmanager
     def shared(self) -> Iterator[None]:

@@ -153,7 +153,7 @@ def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
     run = tmp_path / "refused"
     capsys.readouterr()
     assert pretrain(folder, run, f"--data.source={folder / 'text.txt'}", *options) == 2
-    assert {path.name for path in run.glob("*")} <= {".lock", ".processes"}
+    assert not run.exists()
     return capsys.readouterr().err.splitlines()[-1]
 
 
@@ -358,7 +358,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(folder, tmp_path, 
     (tmp_path / "FEWER").write_text("\n".join(WORDS[:-1]) + "\n")
     given = [f"--from={folder / 'hf'}", *(o.replace("path=", f"path={tmp_path}/") for o in options)]
     assert message.replace("SRC", str(folder / "hf")) in refused(capsys, folder, tmp_path, *given)
-    assert (tmp_path / "refused").exists() != options[0].startswith("--from=")
 
 
 def test_a_run_does_not_start_from_itself(folder, adapted, capsys):

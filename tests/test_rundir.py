@@ -1,0 +1,73 @@
+"""Who holds a run's directory, and what is left of it where nothing came of that."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from bertzoo import rundir
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.rundir import RunDirectory
+
+
+def fail() -> None:
+    raise ConfigError("it was refused")
+
+
+def test_a_refused_start_leaves_nothing(tmp_path: Path) -> None:
+    run = tmp_path / "some" / "where" / "run"
+    with pytest.raises(ConfigError), RunDirectory(run).shared():
+        assert (run / ".lock").exists()
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_was_there_before_stays(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
+        fail()
+    assert tmp_path.is_dir() and not list(tmp_path.iterdir())
+    (tmp_path / "notes.txt").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
+            fail()
+        assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_what_was_begun_stays(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match="elsewhere"), run.locked():
+        run.corpus.mkdir()
+        raise FileNotFoundError("elsewhere")
+    assert run.corpus.is_dir()
+    with run.locked():
+        pass
+    assert run.path.is_dir()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.locked():
+        with pytest.raises(UserError, match="in use by another bertzoo process"), RunDirectory(run.path).locked():
+            pass
+        with pytest.raises(UserError, match="in use by another bertzoo process"), RunDirectory(run.path).locked():
+            pass
+    with run.locked():
+        pass
+
+
+def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process gives up and removes the file between this one's opening and locking it."""
+    usual, gone = fcntl.flock, []
+
+    def flock(file, how: int) -> None:
+        usual(file, how)
+        if not gone:
+            gone.append(os.fstat(file.fileno()).st_ino)
+            (tmp_path / ".lock").rename(tmp_path / "old")
+
+    monkeypatch.setattr(rundir.fcntl, "flock", flock)
+    with RunDirectory(tmp_path).locked():
+        assert (tmp_path / ".lock").stat().st_ino != gone[0]
+        with pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
+            pass
