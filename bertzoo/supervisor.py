@@ -18,6 +18,7 @@ from bertzoo.errors import HostLost, Stopped
 
 _CHILD = "BERTZOO_SUPERVISED_BY"  # the parent's process id and the pipe to it
 _JOINED = b"joined"
+_met: list[bool] = []  # filled once this process, a child, has met the others
 _GRACE = 10  # seconds that a child which has not met the others has after a signal
 
 
@@ -40,7 +41,7 @@ def supervise(argv: Sequence[str], which: str) -> int:
         passed.append(number)
         for child in children:
             child.send_signal(number)
-            if not joined():  # it may be deep in waiting for the others, where Python sees no signal
+            if not joined():  # it may be deep in what meets the others, where Python sees no signal
                 timer = threading.Timer(_GRACE, child.kill)
                 timer.daemon = True  # not waited for, once the child has ended
                 timer.start()
@@ -107,6 +108,7 @@ def watch() -> None:
 def joined() -> None:
     """Tell the parent that this process has met the others."""
     if is_child():
+        _met.append(True)
         pipe = int(os.environ[_CHILD].split()[1])
         os.write(pipe, _JOINED)
         os.close(pipe)
@@ -116,10 +118,12 @@ def leave(code: int) -> NoReturn:
     """End a child with an exit code, without the farewell to the others: jax's would wait for them and then abort."""
     from bertzoo.train import hosts
 
+    # Whom it has not met it need not take leave of: asking for them would be waiting for them again.
     with contextlib.suppress(Exception):  # all that end alike have said so before the first, who is asked, is gone
-        hosts.gather("leaving", "", timeout=5)
-        if not hosts.alone() and hosts.is_first():
-            time.sleep(2)
+        if _met:
+            hosts.gather("leaving", "", timeout=5)
+            if not hosts.alone() and hosts.is_first():
+                time.sleep(2)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -6,11 +6,13 @@ heartbeats and then ends all the others (`bertzoo.supervisor` says so in words).
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
 import signal
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -90,26 +92,33 @@ def _is_tpu_vm() -> bool:
 def connect(cluster: Cluster) -> None:
     """Meet the other processes, if there are any; before anything is computed.
 
-    Raises HostLost where they have been told of another number of processes. One that never comes ends this process
-    after `start_timeout`: the coordination service leaves no choice.
+    Raises HostLost where they have been told of another number of processes, Stopped where a signal comes first. One
+    that never comes ends this process after `start_timeout`: the coordination service leaves no choice.
     """
     if (how := cluster.found()) is None:
         return
     # A signal is the loop's: the service's own handler would take it away.
     jax.config.update("jax_enable_preemption_service", False)
+    meet = functools.partial(
+        jax.distributed.initialize,
+        cluster.coordinator,
+        cluster.processes,
+        cluster.process,
+        cluster_detection_method="deactivate" if how == "explicit" else how,
+        initialization_timeout=cluster.start_timeout,
+        heartbeat_timeout_seconds=cluster.heartbeat_timeout,
+        shutdown_timeout_seconds=cluster.heartbeat_timeout,
+    )
     try:
-        jax.distributed.initialize(
-            cluster.coordinator,
-            cluster.processes,
-            cluster.process,
-            cluster_detection_method="deactivate" if how == "explicit" else how,
-            initialization_timeout=cluster.start_timeout,
-            heartbeat_timeout_seconds=cluster.heartbeat_timeout,
-            shutdown_timeout_seconds=cluster.heartbeat_timeout,
-        )
+        _aside(meet)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
             f"this process could not join the others ({error}); run the same command on every host"
+        ) from error
+    except KeyboardInterrupt as error:
+        raise Stopped(
+            "stopped by a signal while waiting for the other processes; nothing had begun: run the same command on "
+            "every host"
         ) from error
     mine = _state().num_processes
     theirs = share("how many processes there are", lambda: mine, cluster.start_timeout)
@@ -118,6 +127,24 @@ def connect(cluster: Cluster) -> None:
             f"process {_state().process_id} was told of {mine} processes, but process 0 of {theirs}: "
             "give every host the same --distributed.processes"
         )
+
+
+def _aside(action: Callable[[], None]) -> None:
+    """Do what waits where Python sees no signal in another thread, so that one is seen here."""
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:  # raised below
+            failures.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(1)
+    if failures:
+        raise failures[0]
 
 
 def _state() -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from around import environment, free_port
+from around import environment, free_port, tiny
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, HostLost, UserError
@@ -159,6 +160,41 @@ def test_a_childs_exit_code_is_its_parents(child: None, code: int):
 def test_a_child_that_a_signal_ended_is_told_in_words(child: None, ending: str, joins: str, said: str):
     with pytest.raises(HostLost, match=said):
         supervisor.supervise([ending, joins], "process 1 of 2")
+
+
+def test_who_is_stopped_while_waiting_for_the_others_says_so(tmp_path: Path):
+    """Process 1 knocks at a coordinator that never answers; process 0 is one, and nobody knocks."""
+    config = tiny.write_config(tmp_path, "nowhere.txt")
+    command = [sys.executable, "-m", "bertzoo", "pretrain", str(config), f"--run_dir={tmp_path / 'run'}"]
+    command.append("--distributed.processes=2")
+    with socket.socket() as coordinator:
+        coordinator.bind(("127.0.0.1", 0))
+        coordinator.listen()
+        coordinator.settimeout(120)
+        port = [free_port(), coordinator.getsockname()[1]]
+        waiting = [
+            subprocess.Popen(
+                [*command, f"--distributed.coordinator=127.0.0.1:{port[process]}", f"--distributed.process={process}"],
+                env=environment(1),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for process in range(2)
+        ]
+        coordinator.accept()[0].close()
+        for _ in range(600):
+            with socket.socket() as knocking:
+                if knocking.connect_ex(("127.0.0.1", port[0])) == 0:
+                    break
+            time.sleep(0.1)
+        for process, one in enumerate(waiting):
+            one.send_signal(signal.SIGINT if process else signal.SIGTERM)
+        ended = [(one.communicate(timeout=120)[1].splitlines()[-1], one.returncode) for one in waiting]
+    said = (
+        "bertzoo: stopped by a signal while waiting for the other processes; nothing had begun: run the same command "
+    )
+    assert ended == [(f"{said}on every host", 3)] * 2
+    assert not (tmp_path / "run").exists()
 
 
 SUPERVISE = """
