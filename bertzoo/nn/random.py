@@ -35,12 +35,13 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return _bits(row_seeds(key, shape[0]), _words(key)[1], shape)
 
 
-def sample(logits_BPV: jax.Array, seeds_B: jax.Array) -> jax.Array:
+def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
     """(B,P,V), (B,) -> (B,P) int32: draws from softmax(logits), as the argmax of logits + Gumbel noise.
 
-    The noise is a function of the seed of its row and its place in the row.
+    The noise is a function of the seed of its row and its place in the row, as that is among the first `entries` of V;
+    the logits of the others, spare ones, must be so low that they are never drawn: the draws are then those without.
     """
-    bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape)
+    bits_BPV = _bits(seeds_B, jnp.uint32(0), logits_BPV.shape, entries)
     # -log(-log(u)) with u = 1 - v: what decides is u near 1, and floats are finest near v = 0.
     v_BPV = (bits_BPV.astype(jnp.float32) + 0.5) * 2.0**-32
     return jnp.argmax(logits_BPV - jnp.log(-jnp.log1p(-v_BPV)), axis=-1).astype(jnp.int32)
@@ -50,7 +51,12 @@ def _words(key: jax.Array) -> jax.Array:
     return jax.random.key_data(key).astype(jnp.uint32)[:2]
 
 
-def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 (B, ...). Rows are hashed apart because a batch can hold more than 2³² elements."""
+def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...], entries: int | None = None) -> jax.Array:
+    """uint32 (B, ...). Rows are hashed apart because a batch can hold more than 2³² elements.
+
+    entries: of the last dimension, how many count in an element's place; None for all.
+    """
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
+    if entries is not None and (spare := shape[-1] - entries):
+        place -= place // shape[-1] * spare
     return _mix(_mix(place ^ seeds_B[:, None]) + salt).reshape(shape)

@@ -32,7 +32,7 @@ class Replaced:
 
     def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
         return ReplacedObjective(
-            replaced_detection(model, compute, self.generator_width), self.weight, self.temperature
+            replaced_detection(model, compute, self.generator_width), self.weight, self.temperature, model.vocab_size
         )
 
 
@@ -47,6 +47,7 @@ class ReplacedObjective:
     model: ReplacedDetection
     weight: float
     temperature: float
+    vocab_size: int  # without spare rows
 
     def init(self, key: jax.Array) -> Params:
         ids = jnp.zeros((1, 8), jnp.int32)
@@ -76,7 +77,7 @@ class ReplacedObjective:
             seeds_B = content_seeds(batch["input_ids"], batch["attention_mask"])
         else:
             seeds_B = row_seeds(key, len(batch["input_ids"]))
-        return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B)
+        return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B, self.vocab_size)
 
     def replaced_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
         """(B,L): the discriminator's for a batch that `corrupt` made; above 0 it takes a token for replaced."""

@@ -3,21 +3,32 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Bert, Compute, MobileBert
+from bertzoo.models import Bert, Compute, Electra, MobileBert
 from bertzoo.nn import sample
-from bertzoo.objectives import Masked
+from bertzoo.objectives import Masked, Replaced
 from bertzoo.train import optim, sharding, state, step
 
 SMALL = {"vocab_size": 50, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 24, "max_positions": 12}
 MODELS = {
     "bert": Bert(**SMALL, dropout=0.1),
     "mobilebert": MobileBert(**SMALL, embedding_size=8, bottleneck_size=8, feed_forwards=1),  # has an untied output
+    "replaced": Electra(**SMALL, embedding_size=8, dropout=0.1),
 }
+# What has rows of the vocabulary; under replaced token detection the generator draws what the discriminator reads.
+WIDER = {
+    "bert": {"embedding/word/embedding", "masked_head/bias"},
+    "mobilebert": {"embedding/word/embedding", "masked_head/bias", "masked_head/extra/kernel"},
+    "replaced": {"embedding/word/embedding", "generator/masked_head/bias"},
+}
+OBJECTIVES = {"replaced": Replaced(generator_width=0.5)}
 ROWS, SPARE = 64, slice(50, None)
+ONE, EIGHT = (1, 1, 1), (2, 1, 4)  # devices along data, fsdp and tensor, of which 4 do not divide 50 rows
+FALLBACKS = sharding.Fallbacks(heads=("head_size",))
 
 
 def batch() -> dict[str, np.ndarray]:
@@ -35,44 +46,83 @@ def batch() -> dict[str, np.ndarray]:
     }
 
 
+def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
+    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
+    return sharding.make_mesh(sharding.Mesh(**axes), jax.devices()[: np.prod(sizes)])
+
+
 @functools.cache
-def train(name: str, multiple: int) -> tuple[list[float], dict[str, np.ndarray], np.ndarray]:
+def train(
+    name: str, multiple: int, sizes: tuple[int, int, int] = ONE
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
     """The losses of three steps of LAMB, with decay of everything, the parameters and the logits after them."""
-    objective = Masked(sentence="none").build(MODELS[name], Compute(vocab_multiple=multiple))
+    objective = OBJECTIVES.get(name, Masked(sentence="none")).build(MODELS[name], Compute(vocab_multiple=multiple))
     optimizer = optim.build(optim.Lamb(learning_rate=0.05, weight_decay=0.1), 10)
-    mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
-    now, train_step, losses = (
-        state.fresh(objective, optimizer, mesh, seed=1),
-        step.make_train_step(objective, optimizer),
-        [],
-    )
+    mesh = mesh_of(sizes)
+    now = state.fresh(objective, optimizer, mesh, seed=1, fallbacks=FALLBACKS)
+    places = state.shardings_of(state.abstract(objective, optimizer, mesh, FALLBACKS))
+    train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for _ in range(3):
         now, report = train_step(now, None, step.put_batch(batch(), mesh))
-        losses.append(float(report["terms"]["mlm"][0]))
+        losses.append([float(total) / float(weight) for total, weight in report["terms"].values()])
     return (
-        losses,
+        np.array(losses),
         {k: np.asarray(v) for k, v in state.named(now.params).items()},
-        objective.masked_logits(now.params, batch()),
+        np.asarray(jax.jit(objective.masked_logits)(now.params, batch())),
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_run_with_spare_rows_learns_the_same(name: str) -> None:
-    (losses, params, logits), (expected_losses, expected, expected_logits) = train(name, ROWS), train(name, 1)
+def compare(name: str, sizes: tuple[int, int, int]) -> None:
+    (losses, params, logits), (expected_losses, expected, expected_logits) = train(name, ROWS, sizes), train(name, 1)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
-    wider = {path for path in params if params[path].shape != expected[path].shape}
-    extra = {"masked_head/extra/kernel"} if name == "mobilebert" else set()
-    assert wider == {"embedding/word/embedding", "masked_head/bias"} | extra
+    assert {path for path in params if params[path].shape != expected[path].shape} == WIDER[name]
     for path, value in expected.items():
         found = params[path][tuple(slice(size) for size in value.shape)]
         # A softmax does not see a key's bias, whose gradient is rounding: the query's gives the scale.
         scale = np.abs(expected[path.replace("key/bias", "query/bias")]).max()
         np.testing.assert_allclose(found, value, rtol=0, atol=1e-5 * scale, err_msg=path)
-    for path in wider:
+    for path in WIDER[name]:
         table = params[path].T if path.endswith("extra/kernel") else params[path]
         assert table.shape[0] == ROWS and not table[SPARE].any(), path
     assert logits.shape[-1] == ROWS and np.abs(expected_logits).max() < 1e3
     np.testing.assert_allclose(logits[..., :50], expected_logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "mobilebert"])
+def test_a_run_with_spare_rows_learns_the_same(name: str) -> None:
+    compare(name, ONE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("bert", EIGHT), ("mobilebert", EIGHT), ("replaced", ONE), ("replaced", EIGHT)]
+)
+def test_so_it_does_on_devices_that_split_them_and_under_replaced_token_detection(
+    name: str, sizes: tuple[int, int, int]
+) -> None:
+    compare(name, sizes)
+
+
+def test_without_spare_rows_there_is_no_such_split() -> None:
+    objective = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute())
+    with pytest.raises(ConfigError, match="vocab of 50 is not divisible by the mesh axis tensor=4"):
+        state.abstract_params(objective, mesh_of(EIGHT), FALLBACKS)
+    padded = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute(vocab_multiple=ROWS))
+    params = state.named(state.abstract_params(padded, mesh_of(EIGHT), FALLBACKS))
+    split = {name: params[name].sharding.shard_shape(params[name].shape)[0] for name in WIDER["replaced"]}
+    assert split == dict.fromkeys(WIDER["replaced"], ROWS // 4)
+
+
+def test_a_generator_draws_what_it_draws_without_spare_rows() -> None:
+    logits = np.random.default_rng(2).normal(size=(4, 3, 50)).astype(np.float32)
+    padded = np.concatenate([logits, np.full((4, 3, ROWS - 50), np.finfo(np.float32).min)], axis=-1)
+    drawn = []
+    for multiple, given in ((1, logits), (ROWS, padded)):
+        objective = Replaced().build(MODELS["replaced"], Compute(vocab_multiple=multiple))
+        keys = [None, *jax.random.split(jax.random.key(0), 20)]
+        drawn.append(np.stack([objective.draw(jnp.asarray(given), batch(), key) for key in keys]))
+    np.testing.assert_array_equal(*drawn)
+    assert len(np.unique(drawn[0])) > 40
 
 
 def test_no_spare_row_is_ever_predicted_or_drawn() -> None:
