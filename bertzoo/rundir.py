@@ -146,7 +146,7 @@ class RunDirectory:
     def _hold(self, lock: Path) -> TextIO:
         """The lock file, locked and made where there is none; raises UserError where another process has it."""
         # The process of a run of several that was lost may yet have to learn of it.
-        patience = 1 if hosts.alone() else _PATIENCE
+        patience, tries = 1 if hosts.alone() else _PATIENCE, 10
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             with ExitStack() as stack, suppress(FileNotFoundError):
@@ -161,8 +161,15 @@ class RunDirectory:
                         ) from error
                     time.sleep(1)
                     continue
-                # Its last holder may have removed it, and another process have made it anew.
-                if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                except OSError as error:
+                    raise UserError(
+                        f"--run_dir={self.path} is on a file system that locks no files ({error.strerror}): mount it "
+                        "with locks, or choose another"
+                    ) from error
+                # Its last holder may have removed it, and another process have made it anew. A file system
+                # that calls one file by two numbers is taken at its word in the end.
+                tries -= 1
+                if not tries or os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                     stack.pop_all()
                     return file
 

@@ -1,5 +1,6 @@
 """Who holds a run's directory, and what is left of it where nothing came of that."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -71,3 +72,18 @@ def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypat
         assert (tmp_path / ".lock").stat().st_ino != gone[0]
         with pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
             pass
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file, how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(rundir.fcntl, "flock", flock)
+    with pytest.raises(UserError, match=r"locks no files \(Function not implemented\)"), RunDirectory(tmp_path).locked():
+        pass
+
+
+def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rundir.os.path, "samestat", lambda one, other: False)
+    with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
+        pass
