@@ -79,7 +79,8 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(rundir.fcntl, "flock", flock)
-    with pytest.raises(UserError, match=r"locks no files \(Function not implemented\)"), RunDirectory(tmp_path).locked():
+    said = r"locks no files \(Function not implemented\)"
+    with pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
 

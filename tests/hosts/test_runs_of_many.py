@@ -15,10 +15,11 @@ import pytest
 from around import environment, free_port, tiny
 
 from bertzoo import inference
+from bertzoo.train import checkpoint, contents
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.slow
-DEVICES = 4  # of the run, however many processes share them
+DEVICES = 4  # of the run unless a test says otherwise, however many processes share them
 STEPS = 66  # so many that a signal never comes too late
 CHANGES = (
     *("--stages.1.steps=60", "--run.save_every=6", "--run.evaluate_every=12"),
@@ -34,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Processes:
-    """The processes of `bertzoo pretrain`, which share four devices; killed with the context."""
+    """The processes of `bertzoo pretrain`, which share the run's devices; killed with the context."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Processes:
         options: Sequence[str] = (),
         own: Sequence[Sequence[str]] = (),
         fault: str | None = None,
+        devices: int = DEVICES,
     ):
         self.metrics, port = folder / run / "metrics.jsonl", free_port()
         command = [sys.executable, "-m", "bertzoo", "pretrain", str(folder / "tiny.toml"), f"--run_dir={folder / run}"]
@@ -55,7 +57,7 @@ class Processes:
             self.each.append(
                 subprocess.Popen(
                     [*command, *CHANGES, *where, *options, *mine],
-                    env=environment(DEVICES // count, fault),
+                    env=environment(devices // count, fault),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     text=True,
@@ -150,6 +152,31 @@ def test_a_run_goes_from_four_processes_to_two_to_one(folder: Path, alone: str) 
     assert_equal_runs(folder, "fewer", alone)
     resumed = [row["step"] for row in rows(folder / "fewer" / "metrics.jsonl") if row.get("event") == "resumed"]
     assert len(resumed) == 2 and 3 <= resumed[0] < resumed[1] < STEPS
+
+
+def test_a_run_goes_on_with_other_processes_devices_and_meshes_at_once(folder: Path, alone: str) -> None:
+    parts = (  # processes, devices, their mesh, and the step after which the run moves on
+        (2, 8, "--mesh.fsdp=2", 3),
+        (4, 4, "--mesh.tensor=2", 12),
+        (1, 2, "--mesh.data=1 --mesh.fsdp=2", 22),
+        (2, 8, "--mesh.data=2 --mesh.fsdp=2 --mesh.tensor=2", None),
+    )
+    meshes = []
+    for count, devices, mesh, step in parts:
+        with started(folder, "moved", count, mesh.split(), devices=devices) as processes:
+            if step is not None:
+                processes.reach(step)
+                processes.each[-1].send_signal(signal.SIGTERM)
+            ended = processes.end()
+        assert [code for code, _ in ended] == [0 if step is None else 3] * count, ended
+        saved = contents.read(checkpoint.find(folder / "moved" / "checkpoints"))
+        meshes.append(tuple(saved.mesh.values()))
+        about = json.loads((folder / "moved" / "run.json").read_text())
+        assert (about["processes"], len(about["devices"])) == (count, devices)
+    assert meshes == [(4, 2, 1), (2, 1, 2), (1, 2, 1), (2, 2, 2)]
+    assert_equal_runs(folder, "moved", alone)
+    resumed = [row["step"] for row in rows(folder / "moved" / "metrics.jsonl") if row.get("event") == "resumed"]
+    assert len(resumed) == 3 and 3 <= resumed[0] < resumed[1] < resumed[2] < STEPS
 
 
 @pytest.mark.parametrize("dies", [0, 1])
