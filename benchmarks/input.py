@@ -134,7 +134,7 @@ class Clock:
 
 def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path) -> None:
     """Trains a few steps and prints what of them was waiting."""
-    from bertzoo import config
+    from bertzoo import config, phases
     from bertzoo.feed import Feed
     from bertzoo.recipe import Pretrain
     from bertzoo.train import loop, sharding
@@ -158,9 +158,8 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
         return clocks[0]
 
     job = loop.Job(
-        objective=recipe.objective.build(recipe.model, recipe.compute),
+        phases=phases.of(recipe),
         stages=recipe.stages,
-        optimizer=recipe.optimizer,
         config=recipe.run,
         mesh=mesh,
         seed=0,

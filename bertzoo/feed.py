@@ -13,7 +13,7 @@ from bertzoo.data.pack import Plan, plan
 from bertzoo.data.pipeline import Batch, Batches, prefetch
 from bertzoo.data.rng import fold
 from bertzoo.errors import ConfigError
-from bertzoo.recipe import Pretrain
+from bertzoo.transfer import Recipe
 
 PREFETCH = 4
 Own = Callable[[int], np.ndarray]  # batch size -> the rows of it that are wanted
@@ -24,7 +24,7 @@ def everything(batch_size: int) -> np.ndarray:
     return np.arange(batch_size)
 
 
-def example(recipe: Pretrain, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+def example(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes of a batch of so many rows of a stage, which the recipe alone says."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
     found = shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
@@ -37,7 +37,7 @@ class Feed:
     workers: the processes that make the batches of training; 0 stands for a thread of this one.
     """
 
-    def __init__(self, recipe: Pretrain, corpus: Corpus, plans: Path, warn: Callable[[str], None], *, workers: int = 0):
+    def __init__(self, recipe: Recipe, corpus: Corpus, plans: Path, warn: Callable[[str], None], *, workers: int = 0):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer has {corpus.tokenizer.vocab_size} entries, "

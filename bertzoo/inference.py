@@ -7,23 +7,25 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from bertzoo import phases
 from bertzoo.data.corpus import Corpus
 from bertzoo.errors import UserError
-from bertzoo.objectives import MaskedObjective, ReplacedObjective
-from bertzoo.recipe import Pretrain
+from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
+from bertzoo.transfer import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
     """A run's recipe, directory, objective, parameters (on one device), the step they are of, and the corpus.
 
-    The objective and the parameters are without the spare rows of the vocabulary that the run computes with.
+    The objective and the parameters are without the spare rows of the vocabulary that the run computes with, and of a
+    student they are what it is without its teacher.
     """
 
-    recipe: Pretrain
+    recipe: Recipe
     run: RunDirectory
     objective: MaskedObjective | ReplacedObjective
     params: Any
@@ -35,10 +37,11 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
     """A run's checkpoint; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
     recipe = run.load()
-    padded = recipe.objective.build(recipe.model, recipe.compute)
+    padded = phases.of(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
     objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))
+    params = {name: part for name, part in params.items() if name != PROJECTIONS}
     params = jax.tree.map(
         lambda leaf, want: leaf[tuple(slice(size) for size in want.shape)],
         params,

@@ -1,6 +1,8 @@
 """The config of a pretraining run, and the checks that need more than one of its tables."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bertzoo.data.pack import ElectraPacking
 from bertzoo.data.settings import Data
@@ -29,42 +31,62 @@ class Pretrain:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self):
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed = {self.seed} is not between 0 and 2^63 - 1")
-        stages.validate(self.stages)
+        check(self, [self.optimizer] * len(self.stages))
+
+
+class Checked(Protocol):
+    """What the configs of runs have in common."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def objective(self) -> Masked | Replaced: ...
+    @property
+    def data(self) -> Data: ...
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+
+
+def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
+    """Raise ConfigError where two tables of a run's config contradict one another; `optimizers`: one for each stage."""
+    if not 0 <= recipe.seed < 2**63:
+        raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1")
+    stages.validate(recipe.stages)
+    data, objective, model = recipe.data, recipe.objective, recipe.model
+    try:
+        shortest = data.packing.shortest(objective.sentence)
+    except ConfigError as error:
+        raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
+    for index, stage in enumerate(recipe.stages):
+        group = stages.schedule_group(recipe.stages, index)
         try:
-            shortest = self.data.packing.shortest(self.objective.sentence)
+            optim.schedule_of(optimizers[index], group.steps, group.learning_rate)
         except ConfigError as error:
-            raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
-        for index, stage in enumerate(self.stages):
-            group = stages.schedule_group(self.stages, index)
-            try:
-                optim.schedule_of(self.optimizer, group.steps, group.learning_rate)
-            except ConfigError as error:
-                raise ConfigError(f"optimizer.schedule does not fit stages.{index}: {error}") from error
-            if stage.max_length < shortest:
-                raise ConfigError(
-                    f"stages.{index}.max_length = {stage.max_length} has no room for text beside the special tokens: "
-                    f"data.packing.kind = {self.data.packing.kind} with objective.sentence = {self.objective.sentence} "
-                    f"needs at least {shortest}"
-                )
-            if stage.max_length > self.model.max_positions:
-                raise ConfigError(
-                    f"stages.{index}.max_length = {stage.max_length} is longer than "
-                    f"model.max_positions = {self.model.max_positions}"
-                )
-        if self.objective.sentence != "none" and self.model.token_types < 2:
+            raise ConfigError(f"optimizer.schedule does not fit stages.{index}: {error}") from error
+        if stage.max_length < shortest:
             raise ConfigError(
-                f"objective.sentence = {self.objective.sentence} needs two token types, but "
-                f"model.token_types = {self.model.token_types}"
+                f"stages.{index}.max_length = {stage.max_length} has no room for text beside the special tokens: "
+                f"data.packing.kind = {data.packing.kind} with objective.sentence = {objective.sentence} "
+                f"needs at least {shortest}"
             )
-        if isinstance(self.data.packing, ElectraPacking) and self.model.token_types == 1:
+        if stage.max_length > model.max_positions:
             raise ConfigError(
-                "data.packing.kind = electra makes rows of two segments, but model.token_types = 1; give 2 or more"
+                f"stages.{index}.max_length = {stage.max_length} is longer than "
+                f"model.max_positions = {model.max_positions}"
             )
-        trained = not self.data.tokenizer.path
-        if trained and self.data.tokenizer.vocab_size > self.model.vocab_size:
-            raise ConfigError(
-                f"data.tokenizer.vocab_size = {self.data.tokenizer.vocab_size} is larger than "
-                f"model.vocab_size = {self.model.vocab_size}"
-            )
+    if objective.sentence != "none" and model.token_types < 2:
+        raise ConfigError(
+            f"objective.sentence = {objective.sentence} needs two token types, but "
+            f"model.token_types = {model.token_types}"
+        )
+    if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
+        raise ConfigError(
+            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1; give 2 or more"
+        )
+    if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
+        raise ConfigError(
+            f"data.tokenizer.vocab_size = {data.tokenizer.vocab_size} is larger than "
+            f"model.vocab_size = {model.vocab_size}"
+        )

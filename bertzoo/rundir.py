@@ -21,13 +21,26 @@ from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.places import is_url, on_disk
-from bertzoo.recipe import Pretrain
 from bertzoo.train import hosts
 from bertzoo.train.stages import locate
+from bertzoo.transfer import Recipe, class_of
 
 _LOG = logging.getLogger(__name__)
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
-FIXED = ("from", "seed", "model", "objective", "data", "optimizer.kind", "optimizer.variant", "compute.vocab_multiple")
+FIXED = (
+    "from",
+    "seed",
+    "model",
+    "objective",
+    "data",
+    "optimizer.kind",
+    "optimizer.variant",
+    "compute.vocab_multiple",
+    "teacher",
+    "teacher_objective",
+    "knowledge",
+    "transfer.kind",
+)
 _LOCK = ".lock"
 _PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
@@ -47,13 +60,13 @@ class RunDirectory:
         self.metrics = self.path / "metrics.jsonl"
         self.tensorboard = self.path / "tensorboard"
 
-    def load(self) -> Pretrain:
+    def load(self) -> Recipe:
         """The config of an existing run; raises UserError when there is none."""
         if not self.config.is_file():
             raise UserError(f"{self.path} is not a run: it has no {self.config.name}")
-        return config.load(Pretrain, [self.config])
+        return config.load(class_of(self.config), [self.config])
 
-    def compare(self, recipe: Pretrain, origin: Path | None = None) -> list[str]:
+    def compare(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
         """What has changed since the run began; anything may while there is no checkpoint.
 
         origin: the path of what the run is to start from. Raises ConfigError when something differs that a run cannot
@@ -80,7 +93,7 @@ class RunDirectory:
         names = [path.name for path in self.checkpoints.iterdir()] if self.checkpoints.is_dir() else []
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
-    def begin(self, recipe: Pretrain) -> None:
+    def begin(self, recipe: Recipe) -> None:
         """Write the resolved config, from now on the run's."""
         write_atomically(self.config, config.dump(recipe).encode())
 
@@ -200,7 +213,7 @@ class RunDirectory:
             yield
 
 
-def _stage_changes(old: Pretrain, new: Pretrain, done: int) -> list[str]:
+def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
     """One line for every field of a stage that has begun and would shift the rows it has read."""
     index, inside = locate(old.stages, done)
     begun = index + bool(inside)

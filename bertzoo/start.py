@@ -17,9 +17,10 @@ from bertzoo import config
 from bertzoo.convert import directory, tensors
 from bertzoo.convert.pretrained import Pretrained, fits
 from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.settings import Data
 from bertzoo.data.vocabulary import Tokenizer, check_size
 from bertzoo.errors import ConfigError
-from bertzoo.models import Compute
+from bertzoo.models import Compute, Model
 from bertzoo.recipe import Pretrain
 from bertzoo.train.state import named
 
@@ -43,8 +44,8 @@ class Start:
 def read(path: Path, recipe: Pretrain) -> Start:
     """What a run of `recipe` takes from the model at `path`; raises UserError where it is none or does not fit."""
     pretrained = replace(directory.read(path), origin=str(path))
-    changed = _model(pretrained, recipe)
-    tokenizer, trusted = _tokenizer(pretrained, recipe)
+    changed = same_model(pretrained, recipe.model, "model")
+    tokenizer, trusted = tokenizer_of(pretrained, recipe.data)
     params, said = _parameters(pretrained, recipe)
     digest = tensors.digest(pretrained.params | pretrained.generator)
     record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
@@ -53,21 +54,25 @@ def read(path: Path, recipe: Pretrain) -> Start:
     return Start(params=params, tokenizer=tokenizer, record=record, said=[*said, *changed, *trusted])
 
 
-def _model(pretrained: Pretrained, recipe: Pretrain) -> list[str]:
-    """What is said of fields that may differ; raises ConfigError naming all others that do."""
-    found = [line.split(": ", 1) for line in config.difference(pretrained.model, recipe.model)]
+def same_model(pretrained: Pretrained, wanted: Model, table: str) -> list[str]:
+    """What is said of fields that may differ from those of the config's `table`; raises ConfigError naming all others
+    that do.
+    """
+    found = [line.split(": ", 1) for line in config.difference(pretrained.model, wanted)]
     both = {key: values.split(" -> ", 1) for key, values in found}
     strict = [key for key in both if key.split(".")[-1] not in FREE]
     if wrong := ["kind"] if "kind" in strict else strict:
-        sides = "; ".join(f"model.{key} is {both[key][0]} there and {both[key][1]} here" for key in wrong)
-        raise ConfigError(f"{pretrained.origin} is not the model of the config: {sides}; make [model] agree with it")
-    lines = ", ".join(f"model.{key} {there} -> {here}" for key, (there, here) in both.items())
+        sides = "; ".join(f"{table}.{key} is {both[key][0]} there and {both[key][1]} here" for key in wrong)
+        raise ConfigError(
+            f"{pretrained.origin} is not the {table} of the config: {sides}; make [{table}] agree with it"
+        )
+    lines = ", ".join(f"{table}.{key} {there} -> {here}" for key, (there, here) in both.items())
     return [f"other than in {pretrained.origin}: {lines}"] if lines else []
 
 
-def _tokenizer(pretrained: Pretrained, recipe: Pretrain) -> tuple[Tokenizer, list[str]]:
+def tokenizer_of(pretrained: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
     """The source's tokenizer, and what is said of it; raises ConfigError where the config asks for another."""
-    own, asked, origin = pretrained.tokenizer, recipe.data.tokenizer, pretrained.origin
+    own, asked, origin = pretrained.tokenizer, data.tokenizer, pretrained.origin
     if not asked.path:
         if own is None:
             raise ConfigError(
@@ -122,7 +127,7 @@ def _parameters(pretrained: Pretrained, recipe: Pretrain) -> tuple[dict[str, np.
     if left := [head for head in there if head not in wanted]:
         said.append(f"left out, as objective.kind = {recipe.objective.kind} has no place for it: {', '.join(left)}")
     params = {name: found[name] for head in kept for name in sorted(wanted[head])}
-    return {name: _padded(array, padded[name].shape) for name, array in params.items()}, said
+    return {name: padded_to(array, padded[name].shape) for name, array in params.items()}, said
 
 
 def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
     return named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
 
 
-def _padded(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def padded_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """With zeros for the spare rows of a vocabulary."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 

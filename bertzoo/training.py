@@ -1,44 +1,58 @@
 """Puts a recipe, its feed and its directory together into a training job."""
 
+import dataclasses
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
 
-from bertzoo.feed import Feed
+from bertzoo import phases
+from bertzoo.feed import Feed, example
 from bertzoo.flops import matmul_flops
-from bertzoo.objectives import Objective
-from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.start import Start
+from bertzoo.teacher import Taught
 from bertzoo.train import checkpoint, hosts, loop, optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
-from bertzoo.train.stages import locate
+from bertzoo.train.stages import locate, stage_of
+from bertzoo.train.step import gradients
+from bertzoo.transfer import Recipe, Transfer
 
 
-def devices(recipe: Pretrain) -> jax.sharding.Mesh:
+def devices(recipe: Recipe) -> jax.sharding.Mesh:
     """The mesh of all devices; raises ConfigError where the recipe's model cannot be built or does not fit them."""
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
-    objective = recipe.objective.build(recipe.model, recipe.compute)
+    objective = phases.of(recipe)[0].objective
     sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh, recipe.mesh.fallbacks)
     return mesh
 
 
-def check(recipe: Pretrain, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
+def check(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
     """Raise CheckpointError where the run's newest checkpoint is of another model or optimiser than the recipe's."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    checkpoint.check(
-        run.checkpoints, state.abstract(objective, optim.build(recipe.optimizer, 1), mesh, recipe.mesh.fallbacks)
-    )
+    step = run.latest()
+    if step is None:
+        return
+    phase = phases.of(recipe)[stage_of(recipe.stages, step)]
+    optimizer = optim.build(phase.optimizer, 1, rates=phase.rates)
+    checkpoint.check(run.checkpoints, state.abstract(phase.objective, optimizer, mesh, recipe.mesh.fallbacks))
 
 
-def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Mesh, start: Start | None = None) -> int:
+def train(
+    recipe: Recipe,
+    feed: Feed,
+    run: RunDirectory,
+    mesh: jax.sharding.Mesh,
+    start: Start | Taught | None = None,
+    until: int | None = None,
+) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does.
 
-    start: what a run without a checkpoint begins with. Of several processes the first writes all but the checkpoints.
+    start: what a run without a checkpoint begins with, or a teacher with it; until: the step to stop after. Of several
+    processes the first writes all but the checkpoints.
     """
 
     def begin() -> None:
@@ -51,7 +65,7 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
 
     hosts.share("the plans of the rows", feed.check)
     feed.check()
-    objective = recipe.objective.build(recipe.model, recipe.compute)
+    made = phases.of(recipe)
     hosts.share("the run directory", begin)
     own = functools.partial(sharding.own_rows, mesh=mesh)
     reporters: list[Reporter] = []
@@ -63,9 +77,8 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
         ) as checkpoints:
             done = loop.run(
                 loop.Job(
-                    objective=objective,
+                    phases=made,
                     stages=recipe.stages,
-                    optimizer=recipe.optimizer,
                     config=recipe.run,
                     mesh=mesh,
                     seed=recipe.seed,
@@ -75,12 +88,12 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=[
-                        flops_per_example(objective, feed, index) for index in range(len(recipe.stages))
-                    ],
+                    flops_per_example=[flops_per_example(recipe, index) for index in range(len(recipe.stages))],
+                    frozen=start.frozen if isinstance(start, Taught) else None,
                     describe=feed.describe,
                     initial=None if start is None else start.params,
                     fallbacks=recipe.mesh.fallbacks,
+                    until=until,
                 )
             )
     finally:
@@ -89,7 +102,20 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
     return int(done.step)
 
 
-def flops_per_example(objective: Objective, feed: Feed, index: int) -> int:
-    """Model operations of one row of a stage; the backward pass has two products for every one of the forward."""
-    params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
-    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, feed.example(index))
+def flops_per_example(recipe: Recipe, index: int) -> int:
+    """Model operations of one row of a stage, those of layers computed twice for want of memory once.
+
+    The backward pass has two products for every one of the forward, as far as it goes: a teacher and what lies before
+    the first parameter that learns have none.
+    """
+    recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
+    phase, batch = phases.of(recipe)[index], example(recipe, index)
+    params = nn.meta.unbox(jax.eval_shape(phase.objective.init, jax.random.key(0)))
+    if not isinstance(recipe, Transfer):
+        return 3 * matmul_flops(lambda params, batch: phase.objective(params, None, batch, None), params, batch)
+    frozen = nn.meta.unbox(phases.teacher_of(recipe).shapes())
+
+    def learnt(params: Any, frozen: Any, batch: Any) -> Any:
+        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
+
+    return matmul_flops(learnt, params, frozen, batch)

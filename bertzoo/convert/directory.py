@@ -21,9 +21,9 @@ from bertzoo.models.generator import generator_config
 from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
 from bertzoo.places import on_disk
-from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 from bertzoo.train.state import named
+from bertzoo.transfer import Recipe
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
 
@@ -89,7 +89,7 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
     return replace(made, others={"masked": replace(made, model=model, head=head, params=own, generator={})})
 
 
-def _head(recipe: Pretrain) -> MaskedLanguageModel | ReplacedTokens:
+def _head(recipe: Recipe) -> MaskedLanguageModel | ReplacedTokens:
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
     sentence = recipe.objective.sentence != "none"

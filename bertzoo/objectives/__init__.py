@@ -1,7 +1,22 @@
 """Loss terms and metrics of a batch; the contract is `Objective`."""
 
 from bertzoo.objectives.base import Metrics, Objective, Sums
+from bertzoo.objectives.knowledge import Knowledge
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective
+from bertzoo.objectives.taught import PROJECTIONS, TaughtObjective, Teacher, teacher
 
-__all__ = ["Masked", "MaskedObjective", "Metrics", "Objective", "Replaced", "ReplacedObjective", "Sums"]
+__all__ = [
+    "PROJECTIONS",
+    "Knowledge",
+    "Masked",
+    "MaskedObjective",
+    "Metrics",
+    "Objective",
+    "Replaced",
+    "ReplacedObjective",
+    "Sums",
+    "TaughtObjective",
+    "Teacher",
+    "teacher",
+]

@@ -44,18 +44,23 @@ class MaskedObjective:
         return weights
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        output = self._apply(params, batch, key)
+        metrics = self.metrics(self.apply(params, batch, key), batch)
+        return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
+
+    def metrics(self, output: PretrainingOutput, batch: Batch) -> Metrics:
+        """The metrics of what the model gave for a batch."""
         metrics = masked_metrics(output.masked_logits, batch, hidden_slots(batch))
         if output.sentence_logits is not None:
             name, labels_B, weights_B = self.sentence, batch["sentence_label"], batch["row_weight"]
             metrics |= _term(name, output.sentence_logits, labels_B, weights_B)[1]
-        return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
+        return metrics
 
     def masked_logits(self, params: Params, batch: Batch) -> jax.Array:
         """(B,P,V): what the model puts into the masked positions; no dropout."""
-        return self._apply(params, batch, None).masked_logits
+        return self.apply(params, batch, None).masked_logits
 
-    def _apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
+    def apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
+        """What the model gives for a batch; without a key there is no dropout."""
         applied = self.model.apply(
             {"params": params},
             batch["input_ids"],

@@ -1,15 +1,16 @@
 """Training: knows no model, no paper and no data format.
 
 loop.run(job: Job) -> State
-loop.Job(objective, stages, optimizer, config: Run, mesh, seed, batches, heldout=None, checkpoints=None,
-         reporters=(), flops_per_example=None, frozen=None, describe=None, initial=None)
+loop.Job(phases, stages, config: Run, mesh, seed, batches, heldout=None, checkpoints=None, reporters=(),
+         flops_per_example=None, frozen=None, describe=None, initial=None, until=None)
     batches(stage_index, row) -> iterator of dict[str, np.ndarray] to the stage's end, from the batch of `row`
     heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> list[str]
+phase.Phase(objective, optimizer, rates=None, name="")
 loop.Run(log_every, evaluate_every, evaluate_rows, save_every, keep_last, keep_best)             config
 stages.Stage(steps, batch_size, max_length, max_predictions, learning_rate, accumulate, carry)   config
 optim.Lamb | optim.AdamW | optim.BertAdam = optim.Optimizer;  schedule.Schedule                  config
 sharding.Mesh(data, fsdp, tensor) -> sharding.make_mesh(config)                                  config
-optim.build(config, steps, learning_rate=None, *, stack=None) -> optax.GradientTransformation
+optim.build(config, steps, learning_rate=None, *, stack=None, rates=None) -> optax.GradientTransformation
 optim.excluded(params) -> tree of bool;  optim.carry(old, new, what)
 state.fresh(objective, optimizer, mesh, seed, initial=None), state.abstract(objective, optimizer, mesh) -> State
 step.make_train_step(objective, optimizer, *, accumulate=1, shardings=None) -> (state, frozen, batch) -> (state, report)

@@ -9,7 +9,7 @@ import logging
 import shutil
 import textwrap
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,8 +126,9 @@ class Checkpoints:
         finally:
             self._manager.close()
 
-    def restore_latest(self, abstract: State) -> State | None:
-        """The newest checkpoint that is whole, placed as `abstract` (`state.abstract`) says; None when there are none.
+    def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:
+        """The newest checkpoint that is whole, placed as `abstract` (`state.abstract`, or a function of the step, where
+        states of other steps have other moments) says; None when there are none.
 
         Damaged ones are skipped: each is reported in one sentence naming the file and set aside as damaged-<step>.
         Raises CheckpointError when none is whole, or when a whole one does not fit `abstract`.
@@ -135,7 +136,8 @@ class Checkpoints:
         damage: dict[int, str] = {}
         for step in reversed(hosts.share("which checkpoints there are", self.steps)):
             try:
-                state = _restore_state(self.directory / str(step), abstract)
+                shapes = abstract(step) if callable(abstract) else abstract
+                state = _restore_state(self.directory / str(step), shapes)
             except _Damaged as error:
                 damage[step] = str(error)
                 continue

@@ -1,7 +1,6 @@
 """A training job: everything the loop needs, given by the caller, and what is built from it."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,11 @@ from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Reporter
 from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, HostBatch, Objective, make_train_step
+from bertzoo.train.step import Batch, HostBatch, make_train_step
 
 SHOWN_RECORDS = 4  # of a batch, in a sentence for a person
 
@@ -56,6 +56,8 @@ class Run:
 class Job:
     """What to train, on what, and where to tell it.
 
+    phases: one for each stage; frozen: what their objectives read and nothing changes or saves, such as a teacher;
+    until: the step after which to stop although there are more, None for none;
     batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example: of each stage, forward and backward;
@@ -64,9 +66,8 @@ class Job:
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
-    objective: Objective
+    phases: Sequence[Phase]
     stages: Sequence[Stage]
-    optimizer: optim.Optimizer
     config: Run
     mesh: jax.sharding.Mesh
     seed: int
@@ -79,9 +80,12 @@ class Job:
     describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None
     fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
+    until: int | None = None
 
     def __post_init__(self):
         staging.validate(self.stages)
+        if len(self.phases) != len(self.stages):
+            raise ValueError(f"there are {len(self.phases)} phases for {len(self.stages)} stages")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
         if self.flops_per_example is not None and len(self.flops_per_example) != len(self.stages):
@@ -89,55 +93,66 @@ class Job:
                 f"flops_per_example has {len(self.flops_per_example)} entries for {len(self.stages)} stages"
             )
 
+    @property
+    def end(self) -> int:
+        """The step after which the run ends, or stops for now."""
+        total = staging.total_steps(self.stages)
+        return total if self.until is None else min(self.until, total)
+
     def transformation(self, index: int) -> optax.GradientTransformation:
         """The optimiser of a stage, its schedule spanning the stages that share it."""
-        group = staging.schedule_group(self.stages, index)
-        return optim.build(self.optimizer, group.steps, group.learning_rate)
+        group, phase = staging.schedule_group(self.stages, index), self.phases[index]
+        return optim.build(phase.optimizer, group.steps, group.learning_rate, rates=phase.rates)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
         """The function steps done in the run -> learning rate of the update that came last, in a stage."""
         group = staging.schedule_group(self.stages, index)
-        rate = optim.schedule_of(self.optimizer, group.steps, group.learning_rate)
+        rate = optim.schedule_of(self.phases[index].optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
 
-    @functools.cached_property
-    def abstract(self) -> State:
-        """Shapes and shardings of the state, the same in every stage."""
-        return states.abstract(self.objective, self.transformation(0), self.mesh, self.fallbacks)
+    def abstract(self, index: int) -> State:
+        """Shapes and shardings of the state in a stage; the moments are those of what it trains."""
+        objective = self.phases[index].objective
+        return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
-        places = states.shardings_of(self.abstract)
-        accumulate = self.stages[index].accumulate
-        return make_train_step(self.objective, self.transformation(index), accumulate=accumulate, shardings=places)
+        places = states.shardings_of(self.abstract(index))
+        accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
+        return make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
 
     def begin(self) -> tuple[State, bool]:
         """The newest checkpoint's state, or a fresh one, and whether it comes from a checkpoint.
 
         Raises CheckpointError as `Checkpoints.restore_latest` does, ConfigError when the stages have changed meanwhile.
         """
-        restored = self.checkpoints.restore_latest(self.abstract) if self.checkpoints else None
+        restored = self.checkpoints.restore_latest(self._saved_at) if self.checkpoints else None
         if restored is None:
-            optimizer = self.transformation(0)
-            made = states.fresh(self.objective, optimizer, self.mesh, self.seed, self.initial, self.fallbacks)
-            return made, False
+            objective, optimizer = self.phases[0].objective, self.transformation(0)
+            return states.fresh(objective, optimizer, self.mesh, self.seed, self.initial, self.fallbacks), False
         step, stage = int(restored.step), int(restored.position["stage"])
-        index, inside = staging.locate(self.stages, step)
-        if stage != (index if inside else index - 1):
+        if stage != (now := staging.stage_of(self.stages, step)):
             raise ConfigError(
                 f"the checkpoint of step {step} was made in stage {stage}, but [[stages]] now puts that step in stage "
-                f"{index}; give back the stages the run was begun with, or begin another run"
+                f"{now}; give back the stages the run was begun with, or begin another run"
             )
         return restored, True
 
+    def _saved_at(self, step: int) -> State:
+        return self.abstract(staging.stage_of(self.stages, step))
+
     def enter(self, state: State, index: int) -> State:
         """The state with which a stage after the first begins: the optimiser as its `carry` says, and its first row."""
-        places = states.shardings_of(self.abstract)
+        places = states.shardings_of(self.abstract(index))
         init = jax.jit(self.transformation(index).init, out_shardings=places.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
         start = {"stage": jnp.int32(index), "row": jnp.int32(0)}
         position = jax.jit(lambda: start, out_shardings=places.position)()
         return dataclasses.replace(state, opt_state=opt_state, position=position)
+
+    def comparable(self, index: int) -> bool:
+        """Whether a stage's held-out loss is the one that the best checkpoints are kept by: the last stage's."""
+        return self.phases[index].objective == self.phases[-1].objective
 
     def last_checkpoint(self) -> str:
         """In words, the last good checkpoint."""

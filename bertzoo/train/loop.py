@@ -1,5 +1,6 @@
 """The one loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ __all__ = ["Job", "Run", "run"]
 
 
 def run(job: Job) -> State:
-    """Train from the newest checkpoint, or from the beginning, to the end of the last stage.
+    """Train from the newest checkpoint, or from the beginning, to the job's end.
 
     Raises NonFinite; Stopped after a SIGTERM, a SIGINT or a maintenance notice, once the state is saved;
     CheckpointError; ConfigError.
@@ -30,7 +31,7 @@ def run(job: Job) -> State:
         # What a run was given is measured before anything is learnt.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, state.params))
-        while step < total_steps(job.stages):
+        while step < job.end:
             # A stage begins, with its optimiser, its rows and its program; a resumed one begins in its middle.
             index, inside = locate(job.stages, step)
             state = job.enter(state, index) if index and not inside else state
@@ -45,14 +46,14 @@ def run(job: Job) -> State:
                 # A signal is looked at once a step, so that what is said below is what was done; all processes stop
                 # after the same step, whichever of them was told to.
                 asked = agreed(stop.name)
-                stopping = asked if step < total_steps(job.stages) else None
+                stopping = asked if step < job.end else None
                 if evaluates or saves or stopping:
                     # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
                     record.drain()
                     # 4. Evaluate, then save, so that the checkpoint knows its held-out loss; a signal leaves no time.
                     loss = record.heldout(step, measure(index, state.params)) if evaluates and not stopping else None
                     if job.checkpoints and (saves or stopping):
-                        job.checkpoints.save(state, loss=loss)
+                        job.checkpoints.save(state, loss=loss if job.comparable(index) else None)
                     record.resume()
                 # 5. After a signal, say where the run stopped; at the last step it has finished instead.
                 if stopping:
@@ -60,7 +61,7 @@ def run(job: Job) -> State:
                     raise job.stopped(step, stopping)
     if job.checkpoints:
         job.checkpoints.wait()
-    record.event("finished", step)
+    record.event("finished" if step == total_steps(job.stages) else "paused", step)
     return state
 
 
@@ -86,7 +87,12 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 
 def _evaluation(job: Job) -> Callable[[int, Any], dict[str, float]]:
     """The function (stage, params) -> means over the held-out batches."""
-    eval_step = make_eval_step(job.objective)
-    return lambda index, params: evaluate(
-        eval_step, params, job.frozen, job.heldout(index) if job.heldout else (), job.mesh
-    )
+    # One program serves all stages of one objective.
+    step_of = functools.cache(lambda index: make_eval_step(job.phases[index].objective))
+    first = [[phase.objective for phase in job.phases].index(phase.objective) for phase in job.phases]
+
+    def measure(index: int, params: Any) -> dict[str, float]:
+        batches = job.heldout(index) if job.heldout else ()
+        return evaluate(step_of(first[index]), params, job.frozen, batches, job.mesh)
+
+    return measure

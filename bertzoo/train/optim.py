@@ -12,6 +12,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.train import schedule as schedules
 from bertzoo.train.schedule import Schedule
 from bertzoo.train.stacking import leaf_name, stacked
+from bertzoo.train.state import name_of
 
 EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
@@ -122,18 +123,40 @@ def schedule_of(config: Optimizer, steps: int, learning_rate: float | None = Non
 
 
 def build(
-    config: Optimizer, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
+    config: Optimizer,
+    steps: int,
+    learning_rate: float | None = None,
+    *,
+    stack: bool | None = None,
+    rates: Callable[[str], float] | None = None,
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
     Its state keeps one leaf per parameter in the parameter's shape. `stack` changes compile time, not results (see
-    `stacking`); None stacks where the default backend is a TPU. Raises ConfigError as the schedule does.
+    `stacking`); None stacks where the default backend is a TPU. `rates`: by a parameter's path the factor of its
+    learning rate; those with 0 stay as they are, count in no norm and have no state. Raises ConfigError as the schedule
+    does.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     update = stacked(per_tensor(config)) if stack else per_tensor(config)
     rate = schedule_of(config, steps, learning_rate)
-    return optax.chain(clip, update, optax.scale_by_learning_rate(rate))
+    whole = optax.chain(clip, update, optax.scale_by_learning_rate(rate))
+    return whole if rates is None else _restricted(whole, rates)
+
+
+def _restricted(whole: optax.GradientTransformation, rates: Callable[[str], float]) -> optax.GradientTransformation:
+    def label(path: tuple, _: Any) -> str:
+        return "trained" if rates(name_of(path)) else "frozen"
+
+    @optax.stateless
+    def factors(updates: Any, params: Any) -> Any:
+        return jax.tree.map_with_path(lambda path, update: update * rates(name_of(path)), updates)
+
+    return optax.partition(
+        {"trained": optax.chain(whole, factors), "frozen": optax.set_to_zero()},
+        lambda params: jax.tree.map_with_path(label, params),
+    )
 
 
 def _bias_count(path: tuple, _: Any) -> bool:

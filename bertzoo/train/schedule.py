@@ -19,13 +19,15 @@ class Schedule:
     ELECTRA   (1-p)·min(1, step/w) (no jump)                     `warmup="multiply"`
     NVIDIA    step/w, then (1-p)^0.5 (it jumps down at w)        `kind="polynomial"`, `power=0.5`, `warmup_share`
     Hugging Face  step/w, then (steps-step)/(steps-w) (no jump)  `decay_from="warmup"`
-    MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`.
+    MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`; while it learns from its teacher layer by layer
+    its rate is min(step/w, 0.9 + 0.1·(1-p)^0.5): `warmup="least"`, `end_factor=0.9`, `power=0.5`.
     """
 
     kind: Literal["linear", "polynomial", "constant"] = "linear"
     warmup_steps: int = 0
     warmup_share: float = 0.0  # of the schedule's steps, not rounded to whole steps
-    warmup: Literal["replace", "multiply"] = "replace"  # during warm-up: step/w alone, or step/w times the decay
+    # During warm-up: step/w alone, step/w times the decay, or the lesser of step/w and the decay.
+    warmup: Literal["replace", "multiply", "least"] = "replace"
     decay_from: Literal["start", "warmup"] = "start"  # where p is 0: at step 0, or at the end of the warm-up
     power: float = 1.0
     end_factor: float = 0.0
@@ -73,6 +75,8 @@ def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.Arr
             decay = (1 - config.end_factor) * left**config.power + config.end_factor
         if not warm:
             return peak * decay
+        if config.warmup == "least":
+            return peak * jnp.minimum(decay, step / warm)
         inside = decay * step / warm if config.warmup == "multiply" else step / warm
         return peak * jnp.where(step < warm, inside, decay)
 

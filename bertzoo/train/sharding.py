@@ -30,6 +30,8 @@ RULES: dict[str, str | None] = {
     "pooled": None,
     "classes": None,
     "bottleneck": "tensor",
+    "layers": None,
+    "teacher": None,
 }
 
 

@@ -93,6 +93,12 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
     return len(stages), 0
 
 
+def stage_of(stages: Sequence[Stage], step: int) -> int:
+    """The index of the stage that did step `step`, counted from 1; raises ConfigError as `locate` does."""
+    index, inside = locate(stages, step)
+    return index if inside else index - 1
+
+
 def schedule_group(stages: Sequence[Stage], index: int) -> Group:
     """The schedule that stage `index` belongs to: stages joined by carry="all" share one."""
     first = index

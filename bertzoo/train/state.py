@@ -78,10 +78,20 @@ def abstract(
     shapes = jax.eval_shape(lambda: _init(objective, optimizer, 0, {}))
     places = jax.tree.map(lambda _: everywhere, shapes)
     opt_places = optax.tree_utils.tree_map_params(
-        optimizer, lambda _, place: place, shapes.opt_state, placed, transform_non_params=lambda _: everywhere
+        optimizer,
+        lambda leaf, place: leaf if _is_masked(leaf) else place,
+        shapes.opt_state,
+        placed,
+        transform_non_params=lambda _: everywhere,
+        is_leaf=_is_masked,
     )
     places = dataclasses.replace(places, params=placed, opt_state=opt_places)
     return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places)
+
+
+def _is_masked(leaf: Any) -> bool:
+    """Whether it stands for the moments of a parameter that has none."""
+    return isinstance(leaf, optax.MaskedNode)
 
 
 def shardings_of(tree: Any) -> Any:

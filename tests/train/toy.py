@@ -14,6 +14,7 @@ from bertzoo.train import sharding
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.loop import Job, Run
 from bertzoo.train.optim import AdamW
+from bertzoo.train.phase import Phase
 from bertzoo.train.stages import Stage
 
 ROWS, WIDTH = 16, 8
@@ -80,10 +81,12 @@ STAGES = stage(5), stage(4, carry="moments", learning_rate=0.01)
 
 def job(directory: Path | None = None, **fields: Any) -> Job:
     """A job of nine steps in two stages that saves every second step."""
+    stages = fields.pop("stages", STAGES)
+    alike = {"objective": Toy(), "optimizer": AdamW(learning_rate=0.02)}
+    alike |= {name: fields.pop(name) for name in alike if name in fields}
     given = {
-        "objective": Toy(),
-        "stages": STAGES,
-        "optimizer": AdamW(learning_rate=0.02),
+        "phases": [Phase(**alike)] * len(stages),
+        "stages": stages,
         "config": Run(log_every=1, evaluate_every=2, save_every=2, keep_last=3),
         "mesh": fields.pop("mesh", None) or mesh(),
         "seed": 7,

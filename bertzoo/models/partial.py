@@ -1,0 +1,131 @@
+"""A model run layer by layer, as far as somebody looks at it: what is beyond the last layer wanted is not computed.
+
+Layers between those wanted are one loop over their stacked parameters where they are alike, so that a model cut after
+its 24th layer compiles about as fast as one cut after its third.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.core import meta
+
+from bertzoo.models.parts import OnBackbone
+
+STACKED = "layers"  # in place of layers_0, layers_1, …, with one more axis in front
+
+
+class Reached(NamedTuple):
+    """hidden (B,L,D) after a layer, and the layer's attention (B,H,L,M); the embedding (layer 0) has none."""
+
+    hidden: jax.Array
+    attention: jax.Array | None
+
+
+def reach(
+    model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], wanted: Collection[int], key: jax.Array | None
+) -> dict[int, Reached]:
+    """What the layers in `wanted`, counted from 1, give for a batch; no layer after the last of them is computed.
+
+    params: the model's, or those with its layers stacked (`stack`); without a key there is no dropout.
+    """
+    mask_BL, train = batch["attention_mask"], key is not None
+    embedding_key, encoder_key = (None, None) if key is None else jax.random.split(key)
+    encoder: Any = model.encoder
+    x_BLD: Any = model.embedding.apply(
+        {"params": params["embedding"]}, batch["input_ids"], batch["token_type_ids"], mask_BL, train,
+        rngs=_streams(embedding_key),
+    )  # fmt: skip
+    if encoder.projection is not None:
+        x_BLD = encoder.projection.apply({"params": params["encoder"]["projection"]}, x_BLD)
+    trunk = _Trunk(encoder.layers, params["encoder"], mask_BL, train, encoder_key)
+    found, done = {}, 0
+    for layer in sorted(wanted):
+        if layer == 0:
+            found[0] = Reached(x_BLD, None)
+            continue
+        x_BLD = trunk.through(x_BLD, done, layer - 1)
+        x_BLD, attention_BHLM = trunk.one(x_BLD, layer - 1)
+        found[layer], done = Reached(x_BLD, attention_BHLM), layer
+    return found
+
+
+def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
+    """A model's parameters with those of its layers stacked, where these are alike; arrays, shapes or boxes of them."""
+    if not alike(layers):
+        return params
+    encoder = params["encoder"]
+    parts = [encoder[name] for name in names(layers)]
+    joined = jax.tree.map(_joined, *parts, is_leaf=lambda leaf: isinstance(leaf, meta.AxisMetadata))
+    rest = {name: value for name, value in encoder.items() if name not in names(layers)}
+    return {**params, "encoder": {**rest, STACKED: joined}}
+
+
+def _joined(*leaves: Any) -> Any:
+    if isinstance(leaves[0], meta.AxisMetadata):
+        first: Any = leaves[0]
+        return first.replace(value=_joined(*(leaf.unbox() for leaf in leaves)), names=(STACKED, *first.names))
+    if isinstance(leaves[0], jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct((len(leaves), *leaves[0].shape), leaves[0].dtype)
+    return np.stack(leaves) if isinstance(leaves[0], np.ndarray) else jnp.stack(leaves)
+
+
+def names(layers: Sequence[nn.Module]) -> list[str]:
+    """The name of every layer's parameters: a layer that stands twice has those of its first place."""
+    return [f"layers_{next(i for i, other in enumerate(layers) if other is layer)}" for layer in layers]
+
+
+def alike(layers: Sequence[nn.Module]) -> bool:
+    """Whether layers differ in nothing but their parameters."""
+    return len(set(names(layers))) == len(layers) > 1 and all(layer == layers[0] for layer in layers)
+
+
+def _streams(key: jax.Array | None) -> dict[str, jax.Array] | None:
+    return None if key is None else {"dropout": key}
+
+
+class _Trunk:
+    """An encoder's layers, one at a time or several in a loop."""
+
+    def __init__(
+        self, layers: Sequence[nn.Module], params: Any, mask_BL: jax.Array, train: bool, key: jax.Array | None
+    ):
+        self._layers, self._params, self._mask, self._train, self._key = layers, params, mask_BL, train, key
+        self._names, self._stacked = names(layers), STACKED in params
+
+    def one(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
+        """What a layer makes of a state, and its attention."""
+        params = self._at(index) if self._stacked else self._params[self._names[index]]
+        return self._apply(index, params, x_BLD, index)
+
+    def through(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
+        """The state after the layers from `first` to the one before `last`."""
+        segment = range(first, last)
+        if len(segment) < 2 or not (self._stacked or alike([self._layers[index] for index in segment])):
+            for index in segment:
+                x_BLD, _ = self.one(x_BLD, index)
+            return x_BLD
+        if self._stacked:  # read in place: these are many times a student's, and have no gradient
+
+            def step(index: Any, x_BLD: jax.Array) -> jax.Array:
+                return self._apply(first, self._at(index), x_BLD, index)[0]
+
+            return jax.lax.fori_loop(first, last, step, x_BLD)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(self._params[self._names[i]] for i in segment))
+
+        def body(x_BLD: jax.Array, given: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
+            return self._apply(first, given[0], x_BLD, given[1])[0], None
+
+        return jax.lax.scan(body, x_BLD, (stacked, jnp.arange(first, last)))[0]
+
+    def _at(self, index: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[index], self._params[STACKED])
+
+    def _apply(self, module: int, params: Any, x_BLD: jax.Array, index: Any) -> tuple[jax.Array, jax.Array]:
+        key = None if self._key is None else jax.random.fold_in(self._key, index)
+        layer: Any = self._layers[module]
+        y_BLD, attention_BHLM = layer.apply({"params": params}, x_BLD, self._mask, self._train, rngs=_streams(key))
+        return y_BLD.astype(x_BLD.dtype), attention_BHLM

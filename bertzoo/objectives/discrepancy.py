@@ -1,0 +1,66 @@
+"""How far a student's layer is from a teacher's (MobileBERT, Sun et al. 2020, §3.3 and §3.4), each summed over tokens.
+
+Hidden states T and S are (B,L,D), attention maps (B,H,L,M) of probabilities; `weights_BL` is 0 for the tokens that do
+not count. No gradient reaches the teacher.
+"""
+
+import jax
+import jax.numpy as jnp
+
+EPSILON = 1e-12  # of the normalisation, as in the authors' code
+TINY = 1.2e-38  # the least normal float32: a probability that vanished would have an infinite logarithm
+
+
+def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
+    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: what two states differ in once each is normalised (§3.3, Eq. 4).
+
+    LN(x) = (x − μ(x)) / √(σ²(x) + EPSILON), without scale and bias.
+    """
+    teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
+    difference_BLD = _normalised(teacher_BLD) - _normalised(student_BLD)
+    return jnp.sum(weights_BL * jnp.mean(difference_BLD**2, axis=-1))
+
+
+def mean(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
+    """Σ_bl w · (μ(T) − μ(S))², the means being those of each token's features (§3.4)."""
+    teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
+    return jnp.sum(weights_BL * (jnp.mean(teacher_BLD, axis=-1) - jnp.mean(student_BLD, axis=-1)) ** 2)
+
+
+def variance(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
+    """Σ_bl w · |σ²(T) − σ²(S)|, the variances being those of each token's features (§3.4)."""
+    teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
+    return jnp.sum(weights_BL * jnp.abs(jnp.var(teacher_BLD, axis=-1) - jnp.var(student_BLD, axis=-1)))
+
+
+def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.Array) -> jax.Array:
+    """Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.3, Eq. 5).
+
+    The second part, the teacher's entropy, is constant, so that the gradient is the cross-entropy's. Where the numbers
+    of heads differ, the maps are averaged over them first.
+    """
+    teacher_BHLM, student_BHLM = _pair(teacher_BHLM, student_BHLM)
+    if teacher_BHLM.shape[1] != student_BHLM.shape[1]:
+        teacher_BHLM, student_BHLM = (jnp.mean(x, axis=1, keepdims=True) for x in (teacher_BHLM, student_BHLM))
+    cross_BHL, entropy_BHL = _cross_entropy(teacher_BHLM, student_BHLM), _cross_entropy(teacher_BHLM, teacher_BHLM)
+    return jnp.sum(weights_BL * jnp.mean(cross_BHL - entropy_BHL, axis=1))
+
+
+def soft_cross_entropy(teacher_BPV: jax.Array, student_BPV: jax.Array) -> jax.Array:
+    """(B,P): −Σ_v softmax(T)·log softmax(S) of logits T and S (pre-training distillation, §3.3)."""
+    teacher_BPV, student_BPV = _pair(teacher_BPV, student_BPV)
+    return -jnp.sum(jax.nn.softmax(teacher_BPV) * jax.nn.log_softmax(student_BPV), axis=-1)
+
+
+def _pair(teacher: jax.Array, student: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both in float32, the teacher without a gradient."""
+    return jax.lax.stop_gradient(teacher).astype(jnp.float32), student.astype(jnp.float32)
+
+
+def _normalised(x: jax.Array) -> jax.Array:
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + EPSILON)
+
+
+def _cross_entropy(p: jax.Array, q: jax.Array) -> jax.Array:
+    return -jnp.sum(p * jnp.log(jnp.maximum(q, TINY)), axis=-1)

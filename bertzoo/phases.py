@@ -1,0 +1,146 @@
+"""What every stage of a recipe trains and by which loss, as `train.Job` wants it; and the teacher's modules."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+
+from bertzoo.errors import ConfigError
+from bertzoo.models.generator import generator_config
+from bertzoo.models.partial import names
+from bertzoo.nn import Dense
+from bertzoo.objectives import PROJECTIONS, Replaced, TaughtObjective, Teacher, teacher
+from bertzoo.recipe import Pretrain
+from bertzoo.train.phase import Phase
+from bertzoo.train.state import named
+from bertzoo.transfer import Auxiliary, Progressive, Recipe, Transfer
+
+ENCODER = "encoder/layers_"
+
+
+def of(recipe: Recipe) -> list[Phase]:
+    """The phases of a recipe's stages; raises ConfigError where its models cannot be built."""
+    if isinstance(recipe, Pretrain):
+        objective = recipe.objective.build(recipe.model, recipe.compute)
+        return [Phase(objective=objective, optimizer=recipe.optimizer)] * len(recipe.stages)
+    taught, copied = _Taught(recipe), frozenset(copied_names(recipe))
+    made = [taught.lesson(index, lesson, copied) for index, lesson in enumerate(recipe.lessons)]
+    after = taught.distillation()
+    return [*made, *[after] * len(recipe.distillation)]
+
+
+def teacher_of(recipe: Transfer) -> Teacher:
+    """The teacher's modules; raises ConfigError where nothing of it can say what a masked token was, but must."""
+    knowledge, generator = recipe.knowledge, None
+    writes = knowledge.ground_truth < 1 and bool(recipe.distillation or isinstance(recipe.transfer, Auxiliary))
+    if isinstance(recipe.teacher_objective, Replaced) and writes:
+        generator = generator_config(recipe.teacher, recipe.teacher_objective.generator_width)
+        if generator is None:
+            raise ConfigError(
+                f"a teacher of kind {recipe.teacher.kind} under replaced token detection has no masked language model "
+                "that stands on its own, so that it has no distribution to distil: give knowledge.ground_truth = 1.0"
+            )
+    compute = dataclasses.replace(recipe.compute, dtype=knowledge.dtype, remat=False)
+    return teacher(recipe.teacher, generator, writes, compute)
+
+
+def copied_names(recipe: Transfer) -> list[str]:
+    """The student's parameters outside its layers that have a namesake of one kind and shape in the teacher."""
+    if not recipe.knowledge.copy:
+        return []
+    own = dataclasses.replace(recipe.compute, vocab_multiple=1)
+    student = recipe.objective.build(recipe.model, own)
+    theirs = recipe.teacher_objective.build(recipe.teacher, own)
+    mine, found = _shapes(student), _shapes(theirs)
+    return [
+        name
+        for name, leaf in mine.items()
+        if not name.startswith(ENCODER)
+        and name in found
+        and found[name].shape == leaf.shape
+        and _owner(student.model, name) is _owner(theirs.model, name)
+        and (not name.startswith("sentence_head/") or recipe.objective.sentence == recipe.teacher_objective.sentence)
+    ]
+
+
+def _shapes(objective: object) -> dict[str, jax.ShapeDtypeStruct]:
+    return named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))  # type: ignore[attr-defined]
+
+
+def _owner(module: object, name: str) -> type:
+    """The class of the module that has a parameter: a norm and what stands in its place have the same names."""
+    for part in name.split("/")[:-1]:
+        module = getattr(module, part)
+    return type(module)
+
+
+class _Taught:
+    """Makes the phases of one transfer."""
+
+    def __init__(self, recipe: Transfer):
+        self._recipe = recipe
+        self._student = recipe.objective.build(recipe.model, recipe.compute)
+        self._teacher = teacher_of(recipe)
+        self._names = names(self._student.model.encoder.layers)  # type: ignore[attr-defined]
+        self._projection = None
+        if recipe.lessons and recipe.model.hidden_size != recipe.teacher.hidden_size:
+            self._projection = Dense(
+                features=(recipe.teacher.hidden_size,),
+                axes=("model", "teacher"),
+                kernel_init=nn.initializers.truncated_normal(recipe.model.initializer_range),
+                dtype=recipe.compute.jax_dtype,
+            )
+
+    def _objective(self, lesson: tuple[int, ...], masked: bool) -> TaughtObjective:
+        recipe = self._recipe
+        return TaughtObjective(
+            student=self._student,
+            teacher=self._teacher,
+            knowledge=recipe.knowledge,
+            pairs=tuple((layer, recipe.layer_map[layer]) for layer in lesson),
+            masked=masked,
+            projection=self._projection,
+            projected=tuple(range(1, recipe.model.layers + 1)) if self._projection else (),
+            width=recipe.model.hidden_size,
+        )
+
+    def lesson(self, index: int, lesson: tuple[int, ...], copied: frozenset[str]) -> Phase:
+        recipe = self._recipe
+        auxiliary, layers = isinstance(recipe.transfer, Auxiliary), recipe.model.layers
+        below = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
+        active = self._names[lesson[-1] - 1] if len(lesson) == 1 else ""
+        said = f"layer {lesson[0]} of {layers}" if len(lesson) == 1 else f"all {layers} layers"
+
+        def rate(name: str) -> float:
+            if auxiliary:
+                return 1.0
+            head, _, rest = name.partition("/")
+            if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
+                layer = self._names.index(rest.split("/")[0]) + 1
+                if head == PROJECTIONS:
+                    return float(layer in lesson)
+                if not active:
+                    return 1.0
+                return 1.0 if layer == lesson[0] else below * (layer < lesson[0])
+            # What comes before the layers and is the teacher's stays so; what is not is taught with the first.
+            kept = {"embedding": "embedding/word/embedding" in copied, "encoder": name in copied}
+            if kept.get(head, True):
+                return 0.0
+            return 1.0 if index == 0 or not active else below
+
+        return Phase(
+            objective=self._objective(lesson, auxiliary),
+            optimizer=recipe.optimizer_of(index),
+            rates=rate,
+            name=f"transfer, {said}",
+        )
+
+    def distillation(self) -> Phase:
+        recipe, objective = self._recipe, self._objective((), True)
+        rates = _without_projections if objective.projection else None
+        name = "distillation" if recipe.knowledge.ground_truth < 1 else "pretraining"
+        return Phase(objective=objective, optimizer=recipe.optimizer, rates=rates, name=name)
+
+
+def _without_projections(name: str) -> float:
+    return float(not name.startswith(f"{PROJECTIONS}/"))

@@ -1,0 +1,129 @@
+"""The teacher of a transfer: its parameters on the devices, and what a student begins with of them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from bertzoo import phases
+from bertzoo.convert import directory, tensors
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+from bertzoo.models.partial import stack
+from bertzoo.start import padded_to, same_model, tokenizer_of
+from bertzoo.train import sharding
+from bertzoo.train.state import name_of, named
+from bertzoo.transfer import Transfer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taught:
+    """frozen: the teacher's parameters, placed; params: by path, those that the student begins with; tokenizer: what
+    the corpus must have; record: for run.json; said: for a person.
+    """
+
+    frozen: Any
+    params: dict[str, np.ndarray]
+    tokenizer: Tokenizer
+    record: dict[str, Any]
+    said: list[str]
+
+
+def read(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> Taught:
+    """The teacher at `path`; raises UserError where that is no model, not the config's, or lacks what is read of it."""
+    pretrained = replace(directory.read(path), origin=str(path))
+    changed = same_model(pretrained, recipe.teacher, "teacher")
+    tokenizer, trusted = tokenizer_of(pretrained, recipe.data)
+    params, said = _copied(pretrained, recipe)
+    digest = tensors.digest(pretrained.params | pretrained.generator)
+    record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
+    return Taught(
+        frozen=_frozen(pretrained, recipe, mesh),
+        params=params,
+        tokenizer=tokenizer,
+        record=record,
+        said=[*said, *changed, *trusted],
+    )
+
+
+def abstract(recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
+    """Shapes, formats and places of the teacher's parameters on a mesh; raises ConfigError as `sharding.place` does."""
+    boxed = phases.teacher_of(recipe).shapes()
+    dtype = np.dtype(jax.numpy.dtype(recipe.knowledge.dtype))
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
+        nn.unbox(boxed),
+        sharding.shardings(boxed, mesh, recipe.mesh.fallbacks),
+    )
+
+
+def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
+    teacher, wanted = phases.teacher_of(recipe), abstract(recipe, mesh)
+    sources = {"model": (teacher.model, pretrained)}
+    if teacher.generator is not None:
+        if "masked" not in pretrained.others:
+            raise ConfigError(
+                f"{pretrained.origin} has no generator, whose distribution over masked tokens would be distilled: give "
+                "the run that trained it, or knowledge.ground_truth = 1.0"
+            )
+        sources["generator"] = (teacher.generator, pretrained.others["masked"])
+    made = {}
+    for name, (model, source) in sources.items():
+        asked = {path.split("/")[0] for path in named(wanted[name])}
+        if missing := sorted(asked - {path.split("/")[0] for path in source.params}):
+            raise ConfigError(
+                f"{pretrained.origin} has no {missing[0]}, whose distribution over masked tokens would be distilled: "
+                "give a model with one, or knowledge.ground_truth = 1.0"
+            )
+        own = _nested({path: array for path, array in source.params.items() if path.split("/")[0] in asked})
+        made[name] = stack(own, model.encoder.layers)  # type: ignore[attr-defined]
+
+    def place(path: tuple, want: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+        if array.ndim != len(want.shape) or any(a > b for a, b in zip(array.shape, want.shape, strict=True)):
+            raise ConfigError(
+                f"{pretrained.origin} is not the teacher of the config: {name_of(path)} has shape {array.shape} there "
+                f"and {want.shape} here"
+            )
+        whole = padded_to(array, want.shape).astype(want.dtype)
+        return jax.make_array_from_callback(whole.shape, want.sharding, whole.__getitem__)
+
+    return jax.tree.map_with_path(place, wanted, made)
+
+
+def _copied(pretrained: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The student's first parameters that are the teacher's, padded, and what is said of all outside its layers."""
+    shapes = named(nn.unbox(jax.eval_shape(phases.of(recipe)[-1].objective.init, jax.random.key(0))))
+    sentence = pretrained.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
+    names = [
+        name
+        for name in phases.copied_names(recipe)
+        if name in pretrained.params
+        and not (name.startswith("sentence_head/") and sentence != recipe.objective.sentence)
+    ]
+    params = {name: padded_to(pretrained.params[name], shapes[name].shape) for name in names}
+    outside = [name for name in shapes if not name.startswith(phases.ENCODER)]
+    fresh = [name for name in outside if name not in params and not name.startswith("projections/")]
+    said = [f"copied from the teacher: {_modules(names)}"] if names else ["nothing is copied from the teacher"]
+    if fresh:
+        said.append(f"starting fresh, beside the layers: {_modules(fresh)}")
+    return params, said
+
+
+def _modules(names: list[str]) -> str:
+    """The modules that parameters belong to, each once."""
+    return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))
+
+
+def _nested(flat: dict[str, np.ndarray]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        *parents, last = path.split("/")
+        node = tree
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[last] = leaf
+    return tree
