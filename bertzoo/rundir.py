@@ -43,6 +43,7 @@ FIXED = (
 )
 _LOCK = ".lock"
 _PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
+ORIGINS = ("from", "teacher")  # in run.json, of models that the run is made of: path and hash of the parameters
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
@@ -97,16 +98,18 @@ class RunDirectory:
         """Write the resolved config, from now on the run's."""
         write_atomically(self.config, config.dump(recipe).encode())
 
-    def origin(self) -> dict[str, Any] | None:
-        """What run.json says the run started from; None where that is nothing, or where nothing has begun."""
+    def origin(self, of: str = "from") -> dict[str, Any] | None:
+        """What run.json says of the model that the run started `from`, or of its `teacher`; None where there is none,
+        or where nothing has begun.
+        """
         facts = self.path / "run.json"
-        return json.loads(facts.read_text(encoding="utf-8")).get("from") if facts.is_file() else None
+        return json.loads(facts.read_text(encoding="utf-8")).get(of) if facts.is_file() else None
 
     def describe(
-        self, devices: list[str], processes: int, corpus: Corpus, origin: dict[str, Any] | None = None
+        self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
     ) -> None:
         """Write run.json: which software, which devices and how many processes train this run, on which tokenised
-        corpus, and what it started from.
+        corpus, and the models that it is made of (`ORIGINS`).
         """
         facts: dict[str, Any] = {
             "bertzoo": __version__,
@@ -118,9 +121,8 @@ class RunDirectory:
             "devices": devices,
             "processes": processes,
             "corpus": corpus.address,
+            **(origins or {}),
         }
-        if origin is not None:
-            facts["from"] = origin
         write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
 
     def open_corpus(self) -> Corpus:

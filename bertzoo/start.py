@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -34,6 +34,8 @@ class Start:
     """params: by path, those that are not drawn anew; tokenizer: what the corpus must have; record: for run.json;
     said: for a person, one line for each kind of what becomes of the source's parameters.
     """
+
+    name: ClassVar[str] = "from"  # of the record in run.json
 
     params: dict[str, np.ndarray]
     tokenizer: Tokenizer

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -25,6 +25,8 @@ class Taught:
     """frozen: the teacher's parameters, placed; params: by path, those that the student begins with; tokenizer: what
     the corpus must have; record: for run.json; said: for a person.
     """
+
+    name: ClassVar[str] = "teacher"  # of the record in run.json
 
     frozen: Any
     params: dict[str, np.ndarray]

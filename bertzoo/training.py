@@ -10,7 +10,7 @@ import jax
 from bertzoo import phases
 from bertzoo.feed import Feed, example
 from bertzoo.flops import matmul_flops
-from bertzoo.rundir import RunDirectory
+from bertzoo.rundir import ORIGINS, RunDirectory
 from bertzoo.start import Start
 from bertzoo.teacher import Taught
 from bertzoo.train import checkpoint, hosts, loop, optim, sharding, state
@@ -60,8 +60,10 @@ def train(
             locate(recipe.stages, done)
         run.begin(recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-        origin = run.origin() if done else start.record if start else None
-        run.describe(kinds, jax.process_count(), feed.corpus, origin)
+        origins = {name: record for name in ORIGINS if (record := run.origin(name))}
+        if not done:
+            origins = {} if start is None else {start.name: start.record}
+        run.describe(kinds, jax.process_count(), feed.corpus, origins)
 
     hosts.share("the plans of the rows", feed.check)
     feed.check()

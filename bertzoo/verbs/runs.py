@@ -1,0 +1,109 @@
+"""What the verbs that train have in common: a run of one process or of several, and its corpus."""
+
+import argparse
+import functools
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertzoo import supervisor
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.verbs.shared import batch_workers_option, say, tokenising, workers_option
+
+if TYPE_CHECKING:
+    from bertzoo.data.corpus import Corpus
+    from bertzoo.data.vocabulary import Tokenizer
+    from bertzoo.rundir import RunDirectory
+    from bertzoo.transfer import Recipe
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of a run."""
+    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
+    parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the run goes")
+    workers_option(parser)
+    batch_workers_option(parser)
+    many = parser.add_argument_group(
+        "several processes",
+        "found by themselves on Cloud TPU, GKE and Slurm; elsewhere give each its own --distributed.process. All need "
+        "to see --run_dir.",
+    )
+    many.add_argument("--distributed.coordinator", metavar="HOST:PORT", help="where process 0 listens")
+    many.add_argument("--distributed.processes", type=int, metavar="N", help="how many processes the run has")
+    many.add_argument("--distributed.process", type=int, metavar="I", help="which of them this is, from 0")
+    many.add_argument(
+        "--distributed.start_timeout", type=int, default=300, metavar="S", help="seconds for all to come (default: 300)"
+    )
+    many.add_argument(
+        "--distributed.heartbeat_timeout",
+        type=int,
+        default=30,
+        metavar="S",
+        help="seconds of silence after which a process counts as lost and the others end (default: 30)",
+    )
+
+
+def main(
+    args: argparse.Namespace,
+    overrides: Sequence[tuple[str, str]],
+    cls: type,
+    train: Callable[[argparse.Namespace, Any], str],
+) -> int:
+    """Train to the end, as one process or as one of several; `train` returns what is said then."""
+    from bertzoo import config as loader
+    from bertzoo.train import hosts
+
+    recipe = loader.load(cls, args.files, overrides)
+    given = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
+    cluster = hosts.Cluster(**given)
+    if cluster.found() and not supervisor.is_child():
+        which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
+        return supervisor.supervise(sys.argv[1:], which)
+    hosts.connect(cluster)
+    supervisor.joined()
+    with hosts.losses():
+        theirs = hosts.share("the config", lambda: loader.dump(recipe))
+        if changed := loader.difference(tomllib.loads(theirs), tomllib.loads(loader.dump(recipe))):
+            raise ConfigError(
+                f"this process has another config than process 0: {'; '.join(changed)}; give all the same"
+            )
+        said = train(args, recipe)
+    if hosts.is_first():
+        say(said)
+    return 0
+
+
+def telling() -> Callable[[str], None]:
+    """What tells a person something once, however many processes there are."""
+    from bertzoo.train import hosts
+
+    return say if hosts.is_first() else lambda line: None
+
+
+def open_corpus(
+    args: argparse.Namespace,
+    recipe: "Recipe",
+    run: "RunDirectory",
+    vocabulary: "Tokenizer | None",
+    tell: Callable[[str], None],
+) -> "Corpus":
+    """The corpus of a run, tokenised by the first process if need be; raises UserError where another is found elsewhere."""
+    from bertzoo.data import pipeline
+    from bertzoo.train import hosts
+
+    @functools.cache
+    def opened() -> "Corpus":
+        with tokenising() as progress:
+            return pipeline.open_corpus(
+                recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary, tell=say
+            )
+
+    expected = hosts.share("the corpus", lambda: opened().hash, timeout=24 * 3600)
+    corpus = opened()
+    hosts.barrier("the corpus", timeout=24 * 3600)  # each host copies one that is behind a URL
+    if corpus.hash != expected:
+        raise UserError(f"the corpus {corpus.address} is not the one that process 0 reads; give all the same")
+    for split, part in corpus.manifest.splits.items():
+        tell(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
+    return corpus

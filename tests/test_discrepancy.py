@@ -1,0 +1,103 @@
+"""What teacher and student differ in, against numpy from the equations (MobileBERT §3.3, §3.4)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.objectives import discrepancy
+
+B, L, D, H, V = 2, 5, 8, 3, 11
+RNG = np.random.default_rng(0)
+TEACHER, STUDENT = RNG.normal(2, 3, (2, B, L, D))
+WEIGHTS = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.float64)
+
+
+def softmax(scores):
+    grown = np.exp(scores - scores.max(-1, keepdims=True))
+    return grown / grown.sum(-1, keepdims=True)
+
+
+def maps(heads):
+    scores = RNG.normal(0, 2, (B, heads, L, L))
+    return softmax(np.where(WEIGHTS[:, None, None, :] > 0, scores, -1e9))
+
+
+def tokens():
+    return [(b, t) for b in range(B) for t in range(L) if WEIGHTS[b, t]]
+
+
+def expected_feature(teacher, student):
+    total = 0.0
+    for b, t in tokens():
+        x, y = teacher[b, t], student[b, t]
+        total += np.mean(((x - x.mean()) / x.std() - (y - y.mean()) / y.std()) ** 2)
+    return total
+
+
+def expected_mean(teacher, student):
+    return sum((teacher[b, t].mean() - student[b, t].mean()) ** 2 for b, t in tokens())
+
+
+def expected_variance(teacher, student):
+    return sum(abs(teacher[b, t].var() - student[b, t].var()) for b, t in tokens())
+
+
+STATES = [
+    (discrepancy.feature_map, expected_feature),
+    (discrepancy.mean, expected_mean),
+    (discrepancy.variance, expected_variance),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), STATES, ids=["feature", "mean", "variance"])
+def test_states(ours, theirs):
+    assert ours(TEACHER, STUDENT, WEIGHTS) == pytest.approx(theirs(TEACHER, STUDENT), rel=1e-5)
+    assert ours(TEACHER, TEACHER, WEIGHTS) == pytest.approx(0, abs=1e-6)
+    elsewhere = np.where(WEIGHTS[..., None] > 0, STUDENT, 100.0)
+    assert ours(TEACHER, elsewhere, WEIGHTS) == ours(TEACHER, STUDENT, WEIGHTS)  # what has no weight is not looked at
+
+
+def test_attention_is_the_divergence_and_its_gradient_the_cross_entropys():
+    teacher, student = maps(H), maps(H)
+
+    def divergence(p, q):
+        seen = p > 0
+        return np.sum(p[seen] * np.log(p[seen] / q[seen]))
+
+    expected = sum(np.mean([divergence(teacher[b, h, t], student[b, h, t]) for h in range(H)]) for b, t in tokens())
+    assert discrepancy.attention(teacher, student, WEIGHTS) == pytest.approx(expected, rel=1e-5)
+    assert discrepancy.attention(teacher, teacher, WEIGHTS) == pytest.approx(0, abs=1e-5)
+
+    scores = RNG.normal(size=(B, H, L, L))
+    ours = jax.grad(lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), WEIGHTS))(jnp.asarray(scores))
+    # Of −Σ T·log softmax(s): softmax(s) − T, by the weight of the query, averaged over heads.
+    theirs = (softmax(scores) - teacher) * WEIGHTS[:, None, :, None] / H
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_maps_of_other_numbers_of_heads_are_averaged():
+    teacher, student = maps(H), maps(2)
+    single = discrepancy.attention(teacher.mean(1, keepdims=True), student.mean(1, keepdims=True), WEIGHTS)
+    assert discrepancy.attention(teacher, student, WEIGHTS) == pytest.approx(float(single), rel=1e-6)
+    assert single != pytest.approx(0, abs=1e-3)
+
+
+def test_probabilities_that_vanish_leave_loss_and_gradient_finite():
+    teacher = np.full((1, 1, 1, 2), 0.5)
+    loss, gradient = jax.value_and_grad(
+        lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), np.ones((1, 1)))
+    )(jnp.array([[[[500.0, -500.0]]]]))
+    assert np.isfinite(loss) and np.isfinite(gradient).all() and loss > 40
+
+
+def test_soft_cross_entropy():
+    teacher, student = RNG.normal(0, 3, (2, B, L, V))
+    expected = -np.sum(softmax(teacher) * np.log(softmax(student)), axis=-1)
+    np.testing.assert_allclose(discrepancy.soft_cross_entropy(teacher, student), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ours", [pair[0] for pair in STATES])
+def test_no_gradient_reaches_the_teacher(ours):
+    assert not np.any(jax.grad(ours)(jnp.asarray(TEACHER), STUDENT, WEIGHTS))
+    assert np.any(jax.grad(ours, argnums=1)(TEACHER, jnp.asarray(STUDENT), WEIGHTS))

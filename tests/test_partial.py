@@ -1,0 +1,96 @@
+"""A model run as far as it is looked at gives what the whole model gives, layers in a loop or one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from bertzoo import models
+from bertzoo.flops import matmul_flops
+from bertzoo.models import Compute, partial, pretraining
+
+SIZES = {"vocab_size": 24, "hidden_size": 8, "layers": 5, "heads": 2, "feed_forward_size": 8, "max_positions": 8}
+QUIET = {"dropout": 0.0, "attention_dropout": 0.0}
+CONFIGS = {
+    "albert": models.Albert(**{**SIZES, **QUIET}, embedding_size=4),
+    "bert": models.Bert(**{**SIZES, **QUIET}),
+    "convbert": models.ConvBert(**{**SIZES, **QUIET}, embedding_size=4),
+    "electra": models.Electra(**{**SIZES, **QUIET}, embedding_size=4),
+    "mobilebert": models.MobileBert(**{**SIZES, **QUIET}, embedding_size=4, bottleneck_size=4, feed_forwards=2),
+    "squeezebert": models.SqueezeBert(
+        **{**SIZES, **QUIET},
+        **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")},
+    ),
+}
+
+
+def made(name, **fields):
+    import dataclasses
+
+    config = dataclasses.replace(CONFIGS[name], **fields)
+    model = pretraining(config, Compute(), sentence=False).clone(pooler=None)
+    ids = jax.random.randint(jax.random.key(1), (3, 6), 0, 24)
+    mask = (jnp.arange(6) < jnp.array([6, 4, 3])[:, None]).astype(jnp.int32)
+    batch = {"input_ids": ids, "token_type_ids": ids % 2, "attention_mask": mask, "masked_positions": ids[:, :2] % 6}
+    params = nn.unbox(jax.jit(model.init)(jax.random.key(0), *batch.values())["params"])
+    return model, params, batch
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_gives_what_the_whole_model_gives(name):
+    model, params, batch = made(name)
+    whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()
+    wanted = {0, 1, 4, 5}
+    for given in (params, partial.stack(params, model.encoder.layers)):
+        found = jax.jit(lambda given: partial.reach(model, given, batch, wanted, None))(given)
+        assert found.keys() == wanted
+        for layer, reached in found.items():
+            np.testing.assert_allclose(reached.hidden, whole.hidden_states[layer], atol=2e-6)
+            if layer:
+                np.testing.assert_allclose(reached.attention, whole.attentions[layer - 1], atol=1e-6)
+        assert found[0].attention is None
+
+
+def test_layers_that_are_alike_are_found_to_be():
+    """Else every stage would compile its layers one by one, and nobody would see but by the clock."""
+    found = {name: partial.alike(made(name)[0].encoder.layers) for name in CONFIGS}
+    assert found == {name: name not in ("albert",) for name in CONFIGS}
+    layers = made("bert")[0].encoder.layers
+    assert not partial.alike([*layers[:2], made("mobilebert")[0].encoder.layers[0]])
+
+
+def test_a_loop_is_compiled_once_and_counted_for_every_layer():
+    model, params, batch = made("bert")
+
+    def run(depth):
+        return lambda params: partial.reach(model, params, batch, {depth}, None)[depth].hidden
+
+    programs = {depth: str(jax.make_jaxpr(run(depth))(params)).count("dot_general") for depth in (4, 5)}
+    assert programs[4] == programs[5]  # layers 1 to 3 or 4 are the body of one loop
+    counts = {depth: matmul_flops(run(depth), params) for depth in range(1, 6)}
+    steps = {counts[depth + 1] - counts[depth] for depth in range(1, 5)}
+    assert len(steps) == 1 and counts[1] <= min(steps)
+
+
+def test_the_gradient_through_the_loop_is_that_through_the_layers():
+    model, params, batch = made("mobilebert", norm="layer_norm")
+
+    def looped(params):
+        return jnp.sum(jnp.sin(partial.reach(model, params, batch, {5}, None)[5].hidden))
+
+    def whole(params):
+        return jnp.sum(jnp.sin(model.apply({"params": params}, *batch.values()).hidden_states[5]))
+
+    ours, theirs = jax.jit(jax.grad(looped))(params), jax.jit(jax.grad(whole))(params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5 * max(1, np.abs(b).max())), ours, theirs)
+
+
+def test_dropout_is_drawn_for_each_layer_alone():
+    """With a key a loop draws what the layers one by one draw, and every layer something else."""
+    model, params, batch = made("bert", dropout=0.5)
+    alone = partial.reach(model, params, batch, {1, 2, 3, 4}, jax.random.key(2))[4].hidden
+    together = partial.reach(model, params, batch, {4}, jax.random.key(2))[4].hidden
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    other = partial.reach(model, params, batch, {4}, jax.random.key(3))[4].hidden
+    assert np.abs(other - together).max() > 0.1
