@@ -16,6 +16,7 @@ from bertzoo.train.state import named
 from bertzoo.transfer import Auxiliary, Progressive, Recipe, Transfer
 
 ENCODER = "encoder/layers_"
+BEFORE = ("embedding/", "encoder/projection/")  # what comes before the layers
 
 
 def of(recipe: Recipe) -> list[Phase]:
@@ -108,6 +109,7 @@ class _Taught:
         recipe = self._recipe
         auxiliary, layers = isinstance(recipe.transfer, Auxiliary), recipe.model.layers
         below = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
+        kept = self._kept(copied)
         active = self._names[lesson[-1] - 1] if len(lesson) == 1 else ""
         said = f"layer {lesson[0]} of {layers}" if len(lesson) == 1 else f"all {layers} layers"
 
@@ -123,8 +125,7 @@ class _Taught:
                     return 1.0
                 return 1.0 if layer == lesson[0] else below * (layer < lesson[0])
             # What comes before the layers and is the teacher's stays so; what is not is taught with the first.
-            kept = {"embedding": "embedding/word/embedding" in copied, "encoder": name in copied}
-            if kept.get(head, True):
+            if name in kept or not name.startswith(BEFORE):
                 return 0.0
             return 1.0 if index == 0 or not active else below
 
@@ -134,6 +135,14 @@ class _Taught:
             rates=rate,
             name=f"transfer, {said}",
         )
+
+    def _kept(self, copied: frozenset[str]) -> frozenset[str]:
+        """What stays as it is before the layers: all that is copied and, where nothing else is not, the norm too, which
+        of a student without statistics has nothing to be copied from (γ = 1, β = 0, as in the authors' code).
+        """
+        before = {name for name in _shapes(self._student) if name.startswith(BEFORE)}
+        rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
+        return frozenset(before if not rest else before & copied)
 
     def distillation(self) -> Phase:
         recipe, objective = self._recipe, self._objective((), True)

@@ -85,9 +85,9 @@ def test_maps_of_other_numbers_of_heads_are_averaged():
 
 def test_probabilities_that_vanish_leave_loss_and_gradient_finite():
     teacher = np.full((1, 1, 1, 2), 0.5)
-    loss, gradient = jax.value_and_grad(
-        lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), np.ones((1, 1)))
-    )(jnp.array([[[[500.0, -500.0]]]]))
+    loss, gradient = jax.value_and_grad(lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), np.ones((1, 1))))(
+        jnp.array([[[[500.0, -500.0]]]])
+    )
     assert np.isfinite(loss) and np.isfinite(gradient).all() and loss > 40
 
 

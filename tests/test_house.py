@@ -14,14 +14,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-<<<<<<< HEAD
 ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "train"}
-READ = ROOMS | {"recipe", "feed", "rundir", "inference"}
-=======
-ROOMS = {"errors", "config", "nn", "flops", "models", "objectives", "data", "train"}
 RECIPES = {"recipe", "transfer"}
 READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases"}
->>>>>>> 6ea9456 (Knowledge transfer: discrepancies, models run layer by layer, a run's phases, the config of a transfer)
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
     "bertzoo.errors": set(),
@@ -46,13 +41,8 @@ BELOW = {
     "bertzoo.teacher": ROOMS | RECIPES | {"start", "phases", "convert", "convert.directory"},
     "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
-<<<<<<< HEAD
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
-    "bertzoo.plan": ROOMS | {"recipe", "feed"},
-=======
-    "bertzoo.convert": {"errors", "schema", "config", "nn", "models", "data"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
->>>>>>> 6ea9456 (Knowledge transfer: discrepancies, models run layer by layer, a run's phases, the config of a transfer)
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places"},
     "bertzoo.curves": {"errors", "report"},

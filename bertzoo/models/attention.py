@@ -1,5 +1,7 @@
 """The papers' ways to attend, as tables of a config that can stand in any layer; `AttentionKind` is their union."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -130,9 +132,14 @@ class Mixed:
         )
 
     def _depthwise(self, make: Leaves, *axes: str) -> Depthwise:
-        # The official code starts these with a standard deviation of 1/W, whatever the rest starts with.
-        init = nn.initializers.truncated_normal(1 / self.kernel_size)
+        init = _around(1 / self.kernel_size)
         return Depthwise(window=self.kernel_size, axes=axes, kernel_init=init, dtype=make.compute.jax_dtype)
+
+
+@functools.cache  # one function for all layers, which are then seen to be alike (partial.py)
+def _around(deviation: float) -> Callable:
+    """The official code starts depthwise kernels with a standard deviation of 1/W, whatever the rest starts with."""
+    return nn.initializers.truncated_normal(deviation)
 
 
 AttentionKind = Dense | Grouped | Mixed

@@ -88,7 +88,7 @@ def open_corpus(
     vocabulary: "Tokenizer | None",
     tell: Callable[[str], None],
 ) -> "Corpus":
-    """The corpus of a run, tokenised by the first process if need be; raises UserError where another is found elsewhere."""
+    """The corpus of a run, tokenised by the first process if need be; raises UserError where others find another."""
     from bertzoo.data import pipeline
     from bertzoo.train import hosts
 

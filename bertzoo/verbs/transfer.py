@@ -83,6 +83,7 @@ def train(args: argparse.Namespace, recipe: "Transfer") -> str:
         for line in hosts.share("the run's config", lambda: run.compare(recipe)):
             tell(f"changed since the run began: {line}")
         mesh = training.devices(recipe)  # before the corpus, which may take hours
+        hosts.share("the newest checkpoint's model", lambda: training.check(recipe, run, mesh))
         taught = teacher.read(Path(path), recipe, mesh)
         if record and record["parameters_sha256"] != taught.record["parameters_sha256"]:
             raise UserError(

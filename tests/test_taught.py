@@ -1,0 +1,289 @@
+"""A student under its teacher: what each stage computes, moves and leaves alone."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from bertzoo import config, phases
+from bertzoo.feed import example
+from bertzoo.flops import matmul_flops
+from bertzoo.models.partial import stack
+from bertzoo.objectives import discrepancy
+from bertzoo.train import optim, sharding, stages
+from bertzoo.train import state as states
+from bertzoo.train.state import named
+from bertzoo.train.step import gradients, make_train_step
+from bertzoo.transfer import Transfer
+
+SIZES = {
+    "kind": "mobilebert", "vocab_size": 32, "embedding_size": 4, "hidden_size": 8, "bottleneck_size": 4, "layers": 3,
+    "heads": 2, "feed_forward_size": 8, "feed_forwards": 1, "max_positions": 16, "attention_dropout": 0.0,
+    "initializer_range": 0.3,
+}  # fmt: skip
+TEACHER = {**SIZES, "bottleneck_size": 8, "attention_input": "stream", "norm": "layer_norm"}
+FALLING = {"power": 1.0, "end_factor": 0.0, "warmup": "replace", "warmup_share": 0.0}
+STRETCH = {"steps": 4, "batch_size": 4, "max_length": 8, "max_predictions": 3}
+
+
+def recipe(**tables):
+    given = {
+        "teacher": TEACHER,
+        "teacher_objective": {"kind": "masked", "sentence": "nsp"},
+        "model": SIZES,
+        "objective": {"sentence": "nsp"},
+        "knowledge": {"dtype": "float32"},
+        "transfer": {"kind": "progressive", "learning_rate": 0.1, **STRETCH},
+        "data": {"tokenizer": {"kind": "wordpiece", "vocab_size": 32}},
+        "optimizer": {"kind": "lamb", "learning_rate": 0.1},
+        "distillation": [STRETCH],
+    }
+    return config.from_dict(Transfer, {**given, **tables})
+
+
+@functools.cache
+def batch(seed=0):
+    made = recipe()
+    draw, found = np.random.default_rng(seed), {}
+    for name, leaf in example(made, 0, 4).items():
+        found[name] = draw.integers(0, 7 if name == "masked_positions" else 2, leaf.shape).astype(leaf.dtype)
+    found["input_ids"] = draw.integers(5, 32, found["input_ids"].shape).astype(np.int32)
+    found["masked_ids"] = draw.integers(5, 32, found["masked_ids"].shape).astype(np.int32)
+    found["attention_mask"] = (np.arange(8) < np.array([8, 8, 6, 5])[:, None]).astype(np.int32)
+    found["masked_weights"] = np.ones_like(found["masked_weights"])
+    found["row_weight"] = np.ones_like(found["row_weight"])
+    return {name: jnp.asarray(value) for name, value in found.items()}
+
+
+def teaching(made):
+    """(phases, the teacher's parameters as its modules have them, the same as the objectives want them)"""
+    teacher, ids = phases.teacher_of(made), jnp.ones((1, 4), jnp.int32)
+    params = nn.unbox(jax.jit(teacher.model.init)(jax.random.key(9), ids, ids, ids, ids)["params"])
+    return phases.of(made), params, {"model": stack(params, teacher.model.encoder.layers)}
+
+
+def student(phase, seed=0):
+    return nn.unbox(phase.objective.init(jax.random.key(seed)))
+
+
+def gradient(phase, params, frozen):
+    rows, key = batch(), jax.random.key(0)
+    weights = phase.objective.weights(rows)
+    return jax.jit(lambda p: gradients(phase.trained, p, frozen, rows, weights, key)[0])(params)
+
+
+def terms(phase, params, frozen):
+    rows = batch()
+    sums, metrics = jax.jit(lambda p: phase.objective(p, frozen, rows, None))(params)
+    weights = phase.objective.weights(rows)
+    assert sums.keys() == weights.keys()
+    return {name: float(total / weights[name]) for name, total in sums.items()}, metrics
+
+
+def test_one_stage_for_each_layer_and_then_distillation():
+    made = recipe()
+    assert [phase.name for phase in phases.of(made)] == [
+        "transfer, layer 1 of 3", "transfer, layer 2 of 3", "transfer, layer 3 of 3", "distillation",
+    ]  # fmt: skip
+    assert [stage.carry for stage in made.stages] == ["params"] * 4
+    joint = recipe(transfer={"kind": "joint", "learning_rate": 0.1, **STRETCH})
+    assert [phase.name for phase in phases.of(joint)] == ["transfer, all 3 layers", "distillation"]
+    assert [phase.name for phase in phases.of(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
+
+
+def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
+    """The released code compares the student's means and variances with those of all the teacher's layers stacked."""
+    made = recipe()
+    found, teacher, frozen = teaching(made)
+    params = student(found[1])
+    ours, _ = terms(found[1], params, frozen)
+    modules = phases.teacher_of(made).model, found[1].objective.student.model.clone(pooler=None)
+    given = [batch()[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+    own = {name: value for name, value in params.items() if name not in ("pooler", "sentence_head")}
+    modules = modules[0], modules[1].clone(sentence_head=None)
+    theirs, mine = (
+        model.apply({"params": params}, *given) for model, params in zip(modules, (teacher, own), strict=True)
+    )
+    tokens = batch()["attention_mask"]
+    knowledge = made.knowledge
+    expected = {
+        name: weight / 3 * float(function(theirs.hidden_states[2], mine.hidden_states[2], tokens) / tokens.sum())
+        for name, weight, function in (
+            ("feature", knowledge.feature, discrepancy.feature_map),
+            ("mean", knowledge.mean, discrepancy.mean),
+            ("variance", knowledge.variance, discrepancy.variance),
+        )
+    }
+    maps = discrepancy.attention(theirs.attentions[1], mine.attentions[1], tokens) / tokens.sum()
+    expected["attention"] = knowledge.attention / 3 * float(maps)
+    assert ours == pytest.approx(expected, rel=1e-4)
+    counted = dataclasses.replace(knowledge, pads=True)
+    padded, _ = terms(
+        dataclasses.replace(found[1], objective=dataclasses.replace(found[1].objective, knowledge=counted)),
+        params, frozen,
+    )  # fmt: skip
+    assert all(padded[name] != pytest.approx(ours[name], rel=1e-3) for name in ours)
+
+
+def groups(tree):
+    """For each part of a model the largest absolute value in it."""
+    found = {}
+    for name, leaf in named(tree).items():
+        part = "/".join(name.split("/")[:2]) if name.startswith("encoder") else name.split("/")[0]
+        found[part] = max(found.get(part, 0.0), float(jnp.abs(leaf).max()))
+    return found
+
+
+@pytest.mark.parametrize("lower", [0.1, 0.0])
+def test_a_stages_gradient_is_zero_outside_what_it_trains(lower):
+    made = recipe(transfer={"kind": "progressive", "learning_rate": 0.1, "lower_rate": lower, **STRETCH})
+    found, _, frozen = teaching(made)
+    moving = groups(gradient(found[1], student(found[1]), frozen))
+    trained = {"encoder/layers_1"} | ({"encoder/layers_0"} if lower else set())
+    assert {part for part, size in moving.items() if size} == trained
+    optimizer = optim.build(made.optimizer_of(1), 4, rates=found[1].rates)
+    moments = {name for name, leaf in named(optimizer.init(student(found[1]))).items() if leaf.ndim}
+    assert moments and all(any(part in name for part in trained) for name in moments)
+
+
+def test_lower_layers_move_at_a_tenth_of_the_rate():
+    made = recipe()
+    found, _, frozen = teaching(made)
+    params, rate = student(found[2]), 0.05
+    grads = gradient(found[2], params, frozen)
+    whole = {"rates": lambda name: float(name.startswith("encoder/layers"))}
+    settings = dataclasses.replace(made.optimizer_of(2), schedule=dataclasses.replace(made.optimizer.schedule))
+    moved = []
+    for given in (whole, {"rates": found[2].rates}):
+        optimizer = optim.build(settings, 4, rate, **given)
+        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        moved.append(named(updates))
+    for name in moved[0]:
+        factor = {"encoder/layers_0": 0.1, "encoder/layers_1": 0.1, "encoder/layers_2": 1.0}.get(name[:16], 0.0)
+        np.testing.assert_allclose(moved[1][name], factor * moved[0][name], rtol=1e-5, atol=1e-12)
+        assert not factor or np.any(moved[1][name]) or not np.any(grads)
+
+
+def test_the_distribution_is_mixed_of_truth_and_teacher():
+    """α of the label is the true token and the rest the teacher's: one cross-entropy with mixed labels (§3.3)."""
+    made = recipe(knowledge={"dtype": "float32", "ground_truth": 0.3})
+    found, teacher, frozen = teaching(made)
+    phase, params = found[-1], student(found[-1])
+    ours, metrics = terms(phase, params, frozen)
+    given = [batch()[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
+    theirs = phases.teacher_of(made).model.apply({"params": teacher}, *given).masked_logits
+    mine = phase.objective.student.apply(params, batch(), None).masked_logits
+    labels = 0.3 * jax.nn.one_hot(batch()["masked_ids"], 32) + 0.7 * jax.nn.softmax(theirs)
+    expected = float(jnp.mean(optax.softmax_cross_entropy(mine, labels)))
+    assert ours["mlm"] + ours["distillation"] == pytest.approx(expected, rel=1e-5)
+    truth = optax.softmax_cross_entropy_with_integer_labels(theirs, batch()["masked_ids"]).mean()
+    total, weight = metrics["teacher_mlm_loss"]
+    assert total / weight == pytest.approx(float(truth), rel=1e-5)
+    alone, _ = found[-1].objective.student(params, None, batch(), None)
+    assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 4), rel=1e-6)
+
+
+def test_with_all_of_the_truth_there_is_no_teacher():
+    made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
+    (phase,) = phases.of(made)
+    params = student(phase)
+    ours, _ = terms(phase, params, None)
+    plain, _ = made.objective.build(made.model, made.compute)(params, None, batch(), None)
+    weights = phase.objective.student.weights(batch())
+    assert ours == pytest.approx({name: float(plain[name] / weights[name]) for name in plain}, rel=1e-6)
+    assert phase.name == "pretraining"
+
+
+def run(made, index, steps, frozen, params=None, rate=None, phase=None):
+    """The state after so many steps of a stage on one batch, and the first and the last report."""
+    phase = phase or phases.of(made)[index]
+    group = stages.schedule_group(made.stages, index)
+    optimizer = optim.build(phase.optimizer, max(steps, group.steps), rate, rates=phase.rates)
+    mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+    given = {} if params is None else named(params)
+    state = states.fresh(phase.objective, optimizer, mesh, 0, jax.tree.map(np.asarray, given))
+    step, reports = make_train_step(phase.trained, optimizer), []
+    for _ in range(steps):
+        state, report = step(state, frozen, batch())
+        reports.append({name: float(total / weight) for name, (total, weight) in report["terms"].items()})
+    return state, reports
+
+
+@pytest.mark.parametrize("name", ["feature", "mean", "variance", "attention"])
+def test_each_discrepancy_alone_is_driven_to_near_zero(name):
+    weights = dict.fromkeys(("feature", "mean", "variance", "attention"), 0.0) | {name: 1.0}
+    one = {**TEACHER, "layers": 1, "norm": "no_norm"}
+    made = recipe(
+        teacher=one,
+        model=one,
+        knowledge={"dtype": "float32", **weights},
+        optimizer={"kind": "adamw", "learning_rate": 0.1},
+        transfer={"kind": "joint", "learning_rate": 0.1, "schedule": FALLING, **STRETCH, "steps": 2000},
+    )
+    _, _, frozen = teaching(made)
+    _, reports = run(made, 0, 2000, frozen, rate=0.02)
+    assert reports[0].keys() == {name} and reports[0][name] > 1e-3
+    assert reports[-1][name] < 0.02 * reports[0][name]
+
+
+def test_a_layer_that_was_lost_is_found_again():
+    """The student is the teacher but for its second layer, drawn anew: progressive transfer brings back its states."""
+    made = recipe(model=TEACHER, optimizer={"kind": "adamw", "learning_rate": 0.1})
+    found, teacher, frozen = teaching(made)
+    params = student(found[1])
+    layers = {name: teacher["encoder"][name] for name in ("layers_0", "layers_2")}
+    params = {**params, "embedding": teacher["embedding"], "encoder": {**params["encoder"], **layers}}
+    before, _ = terms(found[1], params, frozen)
+    frozen_before = jax.tree.map(np.array, frozen)
+    state, reports = run(made, 1, 600, frozen, params, rate=0.01)
+    after, _ = terms(
+        found[2], state.params, frozen
+    )  # the third layer, which is the teacher's, on what the second gives
+    lost, _ = terms(found[2], params, frozen)
+    assert reports[-1]["feature"] < 0.01 * before["feature"]
+    assert after["feature"] < 0.03 * lost["feature"] and after["attention"] < 0.05 * lost["attention"]
+    assert jax.tree.all(jax.tree.map(np.array_equal, frozen, frozen_before))
+
+
+def test_early_stages_cost_a_small_part_of_late_ones():
+    deep = {"layers": 12}
+    made = recipe(teacher={**TEACHER, **deep}, model={**SIZES, **deep})
+    frozen = nn.unbox(phases.teacher_of(made).shapes())
+    costs = []
+    for index in (0, 5, 11):
+        phase = phases.of(made)[index]
+        params = nn.unbox(jax.eval_shape(phase.objective.init, jax.random.key(0)))
+
+        def learnt(params, frozen, phase=phase):
+            return gradients(
+                phase.trained, params, frozen, batch(), phase.objective.weights(batch()), jax.random.key(0)
+            )[0]
+
+        costs.append(matmul_flops(learnt, params, frozen))
+    assert costs[0] < 0.15 * costs[2] and 0.35 < costs[1] / costs[2] < 0.6
+
+
+def test_widths_heads_and_depths_may_differ():
+    teacher = {**TEACHER, "hidden_size": 12, "bottleneck_size": 12, "heads": 3, "layers": 6}
+    made = recipe(teacher=teacher, knowledge={"dtype": "float32", "layers": [2, 4, 6]})
+    found, _, frozen = teaching(made)
+    assert [phase.objective.pairs for phase in found[:3]] == [((1, 2),), ((2, 4),), ((3, 6),)]
+    params = student(found[1])
+    shapes = {name: leaf.shape for name, leaf in named(params["projections"]).items()}
+    assert shapes == {
+        f"layers_{i}/{name}": shape for i in range(3) for name, shape in (("kernel", (8, 12)), ("bias", (12,)))
+    }
+    moving = groups(gradient(found[1], params, frozen))
+    # The embedding has another width there; what is not copied of it is taught with the layers.
+    assert {part for part, size in moving.items() if size} == {
+        "embedding", "encoder/layers_0", "encoder/layers_1", "projections",
+    }  # fmt: skip
+    grads = named(gradient(found[1], params, frozen))
+    assert not grads["projections/layers_0/kernel"].any() and not grads["embedding/word/embedding"].any()
+    last = gradient(found[-1], params, frozen)
+    assert not groups(last)["projections"] and groups(last)["masked_head"]
