@@ -34,6 +34,7 @@ class Trained:
 def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
     """A run's checkpoint; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
+    run.fetch()
     recipe = run.load()
     padded = recipe.objective.build(recipe.model, recipe.compute)
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])

@@ -7,6 +7,7 @@ import jax
 
 from bertzoo.feed import Feed
 from bertzoo.flops import matmul_flops
+from bertzoo.mirror import Sender
 from bertzoo.objectives import Objective
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
@@ -57,9 +58,13 @@ def train(recipe: Pretrain, feed: Feed, run: RunDirectory, mesh: jax.sharding.Me
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
+        reporters += [Sender(run.mirror)] if run.mirror else []  # after those whose files it sends
     try:
         with Checkpoints(
-            run.checkpoints, keep_last=recipe.run.keep_last, keep_best=recipe.run.keep_best
+            run.checkpoints,
+            keep_last=recipe.run.keep_last,
+            keep_best=recipe.run.keep_best,
+            ready=run.mirror and run.mirror.before_a_save,
         ) as checkpoints:
             done = loop.run(
                 loop.Job(
