@@ -1,4 +1,4 @@
-"""A Cloud Storage in memory, run as `emulated.py FILE`, which it writes its port into: the emulator of PyPI, and what it lacks of generations.
+"""A Cloud Storage in memory, run as `emulated.py FILE`, into which it writes its port: the emulator of PyPI, mended.
 
 TensorStore reads and writes an object only as the version that it knows: by `ifGenerationMatch` and
 `ifGenerationNotMatch`, and by the header `x-goog-generation` of what it reads

@@ -33,7 +33,8 @@ def cloud(tmp_path_factory):
                 time.sleep(0.05)
             address = f"http://localhost:{(directory / 'port').read_text()}"
             urls = dict.fromkeys(("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"), address)
-            yield {**os.environ, **urls, "XDG_CACHE_HOME": str(directory / "cache"), "PYTHONPATH": str(ROOT)}
+            path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            yield {**os.environ, **urls, "XDG_CACHE_HOME": str(directory / "cache"), "PYTHONPATH": path}
         finally:
             server.terminate()
             server.wait()
