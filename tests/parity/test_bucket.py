@@ -70,7 +70,6 @@ def losses(metrics):
     return {(row["step"], row["split"]): row["loss"] for row in rows if "split" in row}
 
 
-@pytest.mark.slow
 def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
     """Other machines resume it, past a damaged checkpoint, and read it; the losses are those of one run on disk."""
     config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt", documents=100))
@@ -101,7 +100,6 @@ def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
     assert "gs://bucket/run/report.md" in out and b"Model: kind squeezebert" in objects(cloud, "run/")["report.md"]
 
 
-@pytest.mark.slow
 def test_a_bucket_of_googles_that_denies_is_one_sentence(cloud, tmp_path):
     text = tiny.write_text(tmp_path / "text.txt", documents=100)
     config = tiny.write_config(tmp_path, text)
