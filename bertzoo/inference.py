@@ -36,6 +36,7 @@ class Trained:
 def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
     """A run's checkpoint; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
+    run.fetch()
     recipe = run.load()
     padded = phases.of(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])

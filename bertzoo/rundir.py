@@ -20,8 +20,9 @@ from bertzoo.data.corpus import Corpus
 from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.mirror import Mirror
 from bertzoo.places import is_url, on_disk
-from bertzoo.train import hosts
+from bertzoo.train import checkpoint, hosts
 from bertzoo.train.stages import locate
 from bertzoo.transfer import Recipe, class_of
 
@@ -48,23 +49,57 @@ FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 
 
 class RunDirectory:
-    """Names of what a run keeps; `path` need not exist yet."""
+    """Names of what a run keeps, on disk or behind gs://; what `name` says need not exist yet.
+
+    Of a run in a bucket `path` has a copy of the small files (`mirror.py`).
+    """
 
     def __init__(self, path: Path | str):
         if not str(path):
             raise UserError("--run_dir is empty; name a directory for the run")
-        self.path = on_disk(path, "the run directory", "mount the bucket and name its directory, as docs/tpu.md does")
-        self.config = self.path / "config.toml"
-        self.corpus = self.path / "corpus"
-        self.plans = self.path / "plans"
-        self.checkpoints = self.path / "checkpoints"
-        self.metrics = self.path / "metrics.jsonl"
-        self.tensorboard = self.path / "tensorboard"
+        self.name, self.mirror = str(path), None
+        if self.name.startswith("gs://"):
+            self.mirror = Mirror(self.name)
+            self.checkpoints = checkpoint.place(f"{self.mirror.folder.url}/checkpoints")
+            self.corpus, self.plans = f"{self.mirror.folder.url}/corpus", self.mirror.kept / "plans"
+            return
+        self._path = on_disk(path, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
+        self.checkpoints, self.corpus, self.plans = (self._path / name for name in ("checkpoints", "corpus", "plans"))
+
+    @property
+    def path(self) -> Path:
+        """The directory of the small files."""
+        return self._path if self.mirror is None else self.mirror.directory
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """Every figure of the run."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The same for TensorBoard."""
+        return self.path / "tensorboard"
+
+    def fetch(self) -> None:
+        """Get the small files of a run that is not on disk, to read them."""
+        if self.mirror is not None:
+            self.mirror.fetch()
+
+    def send(self) -> None:
+        """Write the small files of a run that is not on disk where it is."""
+        if self.mirror is not None:
+            self.mirror.send()
 
     def load(self) -> Recipe:
         """The config of an existing run; raises UserError when there is none."""
         if not self.config.is_file():
-            raise UserError(f"{self.path} is not a run: it has no {self.config.name}")
+            raise UserError(f"{self.name} is not a run: it has no {self.config.name}")
         return config.load(class_of(self.config), [self.config])
 
     def compare(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
@@ -84,19 +119,19 @@ class RunDirectory:
         refused = [line for line in changed if line.startswith(FIXED)] + _stage_changes(old, recipe, done)
         if refused:
             raise ConfigError(
-                f"{self.path} holds a run with another config: {'; '.join(refused)}; "
+                f"{self.name} holds a run with another config: {'; '.join(refused)}; "
                 "give back these values, or choose another --run_dir"
             )
         return changed
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint, damaged or not."""
-        names = [path.name for path in self.checkpoints.iterdir()] if self.checkpoints.is_dir() else []
-        return max((int(name) for name in names if name.isdecimal()), default=None)
+        return max(checkpoint.steps_in(self.checkpoints), default=None)
 
     def begin(self, recipe: Recipe) -> None:
         """Write the resolved config, from now on the run's."""
         write_atomically(self.config, config.dump(recipe).encode())
+        self.send()
 
     def origin(self, of: str = "from") -> dict[str, Any] | None:
         """What run.json says of the model that the run started `from`, or of its `teacher`; None where there is none,
@@ -124,16 +159,17 @@ class RunDirectory:
             **(origins or {}),
         }
         write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
+        self.send()
 
     def open_corpus(self) -> Corpus:
         """The tokenised corpus that the run was trained on, its own or that of its source, copied here where it is
         behind a URL.
         """
-        if (self.corpus / MANIFEST).exists():
+        if isinstance(self.corpus, Path) and (self.corpus / MANIFEST).exists():
             return Corpus.open(self.corpus)
         facts = self.path / "run.json"
         if not facts.is_file():
-            raise UserError(f"{self.path} has not begun to train: it has no {facts.name}")
+            raise UserError(f"{self.name} has not begun to train: it has no {facts.name}")
         corpus = json.loads(facts.read_text(encoding="utf-8"))["corpus"]
         return remote.open_corpus(corpus, _LOG.warning) if is_url(corpus) else Corpus.open(Path(corpus))
 
@@ -143,15 +179,16 @@ class RunDirectory:
 
         Where what is done meanwhile fails before anything is written, the directory is as it was before.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"--run_dir={self.path} is a file; name a directory")
-        absent = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        lock = self.path / _LOCK
+        home = self.path if self.mirror is None else self.mirror.kept  # in a bucket there are no locks
+        if home.exists() and not home.is_dir():
+            raise UserError(f"--run_dir={home} is a file; name a directory")
+        absent = [path for path in (home, *home.parents) if not path.exists()]
+        lock = home / _LOCK
         with self._hold(lock):
             try:
                 yield
             except BaseException:
-                if [path.name for path in self.path.iterdir()] == [lock.name]:
+                if [path.name for path in home.iterdir()] == [lock.name]:
                     lock.unlink()  # while it is held: who has opened it meanwhile finds that it is gone
                     with suppress(OSError):  # another process may have begun here
                         for path in absent:
@@ -163,7 +200,7 @@ class RunDirectory:
         # The process of a run of several that was lost may yet have to learn of it.
         patience, tries = 1 if hosts.alone() else _PATIENCE, 10
         while True:
-            self.path.mkdir(parents=True, exist_ok=True)
+            lock.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as stack, suppress(FileNotFoundError):
                 file = stack.enter_context(lock.open("w"))
                 try:
@@ -172,13 +209,13 @@ class RunDirectory:
                     patience -= 1
                     if not patience:
                         raise UserError(
-                            f"{self.path} is in use by another bertzoo process; wait for it or stop it"
+                            f"{self.name} is in use by another bertzoo process; wait for it or stop it"
                         ) from error
                     time.sleep(1)
                     continue
                 except OSError as error:
                     raise UserError(
-                        f"--run_dir={self.path} is on a file system that locks no files ({error.strerror}): mount it "
+                        f"--run_dir={lock.parent} is on a file system that locks no files ({error.strerror}): mount it "
                         "with locks, or choose another"
                     ) from error
                 # Its last holder may have removed it, and another process have made it anew. A file system
@@ -195,6 +232,8 @@ class RunDirectory:
 
             def hold() -> str:
                 stack.enter_context(self.locked())
+                if self.mirror is not None:
+                    return self.mirror.hold()
                 if hosts.alone():
                     return ""
                 mark = f".processes-{uuid.uuid4().hex}"  # a new name, which no cache of the file system's can hold
@@ -203,16 +242,21 @@ class RunDirectory:
                 return mark
 
             mark = hosts.share("the run directory", hold)
+            if not hosts.is_first():
+                self.fetch()
             for _ in range(_PATIENCE):
-                if (self.path / mark).exists():
+                if self._shows(mark):
                     break
                 time.sleep(1)
             else:
                 raise UserError(
-                    f"--run_dir={self.path} is not the directory that process 0 has under that name: it must be on a "
+                    f"--run_dir={self.name} is not the directory that process 0 has under that name: it must be on a "
                     "file system that all processes share"
                 )
             yield
+
+    def _shows(self, mark: str) -> bool:
+        return (self.path / mark).exists() if self.mirror is None else self.mirror.owner().get("id") == mark
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:

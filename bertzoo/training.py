@@ -10,6 +10,7 @@ import jax
 from bertzoo import phases
 from bertzoo.feed import Feed, example
 from bertzoo.flops import matmul_flops
+from bertzoo.mirror import Sender
 from bertzoo.rundir import ORIGINS, RunDirectory
 from bertzoo.start import Start
 from bertzoo.teacher import Taught
@@ -73,9 +74,13 @@ def train(
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
+        reporters += [Sender(run.mirror)] if run.mirror else []  # after those whose files it sends
     try:
         with Checkpoints(
-            run.checkpoints, keep_last=recipe.run.keep_last, keep_best=recipe.run.keep_best
+            run.checkpoints,
+            keep_last=recipe.run.keep_last,
+            keep_best=recipe.run.keep_best,
+            ready=run.mirror and run.mirror.before_a_save,
         ) as checkpoints:
             done = loop.run(
                 loop.Job(

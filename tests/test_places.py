@@ -1,4 +1,4 @@
-"""A URL where only a path will do is refused in one sentence, and nothing called `gs:` comes into being."""
+"""A URL where only a path will do is refused in one sentence, and nothing called `s3:` comes into being."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from bertzoo.errors import UserError
 from bertzoo.places import is_url, on_disk
 from bertzoo.rundir import RunDirectory
 
-URL = "gs://bucket/place"
+URL = "s3://bucket/place"
 COMMANDS = {
     "pretrain": ["pretrain", "demo", f"--run_dir={URL}"],
     "pretrain from": ["pretrain", "demo", "--run_dir=run", f"--from={URL}"],
@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": ["evaluate", URL],
     "predict": ["predict", URL, "a [MASK]"],
     "report": ["report", URL],
+    "checkpoints": ["checkpoints", URL],
     "convert from": ["convert", URL, "out", "--to=bertzoo"],
     "convert to": ["convert", "here", URL, "--to=bertzoo"],
     "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],
@@ -37,9 +38,9 @@ def test_every_verb_refuses_a_url_that_it_cannot_use(command, tmp_path, monkeypa
 
 
 def test_what_a_path_has_made_of_a_url_is_refused_too():
-    with pytest.raises(UserError, match="gs:/bucket/place is a URL"):
+    with pytest.raises(UserError, match="s3:/bucket/place is a URL"):
         bertzoo.load(Path(URL))
-    with pytest.raises(UserError, match="gs:/bucket/place is a URL"):
+    with pytest.raises(UserError, match="s3:/bucket/place is a URL"):
         RunDirectory(Path(URL))
 
 

@@ -24,7 +24,7 @@ from bertzoo.data.mixture import MIXTURE
 from bertzoo.data.pack import Plan, PlanFile
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import Progress, corpus_settings, tokenize
+from bertzoo.data.tokenize import Progress, corpus_settings, tokenize, tokenize_to
 from bertzoo.data.tokenizer import difference, label
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, CorpusError
@@ -38,7 +38,7 @@ _SHUFFLE, _MASK = 0, 1  # independent streams of the seed
 
 def open_corpus(
     data: Data,
-    directory: Path,
+    directory: Path | str,
     *,
     workers: int = 0,
     progress: Progress | None = None,
@@ -46,14 +46,19 @@ def open_corpus(
     tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
     """The corpus that `data.source` names: opened where the source is a tokenised corpus, copied here first where it is
-    behind a URL; else tokenised into `directory`.
+    behind a URL; else tokenised into `directory`, which may be a URL too.
 
     vocabulary: the tokenizer that it must have. Raises ConfigError when an existing corpus was made with other settings
     than `data` has, or with another tokenizer.
     """
     corpus = _existing(data, vocabulary, tell)
     if corpus is None:
-        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
+        options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary}
+        if isinstance(directory, Path):
+            corpus = tokenize(data, directory, **options)
+        else:
+            tokenize_to(data, directory, **options, tell=tell)
+            corpus = remote.open_corpus(directory, tell)
     if vocabulary is not None and (found := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
             f"the corpus {corpus.address} was tokenised with another tokenizer than the model's, whose words would "

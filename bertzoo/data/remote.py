@@ -233,10 +233,10 @@ def send(corpus: Corpus, folder: Folder, tell: Tell) -> None:
     folder.write(NAME, (corpus.directory / NAME).read_bytes())
 
 
-def workplace(folder: Folder, settings: dict[str, object]) -> Path:
-    """Where on this machine a corpus is made that is to be sent to a folder: the same place when begun again."""
-    described = json.dumps([folder.url, settings], sort_keys=True)
-    return places.cache("tokenising") / hashlib.sha256(described.encode()).hexdigest()[:32]
+def workplace(kind: str, *described: object) -> Path:
+    """Where on this machine something is made that is to be sent to a bucket: the same place when begun again."""
+    text = json.dumps(described, sort_keys=True)
+    return places.cache(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @contextlib.contextmanager

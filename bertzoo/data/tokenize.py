@@ -74,20 +74,28 @@ def tokenize(
 
 
 def tokenize_to(
-    data: Data, url: str, *, workers: int = 0, progress: Progress | None = None, tell: remote.Tell
+    data: Data,
+    url: str,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
+    vocabulary: Tokenizer | None = None,
+    tell: remote.Tell,
 ) -> Manifest:
     """Writes (or completes, or just finds) the tokenised corpus of `data.source` behind a URL, by way of this machine.
 
     What is made here stays until all of it is there. Raises CorpusError as `tokenize` does, and, before anything is
     tokenised, where the URL cannot be written.
     """
-    settings, folder = corpus_settings(data), remote.Folder.at(url)
+    if data.tokenizer.path:
+        vocabulary = None
+    settings, folder = corpus_settings(data, vocabulary), remote.Folder.at(url)
     source.readings(data.parts, data.heldout)  # what is missing is told before the place is claimed
     if (contents := remote.claim(folder, settings)) is not None:
         return contents
-    directory = remote.workplace(folder, settings)
+    directory = remote.workplace("tokenising", folder.url, settings)
     with remote.lock(directory):
-        corpus = tokenize(data, directory, workers=workers, progress=progress)
+        corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
         remote.send(corpus, folder, tell)
         shutil.rmtree(directory)
     return corpus.manifest

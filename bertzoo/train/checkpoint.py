@@ -11,18 +11,22 @@ import textwrap
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
+from fsspec.config import conf
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from bertzoo.errors import CheckpointError, SaveError
+from bertzoo.places import is_url
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.state import State, named
 
 _LOG = logging.getLogger(__name__)
 _DAMAGED = "damaged-"
+_COMMITTED = "commit_success.txt"  # orbax's own
 _restores = itertools.count()
 
 # Every failure reaches the caller as an exception; orbax logs its traceback and warnings of its options besides.
@@ -43,11 +47,21 @@ class Checkpoints:
     """The checkpoints of a run that writes them: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
     The last `keep_last` are kept and the `keep_best` of the lowest held-out loss. One run at a time may hold them; all
-    its processes do everything together, on a file system that all of them see.
+    its processes do everything together, on a file system that all of them see, or in a bucket of Google's.
+
+    ready: called by the first process before every save, which what it raises prevents.
     """
 
-    def __init__(self, directory: Path | str, *, keep_last: int = 3, keep_best: int = 1):
-        self.directory = Path(directory).absolute()
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        keep_last: int = 3,
+        keep_best: int = 1,
+        ready: Callable[[], None] | None = None,
+    ):
+        self.directory = place(directory)
+        self._ready = ready
         self._keep_last, self._keep_best = keep_last, keep_best
         self._sealer: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -86,6 +100,8 @@ class Checkpoints:
         Raises CheckpointError when this or the previous save failed.
         """
         self.wait()
+        if self._ready:
+            hosts.share("the place of the checkpoints", self._ready)
         step = int(state.step)
         params, training = _items(state)
         args = ocp.args.Composite(params=ocp.args.StandardSave(params), training=ocp.args.StandardSave(training))
@@ -154,7 +170,8 @@ class Checkpoints:
             _LOG.warning("%s; going back to checkpoint %d", message, good)
             checkpoint = self.directory / str(step)
             aside = checkpoint.with_name(_DAMAGED + checkpoint.name)
-            shutil.rmtree(aside, ignore_errors=True)
+            if aside.exists():
+                _remove(aside)
             checkpoint.rename(aside)
         hosts.barrier("damaged checkpoints are set aside")
         self._manager.reload()
@@ -192,10 +209,32 @@ class Checkpoints:
         return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
 
 
+def place(directory: Path | str) -> Path:
+    """The absolute path of a directory, or one that reads and writes a bucket as if it were one."""
+    if not is_url(str(directory)):
+        return Path(directory).absolute()
+    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, whose remembered listings would be old ones
+        conf.setdefault(protocol, {})["use_listings_cache"] = False
+    return cast(Path, epath.Path(directory))
+
+
 def steps_in(directory: Path) -> list[int]:
-    """The steps of the committed checkpoints in a directory, oldest first."""
+    """The steps of the committed checkpoints in a directory, which need not exist, oldest first."""
+    if not directory.is_dir():
+        return []
     # Orbax renames a whole checkpoint to its number; one that lost files since it overlooks, and it must be reported.
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and path.is_dir())
+    # In a bucket, where nothing can be renamed at once, a whole one has a mark.
+    found = [path for path in directory.iterdir() if path.name.isdecimal() and path.is_dir()]
+    if is_url(str(directory)):
+        found = [path for path in found if (path / _COMMITTED).exists()]
+    return sorted(int(path.name) for path in found)
+
+
+def _remove(directory: Path) -> None:
+    if is_url(str(directory)):
+        epath.Path(directory).rmtree()
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Damaged(CheckpointError):
@@ -302,19 +341,19 @@ def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest
 
     "best" is the one of the lowest held-out loss.
     """
-    directory = Path(directory).absolute()
+    directory = place(directory)
     if not directory.is_dir():
         raise CheckpointError(f"{directory} holds no checkpoints; give a run that has saved one")
-    steps = steps_in(directory)
+    found = steps_in(directory)
     if which == "latest":
-        step = steps[-1] if steps else None
+        step = found[-1] if found else None
     elif which == "best":
-        losses = [(contents.loss_of(directory / str(step)), step) for step in steps]
+        losses = [(contents.loss_of(directory / str(step)), step) for step in found]
         step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))[1]
     else:
-        step = which if which in steps else None
+        step = which if which in found else None
     if step is None:
-        raise CheckpointError(f"{directory} has no checkpoint {which!r}; it has {steps or 'none at all'}")
+        raise CheckpointError(f"{directory} has no checkpoint {which!r}; it has {found or 'none at all'}")
     return directory / str(step)
 
 

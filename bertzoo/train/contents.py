@@ -9,6 +9,7 @@ from typing import Any
 import tensorstore
 
 from bertzoo.errors import CheckpointError
+from bertzoo.places import on_disk
 from bertzoo.train import manifest
 
 LOSS = "loss"  # the held-out figure by which the best checkpoints are kept
@@ -51,7 +52,7 @@ def read(checkpoint: Path | str) -> Contents:
 
     Raises CheckpointError naming the file where there is none or what is read here is damaged.
     """
-    checkpoint = Path(checkpoint).absolute()
+    checkpoint = on_disk(checkpoint, "the checkpoint", "copy it to this machine and name the copy").absolute()
     if not checkpoint.is_dir():
         raise CheckpointError(f"there is no checkpoint {checkpoint}")
     manifest.verify(checkpoint, _INDEX)

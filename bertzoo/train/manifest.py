@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bertzoo.errors import CheckpointError
+from bertzoo.places import is_url
 
 SUFFIX = ".sha256.json"
 
@@ -21,10 +22,21 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _files(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.iterdir()):  # a bucket refuses rglob
+        if path.is_dir():
+            yield from _files(path)
+        else:
+            yield path
+
+
 def write(checkpoint: Path) -> None:
     """Write the manifest of a committed checkpoint, atomically."""
-    files = {str(f.relative_to(checkpoint)): _digest(f) for f in sorted(checkpoint.rglob("*")) if f.is_file()}
+    files = {str(f.relative_to(checkpoint)): _digest(f) for f in _files(checkpoint)}
     path = path_of(checkpoint)
+    if is_url(str(path)):  # an object is there whole or not at all
+        path.write_text(json.dumps({"files": files}, indent=1))
+        return
     partial = path.with_name(path.name + ".partial")
     with partial.open("w") as file:
         json.dump({"files": files}, file, indent=1)

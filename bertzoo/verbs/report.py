@@ -18,13 +18,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the report and print the sketch."""
     from bertzoo import curves, report
+    from bertzoo.mirror import Mirror
 
-    run = report.open_run(args.run)
+    mirror = Mirror(args.run) if args.run.startswith("gs://") else None
+    if mirror is not None:
+        mirror.fetch()
+    run = report.open_run(mirror.directory if mirror else args.run)
     page = run.directory / "report.md"
     written = [*curves.draw(run), page]
     page.write_text(report.page(run), encoding="utf-8")
+    if mirror is not None:
+        mirror.send([str(path.relative_to(mirror.directory)) for path in written])
     print(report.sketch(run.history))
     if run.history.torn:
         print("The last line of metrics.jsonl was cut off and is left out.")
-    print(f"Wrote {', '.join(str(path) for path in written)}.")
+    where = f"{args.run.rstrip('/')}/"
+    print(f"Wrote {', '.join(where + path.name for path in written)}.")
     return 0

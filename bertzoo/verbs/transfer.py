@@ -112,7 +112,10 @@ def train(args: argparse.Namespace, recipe: "Transfer") -> str:
 
 def _teacher(given: Path | None, run: "RunDirectory") -> tuple[str, dict | None]:
     """Where the teacher is, and what is recorded of it; of a run without a checkpoint nothing counts."""
-    record = run.origin("teacher") if run.latest() is not None else None
+    record = None
+    if run.latest() is not None:
+        run.fetch()
+        record = run.origin("teacher")
     if given is None and record is None:
         raise UserError("--teacher is missing; name the model that teaches")
     return str(given) if given is not None else record["path"], record  # pyright: ignore[reportOptionalSubscript]

@@ -1,0 +1,115 @@
+"""A whole run in a bucket, as gcsfs, TensorStore and orbax write it to an emulated Cloud Storage."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from comparing import needs
+
+needs("gcsfs", "gcp_storage_emulator")
+
+import tiny
+
+ROOT = Path(__file__).parents[2]
+STEPS = ("--stages.0.steps=2", "--stages.1.steps=1")
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    """The environment of a machine whose Cloud Storage is the emulator."""
+    directory = tmp_path_factory.mktemp("cloud")
+    with open(directory / "output", "w") as output:
+        script = [sys.executable, str(Path(__file__).with_name("emulated.py")), str(directory / "port")]
+        server = subprocess.Popen(script, stdout=output, stderr=output)
+        try:
+            deadline = time.monotonic() + 120
+            while not (directory / "port").exists():
+                assert server.poll() is None and time.monotonic() < deadline, (directory / "output").read_text()
+                time.sleep(0.05)
+            address = f"http://localhost:{(directory / 'port').read_text()}"
+            urls = dict.fromkeys(("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"), address)
+            path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            yield {**os.environ, **urls, "XDG_CACHE_HOME": str(directory / "cache"), "PYTHONPATH": path}
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def bertzoo(cloud, *words, code=0, **more):
+    """What a command prints: its output and its errors."""
+    command = [sys.executable, "-m", "bertzoo", *map(str, words)]
+    done = subprocess.run(command, env={**cloud, **more}, capture_output=True, text=True, timeout=600)
+    assert done.returncode == code, done.stderr[-2000:]
+    return done.stdout, done.stderr
+
+
+def objects(cloud, prefix):
+    """The contents of the objects whose names begin so."""
+    base = f"{cloud['STORAGE_EMULATOR_HOST']}/storage/v1/b/bucket/o"
+
+    def get(url):
+        with urllib.request.urlopen(url) as answer:
+            return answer.read()
+
+    names = [item["name"] for item in json.loads(get(f"{base}?prefix={prefix}")).get("items", [])]
+    return {name.removeprefix(prefix): get(f"{base}/{name.replace('/', '%2F')}?alt=media") for name in names}
+
+
+def put(cloud, name, data):
+    url = f"{cloud['STORAGE_EMULATOR_HOST']}/upload/storage/v1/b/bucket/o?uploadType=media&name={name}"
+    urllib.request.urlopen(urllib.request.Request(url, data, method="POST")).close()
+
+
+def losses(metrics):
+    rows = map(json.loads, metrics.splitlines())
+    return {(row["step"], row["split"]): row["loss"] for row in rows if "split" in row}
+
+
+def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
+    """Other machines resume it, past a damaged checkpoint, and read it; the losses are those of one run on disk."""
+    config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt", documents=100))
+    bertzoo(cloud, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *STEPS)
+    bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS)
+    there = objects(cloud, "run/")
+    expected = losses((tmp_path / "run" / "metrics.jsonl").read_bytes())
+    assert losses(there["metrics.jsonl"]) == expected and len(expected) == 5
+    assert {"config.toml", "run.json", "corpus/manifest.json", "checkpoints/3.sha256.json"} <= there.keys()
+    assert json.loads(there["run.json"])["corpus"] == "gs://bucket/run/corpus"
+    assert not list(tmp_path.rglob("gs:*")) and not Path("gs:").exists()
+
+    arrays = [name for name in there if name.startswith("checkpoints/3/params/") and "/d/" in name]
+    victim = max(arrays, key=lambda name: len(there[name]))
+    data = bytearray(there[victim])
+    data[len(data) // 2] ^= 1
+    put(cloud, f"run/{victim}", bytes(data))
+    elsewhere = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    _, said = bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS, **elsewhere)
+    assert f"gs://bucket/run/{victim} is damaged" in said and "resumed at step 2" in said
+    assert losses(objects(cloud, "run/")["metrics.jsonl"]) == expected
+    assert any(name.startswith("damaged-3/") for name in objects(cloud, "run/checkpoints/"))
+
+    out, _ = bertzoo(cloud, "evaluate", "gs://bucket/run", "--json", **elsewhere)
+    local, _ = bertzoo(cloud, "evaluate", tmp_path / "run", "--json")
+    assert json.loads(out) == json.loads(local)
+    out, _ = bertzoo(cloud, "report", "gs://bucket/run", **elsewhere)
+    assert "gs://bucket/run/report.md" in out and b"Model: kind squeezebert" in objects(cloud, "run/")["report.md"]
+
+
+def test_a_bucket_of_googles_that_denies_is_one_sentence(cloud, tmp_path):
+    text = tiny.write_text(tmp_path / "text.txt", documents=100)
+    config = tiny.write_config(tmp_path, text)
+    for command in (
+        ("pretrain", config, "--run_dir=gs://closed/run"),
+        ("pretrain", config, f"--run_dir={tmp_path / 'run'}", "--data.source=gs://closed/corpus"),
+        ("tokenize", text, "gs://closed/corpus"),
+        ("evaluate", "gs://closed/run"),
+        ("report", "gs://closed/run"),
+    ):
+        _, said = bertzoo(cloud, *command, code=2)
+        (message,) = [line for line in said.splitlines() if line.startswith("bertzoo: ")]
+        assert "gs://closed/" in message and "cannot be read" in message and "no access to the bucket" in message

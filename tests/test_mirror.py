@@ -1,0 +1,160 @@
+"""The small files of a run in a bucket: whole there, never behind a checkpoint, and of one process at a time."""
+
+import json
+import logging
+
+import fsspec
+import pytest
+
+from bertzoo.errors import UserError
+from bertzoo.mirror import METRICS, OWNER, Mirror, Sender
+from bertzoo.rundir import RunDirectory
+
+URL = "memory://bucket/run"
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """An empty bucket; this machine keeps nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    del system.pseudo_dirs[1:]
+    yield system
+    system.store.clear()
+
+
+def held(bucket):
+    return {path.removeprefix("/bucket/run/"): bucket.cat(path) for path in bucket.find("/bucket/run")}
+
+
+@pytest.fixture
+def mirror(bucket):
+    """One that writes the run."""
+    made = Mirror(URL)
+    made.hold()
+    return made
+
+
+def test_what_is_written_here_is_there_whole_and_sent_once(mirror, bucket, monkeypatch):
+    (mirror.directory / "tensorboard").mkdir()
+    for name, text in {"config.toml": "a", METRICS: "1\n", "tensorboard/events": "x", "x.tmp": "", ".lock": ""}.items():
+        (mirror.directory / name).write_text(text)
+    mirror.send()
+    assert held(bucket).keys() == {"config.toml", METRICS, "tensorboard/events", OWNER}
+    sent = []
+    monkeypatch.setattr(type(bucket), "pipe_file", lambda self, path, data: sent.append(path))
+    mirror.send()
+    assert not sent
+    with (mirror.directory / METRICS).open("a") as file:
+        file.write("2\n")
+    mirror.send()
+    assert sent == ["/bucket/run/metrics.jsonl"]
+
+
+def test_another_machine_goes_on_with_what_is_there(mirror, bucket, tmp_path, monkeypatch):
+    (mirror.directory / "config.toml").write_text("a")
+    (mirror.directory / METRICS).write_text("1\n2\n")
+    mirror.send()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    other = Mirror(URL)
+    other.hold()
+    assert (other.directory / METRICS).read_text() == "1\n2\n" and (other.directory / "config.toml").read_text() == "a"
+
+
+def test_lines_that_were_not_sent_are_not_lost_to_this_machine(mirror, bucket):
+    (mirror.directory / "config.toml").write_text("a")
+    (mirror.directory / METRICS).write_text("1\n")
+    mirror.send()
+    (mirror.directory / METRICS).write_text("1\n2\n")  # and then it was killed
+    again = Mirror(URL)
+    again.hold()
+    assert (again.directory / METRICS).read_text() == "1\n2\n"
+    bucket.pipe("/bucket/run/metrics.jsonl", b"1\n3\n4\n")  # meanwhile another machine went on
+    again.hold()
+    assert (again.directory / METRICS).read_text() == "1\n3\n4\n"
+
+
+def test_nothing_of_an_earlier_run_of_the_same_name_is_taken_over(mirror, bucket):
+    (mirror.directory / "tensorboard").mkdir()
+    (mirror.directory / "tensorboard" / "events").write_text("old")
+    (mirror.directory / METRICS).write_text("old\n")
+    (mirror.directory / "plans").mkdir()
+    bucket.rm("/bucket/run", recursive=True)
+    again = Mirror(URL)
+    again.hold()
+    again.send()
+    assert held(bucket).keys() == {OWNER} and (again.directory / "plans").is_dir()
+
+
+def test_of_two_the_later_goes_on_and_the_earlier_stops_before_it_saves(mirror, bucket):
+    mirror.before_a_save()
+    (mirror.directory / METRICS).write_text("mine\n")
+    later = Mirror(URL)
+    later.hold()
+    (later.directory / METRICS).write_text("theirs\n")
+    with pytest.raises(UserError, match=rf"{URL} was taken over by the process that began on \S+ at 2.*; this process"):
+        mirror.before_a_save()
+    later.before_a_save()
+    assert held(bucket)[METRICS] == b"theirs\n"
+    bucket.rm(f"/bucket/run/{OWNER}")
+    with pytest.raises(UserError, match=f"{URL} was taken over or deleted"):
+        later.before_a_save()
+
+
+def denied(*args, **options):
+    raise PermissionError("403: no access\nto the bucket")
+
+
+def test_a_bucket_that_denies_is_told_at_once_and_by_every_save(mirror, bucket, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bucket), "pipe_file", denied)
+        with pytest.raises(UserError, match=rf"{URL}/{OWNER} cannot be written: .*403: no access to the"):
+            Mirror(URL).hold()
+        (mirror.directory / METRICS).write_text("1\n")
+        with pytest.raises(UserError, match=rf"{METRICS} cannot be written"):
+            mirror.before_a_save()
+    mirror.before_a_save()
+    assert held(bucket)[METRICS] == b"1\n"
+
+
+def test_the_reporter_sends_after_events_and_now_and_then(mirror, bucket, monkeypatch, caplog):
+    sender, now = Sender(mirror), [1000.0]
+    monkeypatch.setattr("bertzoo.mirror.time.monotonic", lambda: now[0])
+
+    def report(step, **record):
+        with (mirror.directory / METRICS).open("a") as file:
+            file.write(f"{step}\n")
+        sender({"step": step, **record})
+        return held(bucket)[METRICS].decode().split()[-1]
+
+    assert report(1) == "1"
+    assert report(2) == "1"
+    assert report(3, event="stopped") == "3"
+    now[0] += 31
+    assert report(4) == "4"
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(type(bucket), "pipe_file", denied)
+        assert report(5, event="finished") == "4"
+        assert "403" in caplog.text and str(mirror.directory) in caplog.text
+    sender.close()
+    assert held(bucket)[METRICS].decode().split()[-1] == "5"
+
+
+def test_a_reader_leaves_what_this_machine_writes_alone(mirror, bucket):
+    (mirror.directory / METRICS).write_text("1\n")
+    mirror.send()
+    (mirror.directory / METRICS).write_text("1\n2\n")
+    reader = Mirror(URL)
+    reader.fetch()
+    assert reader.directory != mirror.directory and reader.directory.name == "run"
+    assert (reader.directory / METRICS).read_text() == "1\n"
+    (reader.directory / "report.md").write_text("page")
+    reader.send(["report.md"])
+    assert held(bucket)["report.md"] == b"page" and held(bucket)[METRICS] == b"1\n"
+    assert json.loads(held(bucket)[OWNER])["id"] == mirror.owner()["id"]
+
+
+def test_a_run_directory_is_on_disk_or_in_a_bucket_of_googles():
+    with pytest.raises(UserError, match=r"the run directory s3://bucket/run is a URL .*gs://"):
+        RunDirectory("s3://bucket/run")
