@@ -9,10 +9,11 @@ LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 a
 # Slow tests whose figures are to be seen: -rP prints what they printed.
 PRINTING = tests/test_demo_replaced.py tests/models/test_replaced_learns.py
 
-.PHONY: help venv demo test slow check parity plans lock clean
+.PHONY: help venv demo demo-transfer test slow check parity plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
+	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
 	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face and others, in .venv-parity"
 	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
@@ -39,6 +40,9 @@ venv: .venv/core.stamp
 
 demo: .venv/core.stamp
 	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo.sh
+
+demo-transfer: .venv/core.stamp
+	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo_transfer.sh
 
 test: .venv/test.stamp
 	.venv/bin/python -m pytest

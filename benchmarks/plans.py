@@ -18,6 +18,7 @@ from bertzoo import config as loader
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
 from bertzoo.recipe import Pretrain
+from bertzoo.transfer import shipped
 from bertzoo.verbs.shared import say
 
 USUAL = "v5e:16x16"
@@ -30,7 +31,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "plans.md"
 
 def asked() -> Iterator[tuple[str, Pretrain, chips.Topology, str]]:
     """(config, recipe, slice, what the usual slice said), small models first."""
-    recipes = {name: loader.load(Pretrain, [name], []) for name in loader.shipped()}
+    recipes = {name: loader.load(Pretrain, [name], []) for name in shipped(Pretrain)}
 
     def size(name: str) -> int:
         objective = recipes[name].objective.build(recipes[name].model, recipes[name].compute)

@@ -1,6 +1,7 @@
 """What every stage of a recipe trains and by which loss, as `train.Job` wants it; and the teacher's modules."""
 
 import dataclasses
+import functools
 
 import flax.linen as nn
 import jax
@@ -19,15 +20,16 @@ ENCODER = "encoder/layers_"
 BEFORE = ("embedding/", "encoder/projection/")  # what comes before the layers
 
 
-def of(recipe: Recipe) -> list[Phase]:
+@functools.lru_cache(maxsize=4)
+def of(recipe: Recipe) -> tuple[Phase, ...]:
     """The phases of a recipe's stages; raises ConfigError where its models cannot be built."""
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
-        return [Phase(objective=objective, optimizer=recipe.optimizer)] * len(recipe.stages)
-    taught, copied = _Taught(recipe), frozenset(copied_names(recipe))
-    made = [taught.lesson(index, lesson, copied) for index, lesson in enumerate(recipe.lessons)]
+        return (Phase(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
+    taught = _Taught(recipe)
+    made = [taught.lesson(index, lesson) for index, lesson in enumerate(recipe.lessons)]
     after = taught.distillation()
-    return [*made, *[after] * len(recipe.distillation)]
+    return (*made, *[after] * len(recipe.distillation))
 
 
 def teacher_of(recipe: Transfer) -> Teacher:
@@ -45,15 +47,16 @@ def teacher_of(recipe: Transfer) -> Teacher:
     return teacher(recipe.teacher, generator, writes, compute)
 
 
-def copied_names(recipe: Transfer) -> list[str]:
+@functools.lru_cache(maxsize=4)
+def copied_names(recipe: Transfer) -> tuple[str, ...]:
     """The student's parameters outside its layers that have a namesake of one kind and shape in the teacher."""
     if not recipe.knowledge.copy:
-        return []
+        return ()
     own = dataclasses.replace(recipe.compute, vocab_multiple=1)
     student = recipe.objective.build(recipe.model, own)
     theirs = recipe.teacher_objective.build(recipe.teacher, own)
     mine, found = _shapes(student), _shapes(theirs)
-    return [
+    return tuple(
         name
         for name, leaf in mine.items()
         if not name.startswith(ENCODER)
@@ -61,7 +64,7 @@ def copied_names(recipe: Transfer) -> list[str]:
         and found[name].shape == leaf.shape
         and _owner(student.model, name) is _owner(theirs.model, name)
         and (not name.startswith("sentence_head/") or recipe.objective.sentence == recipe.teacher_objective.sentence)
-    ]
+    )
 
 
 def _shapes(objective: object) -> dict[str, jax.ShapeDtypeStruct]:
@@ -105,11 +108,11 @@ class _Taught:
             width=recipe.model.hidden_size,
         )
 
-    def lesson(self, index: int, lesson: tuple[int, ...], copied: frozenset[str]) -> Phase:
+    def lesson(self, index: int, lesson: tuple[int, ...]) -> Phase:
         recipe = self._recipe
         auxiliary, layers = isinstance(recipe.transfer, Auxiliary), recipe.model.layers
         below = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
-        kept = self._kept(copied)
+        kept = self._kept
         active = self._names[lesson[-1] - 1] if len(lesson) == 1 else ""
         said = f"layer {lesson[0]} of {layers}" if len(lesson) == 1 else f"all {layers} layers"
 
@@ -136,10 +139,12 @@ class _Taught:
             name=f"transfer, {said}",
         )
 
-    def _kept(self, copied: frozenset[str]) -> frozenset[str]:
+    @functools.cached_property
+    def _kept(self) -> frozenset[str]:
         """What stays as it is before the layers: all that is copied and, where nothing else is not, the norm too, which
         of a student without statistics has nothing to be copied from (γ = 1, β = 0, as in the authors' code).
         """
+        copied = frozenset(copied_names(self._recipe))
         before = {name for name in _shapes(self._student) if name.startswith(BEFORE)}
         rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
         return frozenset(before if not rest else before & copied)

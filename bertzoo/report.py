@@ -50,8 +50,15 @@ class Run:
 
     def boundaries(self) -> list[int]:
         """The steps at which a stage gave way to the next."""
-        ends = accumulate(stage["steps"] for stage in self.config.get("stages", [])[:-1])
+        ends = accumulate(stage["steps"] for stage in self.stages()[:-1])
         return [end for end in ends if end <= self.history.train[-1]["step"]]
+
+    def stages(self) -> list[Mapping[str, Any]]:
+        """What is known of each stage: the config's or, where that says how they are made, those that have begun."""
+        if "stages" in self.config:
+            return self.config["stages"]
+        begun = {event["stage"]: event for event in self.history.events if event["event"] == "stage"}
+        return [{k: v for k, v in begun[i].items() if k not in ("event", "step", "stage")} for i in sorted(begun)]
 
 
 def open_run(directory: str | Path) -> Run:
@@ -149,7 +156,7 @@ def page(run: Run) -> str:
 def _what(run: Run) -> str:
     facts = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items())
     model = ", ".join(f"{key} {_plain(v)}" for key, v in run.config.get("model", {}).items() if not isinstance(v, dict))
-    stages = run.config.get("stages", [])
+    stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
     table = _table(["stage", *columns], rows) if stages else ""

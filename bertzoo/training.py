@@ -95,7 +95,7 @@ def train(
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=[flops_per_example(recipe, index) for index in range(len(recipe.stages))],
+                    flops_per_example=functools.partial(flops_per_example, recipe),
                     frozen=start.frozen if isinstance(start, Taught) else None,
                     describe=feed.describe,
                     initial=None if start is None else start.params,

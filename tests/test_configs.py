@@ -16,8 +16,10 @@ from bertzoo import config
 from bertzoo.models.generator import generator_config
 from bertzoo.recipe import Pretrain
 from bertzoo.train import optim, stages
+from bertzoo.transfer import shipped as shipped_of
 
-SHIPPED = config.shipped()
+PATHS = config.shipped()
+SHIPPED = shipped_of(Pretrain)
 # By hand: biases and norms are 10 a layer, the embedding's norm 2, the pooler's bias 1, the masked head's 4 and the
 # sentence head's 1; kernels and tables are 6 a layer, 3 tables, pooler, masked head, sentence head.
 # Table 1.9 of the published counts, whole pretraining model; SqueezeBERT's with a sentence head of 2·768 + 2.
@@ -39,6 +41,7 @@ LEAVES = {
     "bert_small": (127, 77),
     "demo": (28, 18),
     "demo_replaced": (62, 48),  # two trunks of two layers
+    "demo_teacher": (2 * 16 + 9, 2 * 8 + 8),
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
@@ -74,7 +77,7 @@ def test_loads_builds_and_survives_a_round_trip(shipped):
 
 def test_its_header_gives_the_command_and_what_to_expect(shipped):
     name, _, _ = shipped
-    text = SHIPPED[name].read_text()
+    text = PATHS[name].read_text()
     header = re.match(r"(#.*\n)+", text)
     assert header and f"bertzoo pretrain {name} " in header[0] and "Expected" in header[0]
     assert len(text.splitlines()) <= 60
@@ -102,7 +105,7 @@ def test_every_parameter_goes_where_it_went(shipped):
 
 def test_the_table_of_places_has_every_config():
     head, *blocks = make_shardings.FILE.read_text().split("\n\n")
-    assert [block.split("\n", 1)[0] for block in blocks] == list(SHIPPED)
+    assert [block.split("\n", 1)[0] for block in blocks] == list(PATHS)
     assert make_shardings.HEAD.strip() == head.strip()
 
 

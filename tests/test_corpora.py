@@ -10,6 +10,7 @@ from bertzoo import config
 from bertzoo.cli import main
 from bertzoo.data import embedded
 from bertzoo.recipe import Pretrain
+from bertzoo.transfer import class_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "corpora.md"
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
@@ -23,9 +24,9 @@ def anchor(title):
 def test_every_shipped_config_points_to_the_section_that_lists_it():
     pointed: dict[str, set[str]] = {anchor(title): set() for title in SECTIONS}
     for name, path in config.shipped().items():
-        if config.load(Pretrain, [name]).data.source == embedded.SOURCE:
+        if config.load(class_of(path), [name]).data.source == embedded.SOURCE:
             continue  # on the machine already
-        (target,) = re.findall(r"^source = .* # docs/corpora\.md#([a-z-]+)", path.read_text(), re.MULTILINE)
+        (target,) = re.findall(r"^(?:data\.)?source = .* # docs/corpora\.md#([a-z-]+)", path.read_text(), re.MULTILINE)
         pointed[target].add(name)
     for title, body in SECTIONS.items():
         listed = re.search(r"^Configs: ([\w\s,]+?)\n\n", body, re.MULTILINE)

@@ -12,11 +12,13 @@ import pytest
 
 from bertzoo import sizes
 from bertzoo.cli import main
-from bertzoo.config import shipped
+from bertzoo.config import find
 from bertzoo.liveness import peak_bytes
 from bertzoo.models import Bert
 from bertzoo.objectives import Masked, Replaced
+from bertzoo.recipe import Pretrain
 from bertzoo.sizes import PUBLISHED, measure
+from bertzoo.transfer import shipped
 
 # Closed-form counts: encoder with embeddings, with pooler, pretraining model with its sentence head or generator, if it
 # has one, and GFLOPs at length 128.
@@ -110,7 +112,7 @@ def decimals(figure: float) -> int:
 
 
 def test_every_model_that_a_paper_prints_is_counted():
-    assert set(EXACT) == set(PUBLISHED) == set(shipped()) - {"demo", "demo_replaced"}
+    assert set(EXACT) == set(PUBLISHED) == set(shipped(Pretrain)) - {"demo", "demo_replaced", "demo_teacher"}
     assert {name: (found.params, found.gflops) for name, found in PUBLISHED.items()} == PRINTED
 
 
@@ -128,7 +130,7 @@ def test_a_printed_size_that_no_count_fits_is_spoken_of(name):
 def test_models_as_json(capsys):
     assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == list(shipped())
+    assert [row["name"] for row in rows] == shipped(Pretrain)
     rows = [row for row in rows if row["name"] in EXACT]
     assert [row["name"] for row in rows] == list(EXACT)
     for row, (*counts, gflops) in zip(rows, EXACT.values(), strict=True):
@@ -176,7 +178,7 @@ def test_published_figures_are_said_of_the_same_model_alone(capsys, tmp_path):
         assert published(capsys, "tinybert", same) == printed
     for other in ("--model.layers=3", "--objective.sentence=none"):
         assert published(capsys, "tinybert", other) == nothing
-    text = shipped()["tinybert"].read_text(encoding="utf-8")
+    text = find("tinybert").read_text(encoding="utf-8")
     files = {"tinybert.toml": printed, "mine.toml": nothing, "bert_3l.toml": nothing}
     for name, expected in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -60,7 +60,7 @@ class Job:
     until: the step after which to stop although there are more, None for none;
     batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
-    flops_per_example: of each stage, forward and backward;
+    flops_per_example(stage): model operations of one row, forward and backward;
     describe(stage, row, rows): in words, each record of the batch that begins with `row`;
     initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
@@ -75,7 +75,7 @@ class Job:
     heldout: Callable[[int], Iterable[HostBatch]] | None = None
     checkpoints: Checkpoints | None = None
     reporters: Sequence[Reporter] = ()
-    flops_per_example: Sequence[float] | None = None
+    flops_per_example: Callable[[int], float] | None = None
     frozen: Any = None
     describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None
@@ -88,10 +88,6 @@ class Job:
             raise ValueError(f"there are {len(self.phases)} phases for {len(self.stages)} stages")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
-        if self.flops_per_example is not None and len(self.flops_per_example) != len(self.stages):
-            raise ValueError(
-                f"flops_per_example has {len(self.flops_per_example)} entries for {len(self.stages)} stages"
-            )
 
     @property
     def end(self) -> int:

@@ -36,7 +36,7 @@ def run(job: Job) -> State:
             index, inside = locate(job.stages, step)
             state = job.enter(state, index) if index and not inside else state
             train_step = job.train_step(index)
-            record.begin(index)
+            record.begin(index, fresh=not inside)
             for step, row, batch in _steps(job, state):
                 # 1. Dispatch the step: the device works on it while the host goes on.
                 state, report = train_step(state, job.frozen, batch)

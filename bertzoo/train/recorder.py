@@ -8,7 +8,7 @@ import jax
 
 from bertzoo.train import metrics
 from bertzoo.train.job import Job
-from bertzoo.train.stages import locate
+from bertzoo.train.stages import locate, start_of
 
 
 class Recorder:
@@ -22,9 +22,15 @@ class Recorder:
         self._meter = metrics.Meter()
         self._began = time.perf_counter()
 
-    def begin(self, index: int) -> None:
-        """A stage begins: its first step compiles and is not timed."""
+    def begin(self, index: int, fresh: bool) -> None:
+        """A stage begins, `fresh` or in its middle: its first step compiles and is not timed."""
+        stage, name = self._job.stages[index], self._job.phases[index].name
+        if name and fresh:  # stages that differ in more than their sizes are told apart
+            sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
+            start = start_of(self._job.stages, index)
+            self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
         self._rate = self._job.learning_rate(index)
+        self._flops = self._job.flops_per_example(index) if self._job.flops_per_example else None
         self._meter.restart()
 
     def event(self, name: str, step: int, **details: Any) -> None:
@@ -75,15 +81,15 @@ class Recorder:
 
     def _train_record(self, step: int, gradient_norm: float) -> dict[str, Any]:
         index, _ = locate(self._job.stages, step - 1)
-        stage, flops = self._job.stages[index], self._job.flops_per_example
+        stage = self._job.stages[index]
         record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
         record |= {"learning_rate": float(self._rate(step)), "gradient_norm": gradient_norm}
         self._totals = metrics.Totals()
         if steps_per_second := self._meter.rate():
             examples = steps_per_second * stage.batch_size
             record |= {"examples_per_second": examples, "tokens_per_second": examples * stage.max_length}
-            if flops:
-                record["flops_per_second"] = examples * flops[index]
+            if self._flops:
+                record["flops_per_second"] = examples * self._flops
                 if self._peak:
                     record["mfu"] = record["flops_per_second"] / (self._peak * jax.device_count())
         return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._began}

@@ -2,6 +2,7 @@
 
 examples:
   bertzoo config squeezebert
+  bertzoo config mobilebert_transfer --transfer.kind=joint
   bertzoo config configs/squeezebert.toml mine.toml --model.layers=6 --stages.*.batch_size=64
 """
 
@@ -25,5 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the config."""
-    print(loader.dump(loader.load(config(), args.files, overrides)), end="")
+    from bertzoo.transfer import class_of
+
+    print(loader.dump(loader.load(class_of(*args.files), args.files, overrides)), end="")
     return 0

@@ -10,10 +10,10 @@ from pathlib import Path
 import jax
 from flax import linen as nn
 
-from bertzoo import config
-from bertzoo.recipe import Pretrain
+from bertzoo import config, phases
 from bertzoo.train import sharding
 from bertzoo.train.state import name_of
+from bertzoo.transfer import Transfer, class_of
 
 FILE = Path(__file__).with_name("shardings.txt")
 AXES = ("data", "fsdp", "tensor")
@@ -31,8 +31,10 @@ def text() -> str:
 
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
-    recipe = config.load(Pretrain, [name])
-    boxed = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
+    recipe = config.load(class_of(name), [name])
+    boxed = jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))
+    if isinstance(recipe, Transfer):
+        boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
     leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.meta.AxisMetadata))
     alike: dict[tuple[str, str], list[int]] = {}
     for path, leaf in leaves:

@@ -257,7 +257,13 @@ def test_records(tmp_path: Path):
 
     config = Run(log_every=2, evaluate_every=3, save_every=3)
     with Checkpoints(tmp_path, keep_last=9) as checkpoints:
-        run(checkpoints=checkpoints, config=config, heldout=heldout, reporters=[memory], flops_per_example=[1e6, 3e6])
+        run(
+            checkpoints=checkpoints,
+            config=config,
+            heldout=heldout,
+            reporters=[memory],
+            flops_per_example=[1e6, 3e6].__getitem__,
+        )
     train = memory.train()
     assert [(record["step"], record["stage"]) for record in train] == [(2, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 1)]
     assert [(record["step"], record["stage"]) for record in memory.heldout()] == [(3, 0), (5, 0), (6, 1), (9, 1)]

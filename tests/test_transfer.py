@@ -1,0 +1,228 @@
+"""`bertzoo transfer`: whole runs of a tiny teacher and its student, resumed in any stage, and what is refused."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+import tomli_w
+from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
+from test_pretrain import error, records
+
+from bertzoo import config
+from bertzoo.cli import main
+from bertzoo.inference import load
+from bertzoo.train import loop, state
+from bertzoo.train.state import named
+from bertzoo.transfer import Transfer
+
+SIZES = {
+    "kind": "mobilebert", "vocab_size": 256, "embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2,
+    "feed_forward_size": 16, "feed_forwards": 1, "max_positions": 32,
+}  # fmt: skip
+TEACHER = {**SIZES, "bottleneck_size": 16, "attention_input": "stream", "norm": "layer_norm"}
+SHAPE = {"batch_size": 8, "max_length": 24, "max_predictions": 4}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
+    text = tiny.write_text(folder / "text.txt")
+    options = [f"--config={folder / 'tiny.toml'}", "--workers=1"]
+    assert main(["tokenize", str(text), str(folder / "corpus"), *options]) == 0
+    return folder / "corpus"
+
+
+def written(path: Path, corpus: Path, **tables) -> Path:
+    shared = {
+        "objective": {"sentence": "nsp"},
+        "data": {"source": str(corpus), "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}},
+        "optimizer": {"kind": "lamb", "learning_rate": 0.02},
+        "run": {"log_every": 1, "evaluate_every": 2, "evaluate_rows": 16, "save_every": 2},
+    }
+    path.write_text(tomli_w.dumps(shared | tables))
+    return path
+
+
+@pytest.fixture(scope="module")
+def teacher(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    file = written(folder / "teacher.toml", corpus, model=TEACHER, stages=[{"steps": 4, **SHAPE}])
+    assert main(["pretrain", str(file), f"--run_dir={folder / 'run'}"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def student(corpus, tmp_path_factory):
+    return written(
+        tmp_path_factory.mktemp("student") / "student.toml",
+        corpus,
+        teacher=TEACHER,
+        teacher_objective={"sentence": "nsp"},
+        model={**SIZES, "bottleneck_size": 8},
+        knowledge={"dtype": "float32"},
+        transfer={"kind": "progressive", "steps": 3, "learning_rate": 0.02, **SHAPE},
+        distillation=[{"steps": 4, **SHAPE}],
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(student, teacher, tmp_path_factory):
+    run = tmp_path_factory.mktemp("run") / "run"
+    assert main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]) == 0
+    return run
+
+
+def parameters(run: Path, step: int | str = "latest") -> dict[str, np.ndarray]:
+    return {name: np.asarray(leaf) for name, leaf in named(load(run, step).params).items()}
+
+
+def test_what_a_run_says_and_leaves_behind(finished, teacher):
+    begun = [line for line in records(finished) if line.get("event") == "stage"]
+    assert [(line["step"], line["stage"], line["name"]) for line in begun] == [
+        (0, 0, "transfer, layer 1 of 2"), (3, 1, "transfer, layer 2 of 2"), (6, 2, "distillation"),
+    ]  # fmt: skip
+    train = [line for line in records(finished) if line.get("split") == "train"]
+    assert {"feature_loss", "mean_loss", "variance_loss", "attention_loss"} <= train[0].keys()
+    assert "mlm_loss" not in train[5] and {"mlm_loss", "distillation_loss", "teacher_mlm_loss"} <= train[6].keys()
+    facts = json.loads((finished / "run.json").read_text())
+    assert facts["teacher"]["path"] == str(teacher.resolve()) and "from" not in facts
+    names = {part for path in (finished / "checkpoints" / "10" / "params").rglob("*") for part in path.parts}
+    assert not any("teacher" in name for name in names)
+    # Only distillation's checkpoints are compared: the losses of other stages are of something else.
+    metrics = [path.parent.parent.name for path in (finished / "checkpoints").glob("*/metrics/metrics")]
+    assert not set(metrics) & {"2", "3", "4", "6"}
+
+
+def test_the_report_has_its_stages(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.md").read_text()
+    assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
+
+
+def test_what_it_begins_with_is_the_teachers_and_stays_until_distillation(finished, teacher, capsys):
+    theirs, after = parameters(teacher), parameters(finished, 6)
+    outside = [name for name in after if not name.startswith("encoder/")]
+    fresh = {"embedding/norm/bias", "embedding/norm/scale"}  # a norm without statistics is no layer norm
+    for name in set(outside) - fresh:
+        np.testing.assert_array_equal(after[name], theirs[name], err_msg=name)
+    assert (after["embedding/norm/scale"] == 1).all() and (after["embedding/norm/bias"] == 0).all()
+    end = parameters(finished)
+    assert all(np.any(end[name] != after[name]) for name in outside if "position" not in name)
+
+
+def test_it_says_what_is_copied_and_what_is_not(student, teacher, tmp_path, capsys):
+    assert (
+        main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
+    )
+    said = capsys.readouterr().err
+    (copied,) = re.findall(r"^copied from the teacher: (.*)$", said, re.MULTILINE)
+    assert {"embedding/word", "masked_head/dense", "sentence_head"} <= set(copied.split(", "))
+    assert re.findall(r"^starting fresh, beside the layers: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
+    assert "stopped after stage 1 of 3, at step 3" in said
+
+
+@pytest.mark.parametrize(
+    "stop_after", [pytest.param(2, marks=pytest.mark.slow), 3, 5, pytest.param(7, marks=pytest.mark.slow)]
+)
+def test_a_run_stopped_in_any_stage_resumes_to_the_same_state(
+    finished, student, teacher, tmp_path, stop_after, monkeypatch
+):
+    run, original = tmp_path / "run", loop._due
+
+    def due(job, step, stage_end):
+        if step == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(job, step, stage_end)
+
+    monkeypatch.setattr(loop, "_due", due)
+    assert main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]) == 3
+    monkeypatch.undo()
+    assert main(["transfer", str(student), f"--run_dir={run}"]) == 0  # the run knows its teacher
+    assert_same_whole(run, finished)
+
+
+def assert_same_whole(run: Path, other: Path) -> None:
+    """Every leaf of the last state, the optimiser's too."""
+    found = []
+    for directory in (run, other):
+        recipe = config.load(Transfer, [directory / "config.toml"])
+        from bertzoo import phases
+        from bertzoo.train import optim, sharding
+        from bertzoo.train.checkpoint import Checkpoints
+
+        phase = phases.of(recipe)[-1]
+        optimizer = optim.build(phase.optimizer, 1, rates=phase.rates)
+        mesh = sharding.make_mesh(sharding.Mesh())
+        with Checkpoints(directory / "checkpoints") as checkpoints:
+            found.append(checkpoints.restore_latest(state.abstract(phase.objective, optimizer, mesh)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path, capsys):
+    run = tmp_path / "run"
+    command = ["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]
+    assert "there are only 3 stages" in error(capsys, *command, "--stages=2-4")
+    assert "stage 1 is next" in error(capsys, *command, "--stages=2-3")
+    assert not run.exists()
+    assert main([*command, "--stages=1-2"]) == 0
+    assert [line["event"] for line in records(run) if "event" in line][-1] == "paused"
+    assert "stage 3 is next" in error(capsys, *command, "--stages=1-2")
+    assert main([*command, "--stages=3-3"]) == 0
+    assert_same_whole(run, finished)
+
+
+def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path, capsys):
+    other = tmp_path / "other"
+    file = written(tmp_path / "other.toml", corpus, model=TEACHER, stages=[{"steps": 1, **SHAPE}], seed=1)
+    assert main(["pretrain", str(file), f"--run_dir={other}"]) == 0
+    said = error(capsys, "transfer", str(student), f"--teacher={other}", f"--run_dir={finished}")
+    assert str(other) in said and str(teacher) in said
+    said = error(capsys, "transfer", str(student), f"--teacher={finished}", f"--run_dir={tmp_path / 'run'}")
+    assert "teacher.bottleneck_size is 8 there and 16 here" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path, capsys):
+    assert main(["evaluate", str(finished)]) == 0
+    assert "MLM loss" in capsys.readouterr().out
+    assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
+    assert (tmp_path / "model" / "parameters.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model.layers=1"], r"model\.layers = 1 and teacher\.layers = 2 differ.*knowledge\.layers"),
+        (["--knowledge.layers=[1, 3]"], "names layer 3, but the teacher has the layers 1 to 2"),
+        (["--knowledge.layers=[2, 1]"], "goes back"),
+        (["--knowledge.layers=[1]"], r"names 1 layers of the teacher for model\.layers = 2"),
+        (["--model.vocab_size=264"], r"teacher\.vocab_size = 256 and model\.vocab_size = 264"),
+        (["--teacher.max_positions=20"], r"longer than teacher\.max_positions = 20"),
+        (["--knowledge.ground_truth=2"], "ground_truth = 2.0 is not a share"),
+        (["--transfer.lower_rate=2"], "lower_rate = 2.0 is not a factor"),
+        ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], "all weights of"),
+        (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], "says nothing"),
+        (["--teacher="], "--teacher is empty"),
+        (["--stages=3"], "not a range of stages"),
+        (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], "sentence"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(options, message, student, teacher, tmp_path, capsys):
+    run = tmp_path / "run"
+    said = error(capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}", *options)
+    assert re.search(message, said) and not run.exists()
+
+
+def test_a_teacher_must_be_named(student, tmp_path, capsys):
+    said = error(capsys, "transfer", str(student), f"--run_dir={tmp_path / 'run'}")
+    assert "--teacher is missing" in said and not (tmp_path / "run").exists()
