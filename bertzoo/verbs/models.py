@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bertzoo.recipe import Pretrain
     from bertzoo.sizes import Published
+    from bertzoo.transfer import Recipe
 
 
 def config() -> type:
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return 0
 
 
-def counted(name: str, recipe: "Pretrain") -> dict:
+def counted(name: str, recipe: "Recipe") -> dict:
     """What is said of one config."""
     from bertzoo.sizes import measure
 
@@ -74,7 +74,7 @@ def counted(name: str, recipe: "Pretrain") -> dict:
     }
 
 
-def published(name: str, recipe: "Pretrain") -> "Published":
+def published(name: str, recipe: "Recipe") -> "Published":
     """What is printed of the shipped config with this name, or of the file's, if its model and objective are the same.
 
     What is printed of a model is not printed of another that options or a file of one's own have made of it.
