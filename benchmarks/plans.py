@@ -1,10 +1,11 @@
 """The plan of every shipped pretraining config on TPU slices, as docs/plans.md: `make plans`.
 
-Compiling takes minutes a stage and hours in all. What was compiled is kept (--cache), and the page is written anew
-after every config, so that the command may be stopped and given again; --no-compile writes the page from what is kept.
+Compiling takes minutes a stage and hours in all. What was compiled is kept (--cache), so that the command may be
+stopped and given again. The page is written at the end, and at any time by --no-compile, which reads what is kept.
 """
 
 import argparse
+import importlib.metadata
 import os
 import time
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "plans.md"
 
 
 def asked() -> Iterator[tuple[str, Pretrain, chips.Topology, str]]:
-    """(config, recipe, slice, what the usual slice said), small models first."""
+    """(config, recipe, slice, what the usual slice said), what compiles soonest first."""
     recipes = {name: loader.load(Pretrain, [name], []) for name in shipped(Pretrain)}
 
     def size(name: str) -> int:
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="only read what is kept")
     args = parser.parse_args()
     folder, done = cache.directory(args.cache), []
+    compiler = f"jax {jax.__version__}, libtpu {importlib.metadata.version('libtpu')}"
     for name, recipe, topology, refused in asked():
         began = time.monotonic()
         try:
@@ -68,8 +70,9 @@ def main() -> None:
             found = None
         plan = estimate.make(recipe, topology, found, published=convention.PUBLISHED.get(name))
         done.append((name, plan, refused))
-        PAGE.write_text(page.markdown(done), encoding="utf-8")
         say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
+    done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
+    PAGE.write_text(page.markdown(done, compiler), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 
 from bertzoo.feed import example
-from bertzoo.plan import fusion, step
+from bertzoo.plan import fusion, step, tiles
 from bertzoo.plan.chips import Chip
 from bertzoo.recipe import Pretrain
 from bertzoo.train.optim import Lamb
@@ -17,19 +18,24 @@ from bertzoo.train.sharding import ROWS
 from bertzoo.train.stacking import STACK_LIMIT
 from bertzoo.train.step import gradients
 
-# Fitted to what libtpu 0.0.51 made of twelve steps of BERT, SqueezeBERT, MobileBERT, ConvBERT and ELECTRA for a v5e.
-PROGRAM = 70e3  # bytes for each unit of fusion.Alive.effort, give or take 40 %
-# What the update takes beside the gradients: so many copies of the largest parameter, of which LAMB looks at a whole
-# tensor before it applies any of its update, and so many of all that train.stacking stacks.
-UPDATE, LAMB_UPDATE, STACKED = 0.5, 2.0, 2.5
-UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these
+# Fitted to what libtpu 0.0.42.1 made of steps of BERT, ALBERT, SqueezeBERT, MobileBERT and ELECTRA, most for a v5e.
+PROGRAM = 85e3  # bytes for each unit of fusion.Alive.effort, give or take 30 %
+# What the update takes: the gradients as float32, with what is lost between arrays that come and go; beside them so
+# many copies of the largest parameter, of which LAMB looks at a whole tensor before it applies any of its update, and
+# so many of all that train.stacking stacks.
+GRADIENTS, UPDATE, LAMB_UPDATE, STACKED = 1.15, 0.5, 2.0, 2.5
+UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these copies
+# A table of words whose rows are not whole tiles lies by columns, and is turned, as its two moments are, to be updated
+# where its gradient has been gathered by rows.
+TURNED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes of one device's memory at the worst moment of a step, by kind; `total` is their sum.
 
-    temporaries: all that comes and goes but activations, which the backward pass waits for, and gradients.
+    parameters, optimizer: padded to tiles, as they lie in memory; temporaries: all that comes and goes but gradients
+    and activations, which the backward pass waits for.
     """
 
     parameters: int
@@ -63,13 +69,16 @@ class Estimate:
         self._recipe, self._index, self._mesh, self._chip = recipe, index, mesh, chip
         self.stage = recipe.stages[index]
         state = step.abstract(recipe, index, mesh)
-        self.parameters, self._whole = _bytes(state.params), _bytes(state.params, whole=True)
-        self.optimizer = _bytes(state.opt_state)
-        self.checkpoint = _bytes(state, whole=True)
-        leaves = [(leaf.size, _bytes(leaf)) for leaf in jax.tree.leaves(state.params)]
+        self._state = _bytes(state.params, tiles.stored), _bytes(state.opt_state, tiles.stored)
+        self.parameters, self.optimizer = _bytes(state.params), _bytes(state.opt_state)
+        self._whole, self.checkpoint = _bytes(state.params, whole=True), _bytes(state, whole=True)
+        leaves = jax.tree.leaves(nn.unbox(state.params))
+        largest = max(leaves, key=lambda leaf: leaf.size)
         update = LAMB_UPDATE if isinstance(recipe.optimizer, Lamb) else UPDATE
-        stacked = sum(size for elements, size in leaves if elements <= STACK_LIMIT)
-        self._update = int(update * max(size for _, size in leaves) + STACKED * stacked)
+        stacked = sum(_bytes(leaf) for leaf in leaves if leaf.size <= STACK_LIMIT)
+        self._update = int(update * _bytes(largest) + STACKED * stacked)
+        by_rows = _bytes(largest, tiles.by_rows)
+        self._turned = TURNED * by_rows if by_rows > _bytes(largest, tiles.stored) else 0
         objective, shapes = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
         self._growth = fusion.Growth(
             lambda rows: fusion.Flat(
@@ -98,27 +107,28 @@ class Estimate:
         # Microbatches add up into gradients of float32, which are there all the time.
         summed = self.parameters if parts > 1 else 0
         fixed = {
-            "parameters": self.parameters,
-            "optimizer": self.optimizer,
+            "parameters": self._state[0],
+            "optimizer": self._state[1],
             "batch": sum(_bytes(array) for array in example(self._recipe, self._index, rows * parts).values()),
             "program": int(PROGRAM * alive.effort),
         }
         room = self._chip.on_chip << 20
-        temporaries = max(0, alive.temporaries - room)
-        activations = alive.activations - max(0, room - alive.temporaries)
+        # What would fit on the chip lives there; of more, the less does the more there is.
+        spared = min(room, room**2 // max(1, alive.total))
+        temporaries = max(0, alive.temporaries - spared)
+        activations = max(0, alive.activations - max(0, spared - alive.temporaries))
+        gradients = max(0, alive.gradients - max(0, spared - alive.temporaries - alive.activations))
         backward = Memory(
             **fixed,
-            gradients=int(alive.gradients * share) + summed,
-            activations=max(0, activations),
+            gradients=int(gradients * share) + summed,
+            activations=activations,
             temporaries=temporaries,
         )
-        returned = summed or int(alive.returned * share)
-        spared = int(UPDATE_ON_CHIP * room)
         after = Memory(
             **fixed,
-            gradients=max(0, returned - max(0, spared - self._update)),
+            gradients=int(GRADIENTS * self._state[0]),
             activations=0,
-            temporaries=max(0, self._update - spared),
+            temporaries=max(0, self._update - int(UPDATE_ON_CHIP * room)) + self._turned,
         )
         return max(backward, after, key=lambda memory: memory.total)
 
@@ -144,11 +154,11 @@ class Estimate:
         return Traffic(memory=2 * state + 2 * alive.moved * parts, sent=int(sent))
 
 
-def _bytes(tree: Any, whole: bool = False) -> int:
-    """Bytes of all leaves on one device, or of them whole."""
+def _bytes(tree: Any, elements: Callable[[Sequence[int]], int] = math.prod, whole: bool = False) -> int:
+    """Bytes of all leaves on one device, or of them whole; `elements`: of an array of a shape."""
     total = 0
     for leaf in jax.tree.leaves(nn.unbox(tree)):
         place = getattr(leaf, "sharding", None)
         shape = leaf.shape if whole or place is None else place.shard_shape(leaf.shape)
-        total += math.prod(shape) * np.dtype(leaf.dtype).itemsize
+        total += elements(shape) * np.dtype(leaf.dtype).itemsize
     return total

@@ -21,6 +21,7 @@ _MAKES = ("reduce_", "scatter", "random_", "threefry")
 _PRODUCTS = _MAKERS[:2]
 _WORK = ("exp", "exp2", "erf", "tanh", "logistic", "log", "mul", "div", "rsqrt", "integer_pow")
 _SMALL = 192 << 10
+_LONG = 4  # what works on larger arrays is a loop of no more operations
 _LARGE = 4  # an array is large beside another of less than so many times its size
 
 
@@ -30,7 +31,7 @@ class Alive:
     `gradients`, which are returned, and `temporaries`, all else.
 
     returned: bytes of all that is returned; moved: of all arrays, however long they live; effort: the sum over the
-    arrays of log2(1 + bytes / 192 KiB), which the length of the program goes with.
+    arrays of log2(1 + bytes / 192 KiB), at most 4, which the length of the program goes with.
     """
 
     activations: int
@@ -166,7 +167,7 @@ def alive(flat: Flat, size: list[int]) -> Alive:
         temporaries=max(0, most) - activations - gradients,
         returned=sum(size[value] for value in returned),
         moved=sum(size[value] for value in made),
-        effort=sum(math.log2(1 + size[value] / _SMALL) for value in made),
+        effort=sum(min(_LONG, math.log2(1 + size[value] / _SMALL)) for value in made),
     )
 
 

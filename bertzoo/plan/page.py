@@ -12,14 +12,14 @@ HEAD = (
     "config",
     "slice",
     "stage",
-    "rows a device",
-    "memory, GiB: parameters + optimizer + gradients + activations + temporaries + program (+ batch) = estimated",
-    "compiled",
+    "rows",
+    "parameters + optimizer + gradients + activations + temporaries + program + batch = estimated, MiB",
+    "compiled, MiB",
     "estimated / compiled",
     "fits",
     "most rows",
     "padded / computed",
-    "roofline of a step, ms (bound)",
+    "least time of a step, ms (bound)",
     "steps/s",
     "chip-hours",
 )
@@ -27,10 +27,22 @@ HEAD = (
 _OPENING = """# Plans
 
 What every shipped recipe takes on a TPU slice, at its paper's own batch size: made by `make plans`, which compiles the
-real step of every stage with TPUs' own compiler (libtpu) for a slice that is not there. `bertzoo plan CONFIG
---topology=KIND:SHAPE` says the same of any config, and more. Memory is of one device at the worst moment of a step;
-"estimated" needs no compiler, and an empty "compiled" has not been compiled. "Most rows" is by the estimate.
+real step of every stage for a slice that is not there, with the compiler that a run on it would use ({compiler}).
+`bertzoo plan CONFIG --topology=KIND:SHAPE` says the same of any config, and more.
+
+## Memory and time
+
+Memory is of one device at the worst moment of a step. {progress}
+
+- rows: of the batch, on one device at a time; most rows: how many its memory would hold, by the estimate.
+- estimated: without the compiler, from the shapes and a model of what it keeps; compiled: what the compiler says that
+  the step takes, or would have taken where it does not fit. "not yet": `make plans` has not come to it.
+- fits: the device's memory that a program may use is {capacities}.
+- padded / computed: operations of the matrix products once padded to the chip's matrix unit, over those asked for.
+- least time of a step: the largest of what computing, memory and interconnect need; the bound says which it is.
+- steps/s, chip-hours: at worst and at best, by what is assumed at the end of this page; chip-hours are the whole run's.
 """
+_NEAR, _NEAR_BYTES = 0.15, 32 << 20  # the estimate's distance from the compiler's figure
 
 
 def as_json(name: str, plan: Plan) -> dict[str, Any]:
@@ -114,18 +126,18 @@ def rows(name: str, plan: Plan) -> Iterable[tuple[str, ...]]:
     for index, stage in enumerate(plan.stages):
         memory, made = stage.estimated, stage.compiled
         kinds = (memory.parameters, memory.optimizer, memory.gradients, memory.activations, memory.temporaries)
-        compiled = "" if made is None else _gib(made.total if made.fits else made.needed)
+        compiled = "not yet" if made is None else _mib(made.total if made.fits else made.needed)
         best, worst = stage.step_seconds
         yield (
             name,
             plan.topology,
             str(index),
-            str(stage.rows),
-            f"{' + '.join(_gib(size) for size in (*kinds, memory.program))} = {_gib(memory.total)}",
+            f"{stage.rows:,}",
+            f"{' + '.join(_mib(size) for size in (*kinds, memory.program, memory.batch))} = {_mib(memory.total)}",
             compiled,
             _ratio(stage),
-            "yes" if stage.fits else "no",
-            str(stage.largest_rows),
+            f"{'' if made else 'by the estimate '}{'yes' if stage.fits else 'no'}",
+            f"{stage.largest_rows:,}",
             f"{stage.padded_flops / stage.computed_flops:.2f}",
             f"{stage.roofline.seconds * 1e3:.1f} ({stage.roofline.bound})",
             f"{1 / worst:.3g} to {1 / best:.3g}",
@@ -133,22 +145,22 @@ def rows(name: str, plan: Plan) -> Iterable[tuple[str, ...]]:
         )
 
 
-def markdown(plans: Sequence[tuple[str, Plan, str]]) -> str:
-    """The page of many plans: (config, plan, what another slice said of it, if anything)."""
-    lines = [_OPENING, *_table(HEAD, [row for name, plan, _ in plans for row in rows(name, plan)])]
-    ratios = [
-        stage.estimated.total / stage.compiled.total
-        for _, plan, _ in plans
-        for stage in plan.stages
-        if stage.compiled is not None and stage.compiled.total
+def markdown(plans: Sequence[tuple[str, Plan, str]], compiler: str) -> str:
+    """The page of many plans: (config, plan, what another slice said of it, if anything); `compiler`: its version."""
+    stages = [
+        (f"`{name}` on {plan.topology}, stage {index}", stage)
+        for name, plan, _ in plans
+        for index, stage in enumerate(plan.stages)
     ]
-    if ratios:
-        near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
-        lines += [
-            "",
-            f"Of {len(ratios)} compiled steps {near} are within 15 % of the estimate; the quotients range from",
-        ]
-        lines[-1] += f" {min(ratios):.2f} to {max(ratios):.2f}."
+    chips = {plan.topology.partition(":")[0]: _gib(stage.capacity) for _, plan, _ in plans for stage in plan.stages}
+    opening = _OPENING.format(
+        compiler=compiler,
+        progress=_progress([stage for _, stage in stages]),
+        capacities=", ".join(f"{size} GiB on {chip}" for chip, size in chips.items()),
+    )
+    lines = [opening, *_table(HEAD, [row for name, plan, _ in plans for row in rows(name, plan)])]
+    if over := [f"- {where}: {stage.advice}." for where, stage in stages if not stage.fits]:
+        lines += ["", "What does not fit, and what would make it (by the estimate):", "", *over]
     if refused := [f"- `{name}`: {said}" for name, _, said in plans if said]:
         lines += ["", "Not on the slice that the others are on, where a run would say:", "", *refused]
     lines += ["", "## Operations of whole runs", ""]
@@ -179,6 +191,18 @@ def markdown(plans: Sequence[tuple[str, Plan, str]]) -> str:
     return "\n".join([*lines, "", "## Assumed", "", *(f"- {line}" for line in ASSUMED), ""])
 
 
+def _progress(stages: Sequence[StagePlan]) -> str:
+    """How many of the steps were compiled, and how near the estimates are."""
+    done = [stage for stage in stages if stage.compiled is not None]
+    pairs = [(one.estimated.total, one.compiled.total) for one in done if one.compiled and one.compiled.total]
+    near = sum(abs(estimated - made) <= max(_NEAR * made, _NEAR_BYTES) for estimated, made in pairs)
+    words = f"{len(done)} of {len(stages)} steps have been compiled"
+    if not pairs:
+        return f"{words}."
+    close = f"{near} are within {_NEAR:.0%}, or {_mib(_NEAR_BYTES)} MiB, of the estimate"
+    return f"{words}; of the {len(pairs)} of these that fit, {close}."
+
+
 def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
 
@@ -190,6 +214,10 @@ def _numbers(one: Collective) -> tuple[str, ...]:
 def _ratio(stage: StagePlan) -> str:
     total = None if stage.compiled is None else stage.compiled.total
     return "" if total is None else f"{stage.estimated.total / total:.2f}"
+
+
+def _mib(size: int | None) -> str:
+    return "" if size is None else f"{size / (1 << 20):,.0f}"
 
 
 def _gib(size: int | None) -> str:

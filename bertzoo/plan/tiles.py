@@ -1,7 +1,8 @@
-"""The operations that a matrix unit spends on a function when every matrix is padded to its tiles."""
+"""What tiles add: to the memory of an array, and to the operations that a matrix unit spends on a function."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import permutations
 
 import jax
 from jax.extend import core
@@ -9,7 +10,26 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from bertzoo.flops import inner_jaxprs
 
-SUBLANES = 8  # rows that go through a matrix unit together
+SUBLANES, LANES = 8, 128  # rows that go through a matrix unit together, and the columns of a tile of memory
+
+
+def stored(shape: Sequence[int]) -> int:
+    """Elements that an array takes in memory, of four bytes each, in the order of its axes that pads least."""
+    if len(shape) < 2:
+        return _up(shape[0], LANES) if shape else 1
+    whole = math.prod(shape)
+    return min(
+        _tiled(shape[a], shape[b]) * (whole // (shape[a] * shape[b])) for a, b in permutations(range(len(shape)), 2)
+    )
+
+
+def by_rows(shape: Sequence[int]) -> int:
+    """The same with the axes in their own order, the last one the fastest."""
+    return stored(shape) if len(shape) < 2 else _tiled(*shape[-2:]) * math.prod(shape[:-2])
+
+
+def _tiled(rows: int, columns: int) -> int:
+    return _up(rows, SUBLANES) * _up(columns, LANES)
 
 
 def padded_flops(function: Callable, width: int, *arguments) -> tuple[int, int]:

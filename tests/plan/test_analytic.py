@@ -10,7 +10,7 @@ import tiny
 
 from bertzoo import config
 from bertzoo.errors import ConfigError
-from bertzoo.plan import chips, step
+from bertzoo.plan import chips, step, tiles
 from bertzoo.plan.analytic import Estimate
 from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
@@ -37,10 +37,18 @@ def test_the_kinds_sum_to_the_total_and_the_state_is_exact(load, usual):
     memory = found.memory()
     assert memory.total == sum(dataclasses.asdict(memory).values())
     count = sum(leaf.size for leaf in jax.tree.leaves(step.parameters(recipe)))
-    assert memory.parameters == 4 * count
-    assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and what counts the steps
+    assert found.parameters == 4 * count
+    assert found.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and what counts the steps
+    leaves = [4 * tiles.stored(leaf.shape) for leaf in jax.tree.leaves(step.parameters(recipe))]
+    assert memory.parameters == sum(leaves) and memory.optimizer == pytest.approx(2 * sum(leaves), abs=16)
     assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
     assert found.checkpoint == pytest.approx(12 * count, abs=64)
+
+
+def test_a_table_whose_rows_are_not_whole_tiles_is_turned_to_be_updated(load, usual):
+    rows = 4 * 256 * 128  # of 16 columns each, padded
+    assert usual.memory().temporaries == 3 * rows
+    assert estimate(load(model__hidden_size="128")).memory().temporaries < 3 * rows
 
 
 def test_sharded_parameters_take_their_part(load, usual):

@@ -75,12 +75,19 @@ def test_a_person_reads_the_same(plan):
 def test_a_page_has_a_row_for_every_stage(plan):
     over = dataclasses.replace(plan.stages[0], compiled=compiled.Compiled(seconds=1.0, needed=20 << 30), fits=False)
     two = dataclasses.replace(plan, stages=(*plan.stages, over))
-    text = page.markdown([("tiny", two, "it is too small")])
+    unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
+    text = page.markdown([("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2")
     table = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
     assert len(table) == 3  # two stages, and one collective
-    assert "| 10.00 |" in table[0] and "| yes |" in table[0] and "| 20.00 |" in table[1] and "| no |" in table[1]
-    assert "- `tiny`: it is too small" in text and "Of 1 compiled steps 0 are within 15 %" in text
-    widths = {line.count("|") for line in table[:2]}
+    assert "| 10,240 |" in table[0] and "| yes |" in table[0] and "| 20,480 |" in table[1] and "| no |" in table[1]
+    (other,) = [line for line in text.splitlines() if line.startswith("| small | v5e:2x2 |")]
+    assert "| not yet |" in other and "| by the estimate yes |" in other
+    assert f"- `tiny` on v5e:2x2, stage 1: {over.advice}." in text
+    assert (
+        "- `tiny`: it is too small" in text and "2 of 3 steps have been compiled; of the 1 of these that fit, 0" in text
+    )
+    assert "jax 1, libtpu 2" in text and "is 15.75 GiB on v5e" in text
+    widths = {line.count("|") for line in (*table[:2], other)}
     assert widths == {len(page.HEAD) + 1}
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.plan.tiles import padded, padded_flops
+from bertzoo.plan.tiles import by_rows, padded, padded_flops, stored
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,25 @@ from bertzoo.plan.tiles import padded, padded_flops
 )
 def test_a_product(m, k, n, width, expected):
     assert padded(m, k, n, width) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((30522, 312), 30592 * 312),  # by columns, which pads fewer; as the compiler does with TinyBERT
+        ((312, 1200), 312 * 1280),
+        ((312, 12, 26), 12 * 32 * 384),
+        ((3072, 768), 3072 * 768),
+        ((312,), 384),
+        ((), 1),
+    ],
+)
+def test_an_array_in_memory(shape, expected):
+    assert stored(shape) == expected
+
+
+def test_an_array_by_rows():
+    assert by_rows((30522, 312)) == 30528 * 384 and by_rows((30522, 768)) == 30528 * 768 and by_rows((312,)) == 384
 
 
 def test_products_are_found_wherever_they_are():
