@@ -2,9 +2,11 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from bertzoo.errors import ConfigError
 from bertzoo.models.generator import generator_config
@@ -12,6 +14,7 @@ from bertzoo.models.partial import names
 from bertzoo.nn import Dense
 from bertzoo.objectives import PROJECTIONS, Replaced, TaughtObjective, Teacher, teacher
 from bertzoo.recipe import Pretrain
+from bertzoo.train import sharding
 from bertzoo.train.phase import Phase
 from bertzoo.train.state import named
 from bertzoo.transfer import Auxiliary, Progressive, Recipe, Transfer
@@ -45,6 +48,16 @@ def teacher_of(recipe: Transfer) -> Teacher:
             )
     compute = dataclasses.replace(recipe.compute, dtype=knowledge.dtype, remat=False)
     return teacher(recipe.teacher, generator, writes, compute)
+
+
+def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
+    """Shapes, formats and places of the teacher's parameters on a mesh; raises ConfigError as `sharding.place` does."""
+    boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
+        nn.meta.unbox(boxed),
+        sharding.shardings(boxed, mesh, recipe.mesh.fallbacks),
+    )
 
 
 @functools.lru_cache(maxsize=4)

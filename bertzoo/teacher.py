@@ -15,7 +15,6 @@ from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
 from bertzoo.models.partial import stack
 from bertzoo.start import padded_to, same_model, tokenizer_of
-from bertzoo.train import sharding
 from bertzoo.train.state import name_of, named
 from bertzoo.transfer import Transfer
 
@@ -52,19 +51,8 @@ def read(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> Taught:
     )
 
 
-def abstract(recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Shapes, formats and places of the teacher's parameters on a mesh; raises ConfigError as `sharding.place` does."""
-    boxed = phases.teacher_of(recipe).shapes()
-    dtype = np.dtype(jax.numpy.dtype(recipe.knowledge.dtype))
-    return jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
-        nn.unbox(boxed),
-        sharding.shardings(boxed, mesh, recipe.mesh.fallbacks),
-    )
-
-
 def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    teacher, wanted = phases.teacher_of(recipe), abstract(recipe, mesh)
+    teacher, wanted = phases.teacher_of(recipe), phases.teacher_shapes(recipe, mesh)
     sources = {"model": (teacher.model, pretrained)}
     if teacher.generator is not None:
         if "masked" not in pretrained.others:

@@ -12,11 +12,10 @@ from flax import linen as nn
 from bertzoo.feed import example
 from bertzoo.plan import fusion, step, tiles
 from bertzoo.plan.chips import Chip
-from bertzoo.recipe import Pretrain
 from bertzoo.train.optim import Lamb
 from bertzoo.train.sharding import ROWS
 from bertzoo.train.stacking import STACK_LIMIT
-from bertzoo.train.step import gradients
+from bertzoo.transfer import Recipe
 
 # Fitted to what libtpu 0.0.42.1 made of steps of BERT, ALBERT, SqueezeBERT, MobileBERT and ELECTRA, most for a v5e.
 PROGRAM = 85e3  # bytes for each unit of fusion.Alive.effort, give or take 30 %
@@ -34,12 +33,13 @@ TURNED = 3
 class Memory:
     """Bytes of one device's memory at the worst moment of a step, by kind; `total` is their sum.
 
-    parameters, optimizer: padded to tiles, as they lie in memory; temporaries: all that comes and goes but gradients
-    and activations, which the backward pass waits for.
+    parameters, optimizer, teacher: padded to tiles, as they lie in memory; temporaries: all that comes and goes but
+    gradients and activations, which the backward pass waits for.
     """
 
     parameters: int
     optimizer: int
+    teacher: int
     batch: int
     gradients: int
     activations: int
@@ -65,7 +65,7 @@ class Estimate:
     Arrays that the mesh axis `tensor` would split are counted whole, and so are copies that rows over `fsdp` gather.
     """
 
-    def __init__(self, recipe: Pretrain, index: int, mesh: jax.sharding.Mesh, chip: Chip):
+    def __init__(self, recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip):
         self._recipe, self._index, self._mesh, self._chip = recipe, index, mesh, chip
         self.stage = recipe.stages[index]
         state = step.abstract(recipe, index, mesh)
@@ -79,15 +79,10 @@ class Estimate:
         self._update = int(update * _bytes(largest) + STACKED * stacked)
         by_rows = _bytes(largest, tiles.by_rows)
         self._turned = TURNED * by_rows if by_rows > _bytes(largest, tiles.stored) else 0
-        objective, shapes = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
-        self._growth = fusion.Growth(
-            lambda rows: fusion.Flat(
-                lambda params, batch, key: gradients(objective, params, None, batch, objective.weights(batch), key)[0],
-                shapes,
-                example(recipe, index, rows),
-                jax.random.key(0),
-            )
-        )
+        frozen = step.frozen(recipe, mesh)
+        self._teacher = _bytes(frozen, tiles.stored)
+        learnt, shapes = step.learnt(recipe, index), (step.parameters(recipe), frozen)
+        self._growth = fusion.Growth(lambda rows: fusion.Flat(learnt, *shapes, example(recipe, index, rows)))
 
     @property
     def shards(self) -> int:
@@ -109,6 +104,7 @@ class Estimate:
         fixed = {
             "parameters": self._state[0],
             "optimizer": self._state[1],
+            "teacher": self._teacher,
             "batch": sum(_bytes(array) for array in example(self._recipe, self._index, rows * parts).values()),
             "program": int(PROGRAM * alive.effort),
         }
@@ -151,7 +147,7 @@ class Estimate:
         whole, fsdp = self._whole // self._mesh.shape["tensor"], self._mesh.shape["fsdp"]
         summed = alive.returned * whole / self._whole
         sent = 2 * summed * (self.shards - 1) / self.shards + 2 * whole * (fsdp - 1) / fsdp
-        return Traffic(memory=2 * state + 2 * alive.moved * parts, sent=int(sent))
+        return Traffic(memory=2 * state + self._teacher * parts + 2 * alive.moved * parts, sent=int(sent))
 
 
 def _bytes(tree: Any, elements: Callable[[Sequence[int]], int] = math.prod, whole: bool = False) -> int:

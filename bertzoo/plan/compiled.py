@@ -21,7 +21,7 @@ from typing import Any
 from bertzoo import config as loader
 from bertzoo.errors import UserError
 from bertzoo.plan import cache, chips, hlo
-from bertzoo.recipe import Pretrain
+from bertzoo.transfer import Recipe, class_of
 
 INSTALL = 'the compiler of TPUs is missing: pip install "bertzoo[tpu-plan]" (libtpu) adds it'
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
@@ -71,7 +71,7 @@ def available() -> bool:
 
 
 def compile_stages(
-    recipe: Pretrain, topology: chips.Topology, folder: Path, said: Callable[[str], None], *, kept: bool = False
+    recipe: Recipe, topology: chips.Topology, folder: Path, said: Callable[[str], None], *, kept: bool = False
 ) -> list[Compiled | None]:
     """Compile the step of every stage, or read what an earlier call found; `said` hears of each as it is done.
 
@@ -98,8 +98,9 @@ def compile_stages(
                     if not line.startswith("{"):  # libtpu, too, writes here
                         continue
                     found.append(one := _read(json.loads(line)))
-                    took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
-                    said(f"stage {len(found) - 1} on {topology.name}: {took}")
+                    if one or kept:
+                        took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
+                        said(f"stage {len(found) - 1} on {topology.name}: {took}")
             except BaseException:  # who interrupts this does not wait for minutes
                 process.kill()
                 raise
@@ -177,10 +178,14 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None
     from bertzoo.plan import step
     from bertzoo.train import sharding
 
-    recipe, topology = loader.load(Pretrain, [file], []), chips.parse(slice_name)
+    recipe, topology = loader.load(class_of(file), [file], []), chips.parse(slice_name)
     mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh, devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
+    shown = step.planned(recipe)
     for index in range(len(recipe.stages)):
+        if index not in shown:
+            print("{}", flush=True)
+            continue
         lowered = step.lower(recipe, index, mesh)
         name = cache.key(lowered.as_text(), *versions)
         record = cache.read(Path(folder), name)

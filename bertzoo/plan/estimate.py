@@ -1,11 +1,13 @@
 """A plan: what each stage of a run needs and takes on a slice, and what the whole run costs."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
+import flax.linen as nn
 import jax
+import numpy as np
 
+from bertzoo import phases
 from bertzoo.errors import ConfigError
 from bertzoo.feed import example
 from bertzoo.flops import matmul_flops
@@ -16,7 +18,7 @@ from bertzoo.plan.compiled import Compiled
 from bertzoo.plan.tiles import padded_flops
 from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
-from bertzoo.train.step import gradients
+from bertzoo.transfer import Recipe, Transfer
 
 # Model operations over peak operations in the time of a step: what runs of BERT-like models on TPUs come to.
 UTILISATION = (0.2, 0.5)
@@ -60,6 +62,8 @@ class StagePlan:
     too; padded_flops: the same padded to the matrix unit; step_seconds: (at best, at worst).
     """
 
+    index: int
+    name: str
     steps: int
     batch_size: int
     max_length: int
@@ -95,7 +99,7 @@ class Plan:
     stages: tuple[StagePlan, ...]
     checkpoint_bytes: int
     model_flops: float
-    electra_flops: float
+    electra_flops: float | None
     published_flops: float | None
     published_note: str
     chip_hours: tuple[float, float]
@@ -103,7 +107,7 @@ class Plan:
 
 
 def make(
-    recipe: Pretrain,
+    recipe: Recipe,
     topology: Topology,
     compiled: Sequence[Compiled | None] | None = None,
     *,
@@ -115,14 +119,19 @@ def make(
     price: of a chip for an hour.
     """
     mesh = step.imagined(recipe, topology)
-    estimates = [Estimate(recipe, index, mesh, topology.chip) for index in range(len(recipe.stages))]
+    shown = step.planned(recipe)
+    estimates = {index: Estimate(recipe, index, mesh, topology.chip) for index in shown}
     stages = tuple(
         _stage(recipe, index, topology, mesh, estimate, compiled[index] if compiled else None)
-        for index, estimate in enumerate(estimates)
+        for index, estimate in estimates.items()
     )
-    best, worst = (
-        sum(stage.steps * stage.step_seconds[end] for stage in stages) * topology.chips / 3600 for end in (0, 1)
-    )
+
+    def total(of: Callable[[StagePlan], float]) -> float:
+        """Over all stages; those between two that are looked at lie between them."""
+        given = np.interp(range(len(recipe.stages)), shown, [of(stage) for stage in stages])
+        return float(sum(stage.steps * value for stage, value in zip(recipe.stages, given, strict=True)))
+
+    best, worst = (total(lambda stage, end=end: stage.step_seconds[end]) * topology.chips / 3600 for end in (0, 1))
     return Plan(
         topology=topology.name,
         chips=topology.chips,
@@ -130,9 +139,9 @@ def make(
         mesh=dict(mesh.shape),
         fallbacks=step.fallbacks(recipe, mesh),
         stages=stages,
-        checkpoint_bytes=estimates[0].checkpoint,
-        model_flops=sum(stage.steps * stage.model_flops for stage in stages),
-        electra_flops=convention.train_flops(recipe),
+        checkpoint_bytes=max(estimate.checkpoint for estimate in estimates.values()),
+        model_flops=total(lambda stage: stage.model_flops),
+        electra_flops=None if isinstance(recipe, Transfer) else convention.train_flops(recipe),
         published_flops=published[0] if published else None,
         published_note=published[1] if published else "",
         chip_hours=(best, worst),
@@ -141,7 +150,7 @@ def make(
 
 
 def _stage(
-    recipe: Pretrain,
+    recipe: Recipe,
     index: int,
     topology: Topology,
     mesh: jax.sharding.Mesh,
@@ -152,7 +161,7 @@ def _stage(
     memory = estimate.memory()
     fits = memory.total <= chip.capacity if compiled is None else compiled.fits
     model = stage.batch_size * _model_flops(recipe, index)
-    plain, padded = _products(recipe, index, estimate.rows, chip)
+    plain, padded = _products(recipe, index, estimate.rows, mesh, chip)
     copies = stage.accumulate * estimate.shards  # those that share a batch's rows; `tensor` splits the products
     traffic, sent = estimate.traffic(), None
     if compiled is not None and compiled.collectives is not None:
@@ -164,6 +173,8 @@ def _stage(
     )
     slow, fast = (model / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
+        index=index,
+        name=phases.of(recipe)[index].name,
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,
@@ -183,28 +194,31 @@ def _stage(
     )
 
 
-def _model_flops(recipe: Pretrain, index: int) -> int:
-    """Operations of one row; the backward pass has two products for every one of the forward pass."""
-    objective, params = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
-    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, example(recipe, index))
+def _model_flops(recipe: Recipe, index: int) -> int:
+    """Operations of one row, each once, whatever is recomputed; the backward pass has two products for every one of the
+    forward pass, as far as it goes.
+    """
+    batch, params = example(recipe, index), step.parameters(recipe)
+    if isinstance(recipe, Transfer):
+        recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
+        frozen = nn.meta.unbox(phases.teacher_of(recipe).shapes())
+        return matmul_flops(step.learnt(recipe, index), params, frozen, batch)
+    objective = recipe.objective.build(recipe.model, recipe.compute)
+    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
 
 
-def _products(recipe: Pretrain, index: int, rows: int, chip: Chip) -> tuple[int, int]:
+def _products(recipe: Recipe, index: int, rows: int, mesh: jax.sharding.Mesh, chip: Chip) -> tuple[int, int]:
     """Operations of the products for so many rows, forward and backward, and once padded to the matrix unit."""
-    objective, params = recipe.objective.build(recipe.model, recipe.compute), step.parameters(recipe)
-
-    def function(params: Any, batch: Any) -> Any:
-        return gradients(objective, params, None, batch, objective.weights(batch), jax.random.key(0))[0]
-
-    return padded_flops(function, chip.mxu, params, example(recipe, index, rows))
+    params, batch = step.parameters(recipe), example(recipe, index, rows)
+    return padded_flops(step.learnt(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
 
 
-def _advice(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh, chip: Chip, fits: bool) -> str:
+def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fits: bool) -> str:
     """Whether recomputing, sharding or microbatches are needed, and the least of each that fits by the estimate."""
     if fits:
         return "neither remat nor fsdp is needed"
 
-    def total(changed: Pretrain, place: jax.sharding.Mesh) -> int | None:
+    def total(changed: Recipe, place: jax.sharding.Mesh) -> int | None:
         try:
             stage = changed.stages[index]
             sharding.check_rows(stage.batch_size, stage.accumulate, place)
@@ -225,7 +239,7 @@ def _advice(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh, chip: Chip, f
                 needed = total(recipe, sharding.make_mesh(config, devices)) if len(devices) % config.fsdp == 0 else None
             else:
                 parts = size * recipe.stages[index].accumulate
-                option = f"stages.{index}.accumulate={parts}"
+                option = f"{_option(recipe, index)}.accumulate={parts}"
                 needed = total(_cut(recipe, index, parts), mesh) if _divides(recipe, index, parts) else None
             if needed is not None and needed <= chip.capacity:
                 found.append((option, needed))
@@ -236,11 +250,23 @@ def _advice(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh, chip: Chip, f
     return f"it would fit with {' or '.join(f'--{option}' for option in fitting)}"
 
 
-def _divides(recipe: Pretrain, index: int, parts: int) -> bool:
+def _divides(recipe: Recipe, index: int, parts: int) -> bool:
     return recipe.stages[index].batch_size % parts == 0
 
 
-def _cut(recipe: Pretrain, index: int, parts: int) -> Pretrain:
-    stages = list(recipe.stages)
-    stages[index] = dataclasses.replace(stages[index], accumulate=parts)
-    return dataclasses.replace(recipe, stages=tuple(stages))
+def _option(recipe: Recipe, index: int) -> str:
+    """Where a stage's sizes stand in the config."""
+    if isinstance(recipe, Pretrain):
+        return f"stages.{index}"
+    lessons = len(recipe.lessons)
+    return "transfer" if index < lessons else f"distillation.{index - lessons}"
+
+
+def _cut(recipe: Recipe, index: int, parts: int) -> Recipe:
+    """The recipe with a stage in so many microbatches."""
+    if isinstance(recipe, Transfer) and index < len(recipe.lessons):
+        return dataclasses.replace(recipe, transfer=dataclasses.replace(recipe.transfer, accumulate=parts))
+    name = "stages" if isinstance(recipe, Pretrain) else "distillation"
+    stages, place = list(getattr(recipe, name)), index - (len(recipe.stages) - len(getattr(recipe, name)))
+    stages[place] = dataclasses.replace(stages[place], accumulate=parts)
+    return dataclasses.replace(recipe, **{name: tuple(stages)})

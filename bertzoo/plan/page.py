@@ -13,7 +13,7 @@ HEAD = (
     "slice",
     "stage",
     "rows",
-    "parameters + optimizer + gradients + activations + temporaries + program + batch = estimated, MiB",
+    "parameters + optimizer + teacher + gradients + activations + temporaries + program + batch = estimated, MiB",
     "compiled, MiB",
     "estimated / compiled",
     "fits",
@@ -61,8 +61,10 @@ def as_text(name: str, plan: Plan, missing: str | None) -> str:
     mesh = " ".join(f"{axis}={size}" for axis, size in plan.mesh.items())
     lines = [f"{name} on {plan.topology}: {plan.chips} chips, {plan.devices} devices, mesh {mesh}"]
     lines += [f"  {line}" for line in plan.fallbacks]
-    for index, stage in enumerate(plan.stages):
-        lines += ["", f"stage {index}: {stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"]
+    for stage in plan.stages:
+        name = f" ({stage.name})" if stage.name else ""
+        size = f"{stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"
+        lines += ["", f"stage {stage.index}{name}: {size}"]
         lines += [f"  {line}" for line in _stage(stage)]
     lines += ["", "whole run", *(f"  {line}" for line in _run(plan))]
     lines += ["", "assumed", *(f"  {line}" for line in assumed(plan))]
@@ -118,20 +120,28 @@ def _run(plan: Plan) -> Iterable[str]:
     yield f"training operations: {plan.model_flops:.3g} (products, forward and twice that backward)"
     printed = "" if plan.published_flops is None else f"; ConvBERT prints {plan.published_flops:.2g}"
     note = f" ({plan.published_note})" if plan.published_note else ""
-    yield f"as ELECTRA's authors count them: {plan.electra_flops:.3g}{printed}{note}"
+    if plan.electra_flops is not None:
+        yield f"as ELECTRA's authors count them: {plan.electra_flops:.3g}{printed}{note}"
 
 
 def rows(name: str, plan: Plan) -> Iterable[tuple[str, ...]]:
     """The rows of a table under HEAD, one for each stage; the chip-hours are the run's."""
-    for index, stage in enumerate(plan.stages):
+    for stage in plan.stages:
         memory, made = stage.estimated, stage.compiled
-        kinds = (memory.parameters, memory.optimizer, memory.gradients, memory.activations, memory.temporaries)
+        kinds = (
+            memory.parameters,
+            memory.optimizer,
+            memory.teacher,
+            memory.gradients,
+            memory.activations,
+            memory.temporaries,
+        )
         compiled = "not yet" if made is None else _mib(made.total if made.fits else made.needed)
         best, worst = stage.step_seconds
         yield (
             name,
             plan.topology,
-            str(index),
+            str(stage.index),
             f"{stage.rows:,}",
             f"{' + '.join(_mib(size) for size in (*kinds, memory.program, memory.batch))} = {_mib(memory.total)}",
             compiled,
@@ -141,16 +151,14 @@ def rows(name: str, plan: Plan) -> Iterable[tuple[str, ...]]:
             f"{stage.padded_flops / stage.computed_flops:.2f}",
             f"{stage.roofline.seconds * 1e3:.1f} ({stage.roofline.bound})",
             f"{1 / worst:.3g} to {1 / best:.3g}",
-            "" if index else f"{plan.chip_hours[0]:,.0f} to {plan.chip_hours[1]:,.0f}",
+            "" if stage.index else f"{plan.chip_hours[0]:,.0f} to {plan.chip_hours[1]:,.0f}",
         )
 
 
 def markdown(plans: Sequence[tuple[str, Plan, str]], compiler: str) -> str:
     """The page of many plans: (config, plan, what another slice said of it, if anything); `compiler`: its version."""
     stages = [
-        (f"`{name}` on {plan.topology}, stage {index}", stage)
-        for name, plan, _ in plans
-        for index, stage in enumerate(plan.stages)
+        (f"`{name}` on {plan.topology}, stage {stage.index}", stage) for name, plan, _ in plans for stage in plan.stages
     ]
     chips = {plan.topology.partition(":")[0]: _gib(stage.capacity) for _, plan, _ in plans for stage in plan.stages}
     opening = _OPENING.format(
@@ -170,7 +178,7 @@ def markdown(plans: Sequence[tuple[str, Plan, str]], compiler: str) -> str:
             (
                 name,
                 f"{plan.model_flops:.2e}",
-                f"{plan.electra_flops:.2e}",
+                "" if plan.electra_flops is None else f"{plan.electra_flops:.2e}",
                 "" if plan.published_flops is None else f"{plan.published_flops:.1e}",
                 plan.published_note,
                 f"{plan.checkpoint_bytes / 1e9:.2f}",
@@ -182,9 +190,9 @@ def markdown(plans: Sequence[tuple[str, Plan, str]], compiler: str) -> str:
     lines += _table(
         ("config", "slice", "stage", "operation", "devices", "count", "MB", "MB a device sends"),
         [
-            (name, plan.topology, str(index), one.kind, *_numbers(one))
+            (name, plan.topology, str(stage.index), one.kind, *_numbers(one))
             for name, plan, _ in plans
-            for index, stage in enumerate(plan.stages)
+            for stage in plan.stages
             for one in ((stage.compiled.collectives or ()) if stage.compiled is not None else ())
         ],
     )

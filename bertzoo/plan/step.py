@@ -2,21 +2,21 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 
+from bertzoo import phases
 from bertzoo.feed import example
-from bertzoo.models import Compute, Model
-from bertzoo.objectives import Masked, Replaced
 from bertzoo.plan.chips import Topology
-from bertzoo.recipe import Pretrain
 from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.state import State
-from bertzoo.train.step import make_train_step
+from bertzoo.train.step import gradients, make_train_step
+from bertzoo.transfer import Recipe, Transfer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Place:
     device_kind: str = "none"
 
 
-def imagined(recipe: Pretrain, topology: Topology) -> jax.sharding.Mesh:
+def imagined(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
     """The recipe's mesh over a slice's devices; raises ConfigError as a run on them does."""
     return checked(recipe, sharding.make_mesh(recipe.mesh, [Place(index) for index in range(topology.devices)]))
 
 
-def checked(recipe: Pretrain, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+def checked(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
     """The mesh; raises ConfigError unless it divides the batch of every stage and every parameter."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
@@ -42,44 +42,70 @@ def checked(recipe: Pretrain, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
     return mesh
 
 
-def fallbacks(recipe: Pretrain, mesh: jax.sharding.Mesh) -> list[str]:
+def fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
     """In words, where parameters go that the mesh does not divide as it should; raises ConfigError where none will."""
-    placed = sharding.placements(_boxed(recipe.objective, recipe.model, recipe.compute), mesh, recipe.mesh.fallbacks)
+    boxed = _boxed(recipe)
+    if isinstance(recipe, Transfer):
+        boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
+    placed = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
     leaves = jax.tree.leaves(placed, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
 
 
-def abstract(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> State:
+def planned(recipe: Recipe) -> list[int]:
+    """The stages that are looked at: of those that differ in depth alone, the first, the middle and the last."""
+    lessons = len(recipe.lessons) if isinstance(recipe, Transfer) else 0
+    return sorted({0, (lessons - 1) // 2, lessons - 1} if lessons else {}) + list(range(lessons, len(recipe.stages)))
+
+
+def abstract(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
     """Shapes and places of a stage's state; raises ConfigError where the mesh does not divide a parameter."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    return states.abstract(objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
+    return states.abstract(phases.of(recipe)[index].objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
 
 
-def parameters(recipe: Pretrain) -> Any:
+def frozen(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
+    """Shapes and places of a teacher's parameters; None without one."""
+    return phases.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
+
+
+def parameters(recipe: Recipe) -> Any:
     """The shapes of the parameters, wherever they are."""
-    return nn.unbox(_boxed(recipe.objective, recipe.model, recipe.compute))
+    return nn.unbox(_boxed(recipe))
 
 
 @functools.lru_cache(maxsize=8)
-def _boxed(objective: Masked | Replaced, model: Model, compute: Compute) -> Any:
-    return jax.eval_shape(objective.build(model, compute).init, jax.random.key(0))
+def _boxed(recipe: Recipe) -> Any:
+    return jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))
 
 
-def lower(recipe: Pretrain, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
+def learnt(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
+    """The function (params, frozen, batch) -> gradients of a stage."""
+    phase = phases.of(recipe)[index]
+
+    def function(params: Any, frozen: Any, batch: Any) -> Any:
+        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
+
+    return function
+
+
+def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
     """The step of a stage as a run on a TPU would compile it for the mesh's devices."""
-    objective = recipe.objective.build(recipe.model, recipe.compute)
     stage, state = recipe.stages[index], abstract(recipe, index, mesh)
     rows = sharding.batch_sharding(mesh)
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
         for name, array in example(recipe, index, stage.batch_size).items()
     }
-    optimizer, places = _optimizer(recipe, index), states.shardings_of(state)
+    objective, optimizer, places = (
+        phases.of(recipe)[index].trained,
+        _optimizer(recipe, index),
+        states.shardings_of(state),
+    )
     step = make_train_step(objective, optimizer, accumulate=stage.accumulate, shardings=places)
-    return step.lower(state, None, batch)  # type: ignore[attr-defined]  # it is jitted
+    return step.lower(state, frozen(recipe, mesh), batch)  # type: ignore[attr-defined]  # it is jitted
 
 
-def _optimizer(recipe: Pretrain, index: int):
-    group = staging.schedule_group(recipe.stages, index)
+def _optimizer(recipe: Recipe, index: int):
+    group, phase = staging.schedule_group(recipe.stages, index), phases.of(recipe)[index]
     # Stacked as on a TPU, whatever this process runs on.
-    return optim.build(recipe.optimizer, group.steps, group.learning_rate, stack=True)
+    return optim.build(phase.optimizer, group.steps, group.learning_rate, stack=True, rates=phase.rates)

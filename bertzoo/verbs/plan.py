@@ -65,9 +65,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertzoo import config as loader
     from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
+    from bertzoo.transfer import class_of
 
     topology = chips.parse(args.topology)
-    recipe = loader.load(config(), args.files, overrides)
+    recipe = loader.load(class_of(*args.files), args.files, overrides)
     step.imagined(recipe, topology)  # what a run there would refuse is said before anything takes long
     found, missing = None, None
     if args.no_compile:
@@ -75,7 +76,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     elif not compiled.available():
         missing = compiled.INSTALL
     else:
-        say(f"compiling {len(recipe.stages)} step(s) for {topology.name}; the first time this takes minutes")
+        say(f"compiling {len(step.planned(recipe))} step(s) for {topology.name}; the first time this takes minutes")
         found = compiled.compile_stages(recipe, topology, cache.directory(args.cache), say)
     name = Path(args.files[0]).stem
     # What is printed of a recipe is not printed of another that more files or options have made of it.

@@ -73,7 +73,8 @@ def test_a_person_reads_the_same(plan):
 
 
 def test_a_page_has_a_row_for_every_stage(plan):
-    over = dataclasses.replace(plan.stages[0], compiled=compiled.Compiled(seconds=1.0, needed=20 << 30), fits=False)
+    needed = compiled.Compiled(seconds=1.0, needed=20 << 30)
+    over = dataclasses.replace(plan.stages[0], index=1, compiled=needed, fits=False)
     two = dataclasses.replace(plan, stages=(*plan.stages, over))
     unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
     text = page.markdown([("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2")

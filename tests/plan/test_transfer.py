@@ -1,0 +1,74 @@
+"""The plan of a transfer: stages that differ in depth, a teacher beside them, what lies between those looked at."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from bertzoo import config, phases
+from bertzoo.cli import main
+from bertzoo.plan import chips, estimate, step
+from bertzoo.train import sharding
+from bertzoo.transfer import Transfer
+
+CUT = [(f"{table}.layers", "4") for table in ("model", "teacher")]
+CUT += [("transfer.batch_size", "64"), ("distillation.0.batch_size", "64"), ("transfer.max_length", "64")]
+CUT += [("distillation.0.max_length", "64"), ("teacher.vocab_size", "1000"), ("model.vocab_size", "1000")]
+CUT += [("data.tokenizer.vocab_size", "1000"), ("compute.dtype", "float32")]
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    return config.load(Transfer, ["mobilebert_transfer"], CUT)
+
+
+@pytest.fixture(scope="module")
+def plan(recipe):
+    return estimate.make(recipe, chips.parse("v5e:2x2"))
+
+
+def test_the_first_the_middle_and_the_last_layer_and_the_distillation_are_looked_at(recipe, plan):
+    assert [stage.index for stage in plan.stages] == [0, 1, 3, 4] == step.planned(recipe)
+    assert [stage.name for stage in plan.stages][1::2] == ["transfer, layer 2 of 4", "distillation"]
+    large = config.load(Transfer, ["mobilebert_transfer"])
+    assert step.planned(large) == [0, 11, 23, 24]
+
+
+def test_a_stage_costs_what_its_depth_costs(plan):
+    first, middle, last, _ = (stage.model_flops for stage in plan.stages)
+    assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)
+    # Those between lie on the line, and each is as long as the others.
+    lessons = sum(np.interp(range(4), [0, 1, 3], [first, middle, last])) * 10_000
+    assert plan.model_flops == pytest.approx(lessons + 500_000 * plan.stages[-1].model_flops)
+
+
+def test_the_teacher_is_in_memory_as_it_is_computed_and_nothing_frozen_has_moments(recipe, plan):
+    boxed = phases.teacher_of(recipe).shapes()
+    count = sum(leaf.size for leaf in jax.tree.leaves(nn.meta.unbox(boxed)))
+    for stage in plan.stages:
+        assert 2 * count <= stage.estimated.teacher < 2.3 * count  # bfloat16, padded to tiles
+    optimizer = [stage.estimated.optimizer for stage in plan.stages]
+    assert optimizer[0] < 0.6 * optimizer[1] < 0.6 * optimizer[2] < optimizer[3]
+    assert sum(dataclasses.astuple(plan.stages[0].estimated)) == plan.stages[0].estimated.total
+
+
+def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
+    mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
+    frozen = jax.tree.leaves(step.frozen(recipe, mesh))
+    assert {leaf.dtype.name for leaf in frozen} == {"bfloat16"}
+    assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10
+    texts = [step.lower(recipe, index, mesh).as_text() for index in (2, 3)]
+    # The layers below are one loop: the deeper stage has a longer one, and more leaves to update.
+    assert texts[0] != texts[1] and all("stablehlo.while" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_the_command_says_it(capsys):
+    options = [f"--{key}={value}" for key, value in CUT]
+    assert main(["plan", "mobilebert_transfer", "--topology=v5e:2x2", "--no-compile", "--json", *options]) == 0
+    said = json.loads(capsys.readouterr().out)
+    names = [stage["name"] for stage in said["stages"]]
+    assert names[0] == "transfer, layer 1 of 4" and said["electra_flops"] is None
