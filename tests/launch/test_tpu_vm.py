@@ -164,10 +164,10 @@ WAITING = {"CREATING", "ACCEPTED", "PROVISIONING", "SUSPENDING"}  # as WAITING_F
 
 
 def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud) -> None:
-    ready.set(codesworker0=[2], secondsworker1=60)
+    ready.set(codesworker0=[2], secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     ended(ready, 1)
-    ready.set(secondsworker0=60)
+    ready.set(secondsworker0=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     for worker in ("worker0", "worker1"):
         state = ready.folder / worker / "bertzoo-run"
