@@ -22,7 +22,7 @@ PROGRAM = 85e3  # bytes for each unit of fusion.Alive.effort, give or take 30 %
 # What the update takes: the gradients as float32, with what is lost between arrays that come and go; beside them so
 # many copies of the largest parameter, of which LAMB looks at a whole tensor before it applies any of its update, and
 # so many of all that train.stacking stacks.
-GRADIENTS, UPDATE, LAMB_UPDATE, STACKED = 1.15, 0.5, 2.0, 2.5
+GRADIENTS, UPDATE, LAMB_UPDATE, STACKED = 1.15, 0.5, 2.0, 3.25
 UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these copies
 # A table of words whose rows are not whole tiles lies by columns, and is turned, as its two moments are, to be updated
 # where its gradient has been gathered by rows.

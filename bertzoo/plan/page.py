@@ -27,8 +27,8 @@ HEAD = (
 _OPENING = """# Plans
 
 What every shipped recipe takes on a TPU slice, at its paper's own batch size: made by `make plans`, which compiles the
-real step of every stage for a slice that is not there, with the compiler that a run on it would use ({compiler}).
-`bertzoo plan CONFIG --topology=KIND:SHAPE` says the same of any config, and more.
+real step of every stage for a slice that is not there, with the compiler that a run on it would use
+({compiler}). `bertzoo plan CONFIG --topology=KIND:SHAPE` says the same of any config, and more.
 
 ## Memory and time
 
@@ -146,12 +146,12 @@ def rows(name: str, plan: Plan) -> Iterable[tuple[str, ...]]:
             f"{' + '.join(_mib(size) for size in (*kinds, memory.program, memory.batch))} = {_mib(memory.total)}",
             compiled,
             _ratio(stage),
-            f"{'' if made else 'by the estimate '}{'yes' if stage.fits else 'no'}",
+            f"{'yes' if stage.fits else 'no'}{'' if made else ', by the estimate'}",
             f"{stage.largest_rows:,}",
             f"{stage.padded_flops / stage.computed_flops:.2f}",
-            f"{stage.roofline.seconds * 1e3:.1f} ({stage.roofline.bound})",
-            f"{1 / worst:.3g} to {1 / best:.3g}",
-            "" if stage.index else f"{plan.chip_hours[0]:,.0f} to {plan.chip_hours[1]:,.0f}",
+            f"{_few(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
+            f"{_few(1 / worst)} to {_few(1 / best)}",
+            "" if stage.index else f"{_few(plan.chip_hours[0])} to {_few(plan.chip_hours[1])}",
         )
 
 
@@ -207,7 +207,7 @@ def _progress(stages: Sequence[StagePlan]) -> str:
     words = f"{len(done)} of {len(stages)} steps have been compiled"
     if not pairs:
         return f"{words}."
-    close = f"{near} are within {_NEAR:.0%}, or {_mib(_NEAR_BYTES)} MiB, of the estimate"
+    close = f"the estimate is within {_NEAR * 100:.0f} % or {_mib(_NEAR_BYTES)} MiB of {near}"
     return f"{words}; of the {len(pairs)} of these that fit, {close}."
 
 
@@ -222,6 +222,10 @@ def _numbers(one: Collective) -> tuple[str, ...]:
 def _ratio(stage: StagePlan) -> str:
     total = None if stage.compiled is None else stage.compiled.total
     return "" if total is None else f"{stage.estimated.total / total:.2f}"
+
+
+def _few(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _mib(size: int | None) -> str:

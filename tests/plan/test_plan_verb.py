@@ -82,10 +82,11 @@ def test_a_page_has_a_row_for_every_stage(plan):
     assert len(table) == 3  # two stages, and one collective
     assert "| 10,240 |" in table[0] and "| yes |" in table[0] and "| 20,480 |" in table[1] and "| no |" in table[1]
     (other,) = [line for line in text.splitlines() if line.startswith("| small | v5e:2x2 |")]
-    assert "| not yet |" in other and "| by the estimate yes |" in other
+    assert "| not yet |" in other and "| yes, by the estimate |" in other
     assert f"- `tiny` on v5e:2x2, stage 1: {over.advice}." in text
     assert (
-        "- `tiny`: it is too small" in text and "2 of 3 steps have been compiled; of the 1 of these that fit, 0" in text
+        "- `tiny`: it is too small" in text
+        and "2 of 3 steps have been compiled; of the 1 of these that fit, the" in text
     )
     assert "jax 1, libtpu 2" in text and "is 15.75 GiB on v5e" in text
     widths = {line.count("|") for line in (*table[:2], other)}

@@ -1,0 +1,68 @@
+"""docs/plans.md, which `make plans` writes: what it holds, and that it is of today's estimate."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bertzoo import config
+from bertzoo.plan import chips, page, step
+from bertzoo.plan.analytic import Estimate
+from bertzoo.recipe import Pretrain
+from bertzoo.transfer import shipped
+
+PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
+ESTIMATED, COMPILED, QUOTIENT = 4, 5, 6  # the columns of page.HEAD
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[list[str]]:
+    """The cells of the first table."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = lines.index(f"| {' | '.join(page.HEAD)} |")
+    table = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def mib(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_every_shipped_config_has_a_row_for_every_stage(rows):
+    on_v5e = {(row[0], row[2]) for row in rows if row[1].startswith("v5e:")}
+    recipes = {name: config.load(Pretrain, [name], []) for name in shipped(Pretrain)}
+    assert on_v5e == {(name, str(stage)) for name, recipe in recipes.items() for stage in range(len(recipe.stages))}
+    for slice_ in ("v4:4x4x8", "tpu7x:4x4x4"):
+        assert len({row[0] for row in rows if row[1] == slice_}) == 3
+
+
+def test_the_kinds_of_memory_sum_to_the_estimate(rows):
+    for row in rows:
+        kinds, total = row[ESTIMATED].split(" = ")
+        assert len(kinds.split(" + ")) == 7
+        assert sum(map(mib, kinds.split(" + "))) == pytest.approx(mib(total), abs=4)  # each is rounded
+
+
+def test_the_estimate_is_within_15_percent_of_what_was_compiled(rows):
+    fitting = [row for row in rows if row[QUOTIENT]]
+    assert len(fitting) >= 20
+    for row in fitting:
+        estimated, made = mib(row[ESTIMATED].split(" = ")[1]), mib(row[COMPILED])
+        # Of a few MiB the compiler's own tables are the most.
+        assert abs(estimated - made) <= max(0.15 * made, 32), row
+
+
+def test_the_page_is_of_the_estimate_as_it_is(rows):
+    (row,) = [row for row in rows if (row[0], row[2]) == ("bert_3l", "0")]
+    recipe, topology = config.load(Pretrain, ["bert_3l"], []), chips.parse(row[1])
+    memory = Estimate(recipe, 0, step.imagined(recipe, topology), topology.chip).memory()
+    assert mib(row[ESTIMATED].split(" = ")[1]) == round(memory.total / 2**20)
+
+
+def test_how_many_are_compiled_is_said_as_it_is(rows):
+    done = sum(row[COMPILED] != "not yet" for row in rows)
+    assert re.search(rf"\b{done} of {len(rows)} steps have been compiled", PAGE.read_text(encoding="utf-8"))
