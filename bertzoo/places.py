@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from typing import cast
 
 from bertzoo.errors import UserError
 
@@ -23,6 +24,18 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
     if _FLATTENED.match(str(name)):
         raise UserError(f"{what} {name} is a URL where only a path on disk will do: {instead}")
     return Path(name)
+
+
+def place(name: Path | str) -> Path:
+    """The absolute path that a name is, or one that reads and writes what is behind a URL as if it were a path."""
+    if not is_url(str(name)):
+        return Path(name).absolute()
+    from etils import epath
+    from fsspec.config import conf
+
+    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, whose remembered listings would be old ones
+        conf.setdefault(protocol, {})["use_listings_cache"] = False
+    return cast(Path, epath.Path(name))
 
 
 def cache(kind: str) -> Path:

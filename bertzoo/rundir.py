@@ -21,7 +21,7 @@ from bertzoo.data.manifest import NAME as MANIFEST
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.mirror import Mirror
-from bertzoo.places import is_url, on_disk
+from bertzoo.places import is_url, on_disk, place
 from bertzoo.train import checkpoint, hosts
 from bertzoo.train.stages import locate
 from bertzoo.transfer import Recipe, class_of
@@ -60,7 +60,7 @@ class RunDirectory:
         self.name, self.mirror = str(path), None
         if self.name.startswith("gs://"):
             self.mirror = Mirror(self.name)
-            self.checkpoints = checkpoint.place(f"{self.mirror.folder.url}/checkpoints")
+            self.checkpoints = place(f"{self.mirror.folder.url}/checkpoints")
             self.corpus, self.plans = f"{self.mirror.folder.url}/corpus", self.mirror.kept / "plans"
             return
         self._path = on_disk(path, "the run directory", "name a directory, a mounted one perhaps, or gs://…")

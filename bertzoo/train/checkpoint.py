@@ -11,16 +11,15 @@ import textwrap
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
-from fsspec.config import conf
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from bertzoo.errors import CheckpointError, SaveError
-from bertzoo.places import is_url
+from bertzoo.places import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.state import State, named
 
@@ -207,15 +206,6 @@ class Checkpoints:
         latest = self.latest()
         resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
         return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
-
-
-def place(directory: Path | str) -> Path:
-    """The absolute path of a directory, or one that reads and writes a bucket as if it were one."""
-    if not is_url(str(directory)):
-        return Path(directory).absolute()
-    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, whose remembered listings would be old ones
-        conf.setdefault(protocol, {})["use_listings_cache"] = False
-    return cast(Path, epath.Path(directory))
 
 
 def steps_in(directory: Path) -> list[int]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import tensorstore
+from etils import epath
 
 from bertzoo.errors import CheckpointError
-from bertzoo.places import on_disk
+from bertzoo.places import is_url, place
 from bertzoo.train import manifest
 
 LOSS = "loss"  # the held-out figure by which the best checkpoints are kept
@@ -52,7 +53,7 @@ def read(checkpoint: Path | str) -> Contents:
 
     Raises CheckpointError naming the file where there is none or what is read here is damaged.
     """
-    checkpoint = on_disk(checkpoint, "the checkpoint", "copy it to this machine and name the copy").absolute()
+    checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
         raise CheckpointError(f"there is no checkpoint {checkpoint}")
     manifest.verify(checkpoint, _INDEX)
@@ -67,7 +68,7 @@ def read(checkpoint: Path | str) -> Contents:
             mesh=max(meshes, key=len, default={}),
             params=params,
             training=training,
-            size=sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()),
+            size=sum(epath.Path(file).stat().length for file in manifest.files_of(checkpoint)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         said = next(iter(str(error).splitlines()), type(error).__name__)[:200]
@@ -107,7 +108,8 @@ def _axes(entry: str | list[str] | None) -> str | None:
 
 def _open(item: Path, keys: list[str]) -> Any:
     """An array of an item, of which nothing but its shape and dtype is read yet."""
-    kvstore = {"driver": "ocdbt", "base": f"file://{item}/", "path": ".".join(keys) + "/"}
+    base = f"{item}/" if is_url(str(item)) else f"file://{item}/"
+    kvstore = {"driver": "ocdbt", "base": base, "path": ".".join(keys) + "/"}
     return tensorstore.open({"driver": "zarr", "kvstore": kvstore}, open=True, read=True).result()
 
 

@@ -22,17 +22,18 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def files_of(directory: Path) -> Iterator[Path]:
+    """The files under a directory, sorted."""
     for path in sorted(directory.iterdir()):  # a bucket refuses rglob
         if path.is_dir():
-            yield from _files(path)
+            yield from files_of(path)
         else:
             yield path
 
 
 def write(checkpoint: Path) -> None:
     """Write the manifest of a committed checkpoint, atomically."""
-    files = {str(f.relative_to(checkpoint)): _digest(f) for f in _files(checkpoint)}
+    files = {str(f.relative_to(checkpoint)): _digest(f) for f in files_of(checkpoint)}
     path = path_of(checkpoint)
     if is_url(str(path)):  # an object is there whole or not at all
         path.write_text(json.dumps({"files": files}, indent=1))

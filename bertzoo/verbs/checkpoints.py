@@ -41,6 +41,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.train.checkpoint import find, steps_in
 
     run = RunDirectory(args.run)
+    run.fetch()
     run.load()
     if args.checkpoint is not None:
         contents = opened(find(run.checkpoints, args.checkpoint), args.verify)

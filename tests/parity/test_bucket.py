@@ -34,6 +34,7 @@ def cloud(tmp_path_factory):
             address = f"http://localhost:{(directory / 'port').read_text()}"
             urls = dict.fromkeys(("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"), address)
             path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+            urls["EPATH_USE_TF"] = "false"  # TensorFlow's own client knows Google's address alone
             yield {**os.environ, **urls, "XDG_CACHE_HOME": str(directory / "cache"), "PYTHONPATH": path}
         finally:
             server.terminate()
@@ -91,6 +92,9 @@ def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
     _, said = bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS, **elsewhere)
     assert f"gs://bucket/run/{victim} is damaged" in said and "resumed at step 2" in said
     assert losses(objects(cloud, "run/")["metrics.jsonl"]) == expected
+    out, _ = bertzoo(cloud, "checkpoints", "gs://bucket/run", "--json", "--verify", **elsewhere)
+    local, _ = bertzoo(cloud, "checkpoints", tmp_path / "run", "--json", "--verify")
+    assert [found | {"bytes": 0} for found in json.loads(out)] == [one | {"bytes": 0} for one in json.loads(local)]
     assert any(name.startswith("damaged-3/") for name in objects(cloud, "run/checkpoints/"))
 
     out, _ = bertzoo(cloud, "evaluate", "gs://bucket/run", "--json", **elsewhere)
