@@ -44,8 +44,8 @@ Memory is of one device at the worst moment of a step. {progress}
 - steps/s, chip-hours: at worst and at best, by what is assumed at the end of this page; chip-hours are the whole run's.
 """
 SPLIT = (
-    "fsdp and tensor: the estimate is modelled on what the compiler made of models of 1 to 3 layers on 4 devices, where "
-    "memory is within 10% and what is sent within 25%; of deeper ones and larger meshes it has not been compared"
+    "fsdp and tensor: the estimate is modelled on what the compiler made of 1 to 3 layers on 4 devices, where memory is "
+    "within 10% and what is sent within 25%; deeper models and larger meshes have not been compared"
 )
 _MEASURED = """
 ## Meshes that split parameters
