@@ -221,7 +221,8 @@ def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fit
             if name == "fsdp":
                 config = sharding.Mesh(data=-1, fsdp=size * mesh.shape["fsdp"], tensor=mesh.shape["tensor"])
                 option = _mesh_options(recipe.mesh, config)
-                needed = total(recipe, sharding.make_mesh(config, devices)) if len(devices) % config.fsdp == 0 else None
+                even = len(devices) % (config.fsdp * config.tensor) == 0
+                needed = total(recipe, sharding.make_mesh(config, devices)) if even else None
             else:
                 parts = size * recipe.stages[index].accumulate
                 option = f"--{_option(recipe, index)}.accumulate={parts}"

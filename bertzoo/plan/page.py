@@ -44,8 +44,8 @@ Memory is of one device at the worst moment of a step. {progress}
 - steps/s, chip-hours: at worst and at best, by what is assumed at the end of this page; chip-hours are the whole run's.
 """
 SPLIT = (
-    "fsdp and tensor: the estimate is modelled on what the compiler made of 1 to 3 layers on 4 devices, where memory is "
-    "within 10% and what is sent within 25%; deeper models and larger meshes have not been compared"
+    "fsdp and tensor: the estimate is modelled on what the compiler made of 1 to 3 layers on 4 devices, where memory "
+    "is within 10% and what is sent within 25%; deeper models and larger meshes have not been compared"
 )
 _MEASURED = """
 ## Meshes that split parameters
@@ -60,6 +60,7 @@ compiled with libtpu 0.0.42.1 for v5e:2x2, their stage 0 with other layers and b
 | bert_base | 2 | 256 | data=2 tensor=2 | 870 | 935 | 0.93 | 445 | 444 |
 | bert_small | 1 | 512 | fsdp=4 | 569 | 559 | 1.02 | 40 | 40 |
 | bert_small | 3 | 512 | fsdp=4 | 900 | 943 | 0.95 | 47 | 47 |
+| bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 370 | 363 | 1.02 | 39 | 40 |
 | squeezebert | 1 | 256 | fsdp=4 | 994 | 902 | 1.10 | 370 | 486 |
 
 `tensor` is Megatron-LM's split: what lies between the two maps of a layer is in parts, the second map's result and the
