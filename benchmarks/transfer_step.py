@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertzoo import config, phases, training
+from bertzoo import config, phases
 from bertzoo.feed import example
 from bertzoo.models.partial import stack
 from bertzoo.train import optim, sharding
@@ -82,9 +82,9 @@ def main() -> None:
             times[index].append(time.perf_counter() - began)
             running[index] = step, state, batch
     last = statistics.median(times[args.layers - 1])
-    most = training.flops_per_example(recipe, args.layers - 1)
+    most = phases.model_flops(recipe, args.layers - 1)
     for index in shown:
-        median, flops = statistics.median(times[index]), training.flops_per_example(recipe, index)
+        median, flops = statistics.median(times[index]), phases.model_flops(recipe, index)
         name = phases.of(recipe)[index].name
         print(
             f"{name:28}  {median * 1e3:7.0f} ms a step, {median / last:.2f} of the last layer's  "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -9,6 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.errors import ConfigError
+from bertzoo.feed import example
+from bertzoo.flops import matmul_flops
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import names
 from bertzoo.nn import Dense
@@ -17,6 +20,7 @@ from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.phase import Phase
 from bertzoo.train.state import named
+from bertzoo.train.step import gradients
 from bertzoo.transfer import Auxiliary, Progressive, Recipe, Transfer
 
 ENCODER = "encoder/layers_"
@@ -33,6 +37,30 @@ def of(recipe: Recipe) -> tuple[Phase, ...]:
     made = [taught.lesson(index, lesson) for index, lesson in enumerate(recipe.lessons)]
     after = taught.distillation()
     return (*made, *[after] * len(recipe.distillation))
+
+
+def learnt(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
+    """The function (params, frozen, batch) -> gradients of a stage."""
+    phase = of(recipe)[index]
+
+    def function(params: Any, frozen: Any, batch: Any) -> Any:
+        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
+
+    return function
+
+
+def model_flops(recipe: Recipe, index: int) -> int:
+    """Model operations of one row of a stage, those of layers computed twice for want of memory once.
+
+    The backward pass has two products for every one of the forward, as far as it goes: a teacher and what lies before
+    the first parameter that learns have none.
+    """
+    recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
+    objective, batch = of(recipe)[index].objective, example(recipe, index)
+    params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    if isinstance(recipe, Transfer):
+        return matmul_flops(learnt(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
+    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
 
 
 def teacher_of(recipe: Transfer) -> Teacher:

@@ -1,15 +1,11 @@
 """Puts a recipe, its feed and its directory together into a training job."""
 
-import dataclasses
 import functools
-from typing import Any
 
-import flax.linen as nn
 import jax
 
 from bertzoo import phases
-from bertzoo.feed import Feed, example
-from bertzoo.flops import matmul_flops
+from bertzoo.feed import Feed
 from bertzoo.mirror import Sender
 from bertzoo.rundir import ORIGINS, RunDirectory
 from bertzoo.start import Start
@@ -18,8 +14,7 @@ from bertzoo.train import checkpoint, hosts, loop, optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stages import locate, stage_of
-from bertzoo.train.step import gradients
-from bertzoo.transfer import Recipe, Transfer
+from bertzoo.transfer import Recipe
 
 
 def devices(recipe: Recipe) -> jax.sharding.Mesh:
@@ -95,7 +90,7 @@ def train(
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=functools.partial(flops_per_example, recipe),
+                    flops_per_example=functools.partial(phases.model_flops, recipe),
                     frozen=start.frozen if isinstance(start, Taught) else None,
                     describe=feed.describe,
                     initial=None if start is None else start.params,
@@ -107,22 +102,3 @@ def train(
         for reporter in reporters:
             reporter.close()
     return int(done.step)
-
-
-def flops_per_example(recipe: Recipe, index: int) -> int:
-    """Model operations of one row of a stage, those of layers computed twice for want of memory once.
-
-    The backward pass has two products for every one of the forward, as far as it goes: a teacher and what lies before
-    the first parameter that learns have none.
-    """
-    recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
-    phase, batch = phases.of(recipe)[index], example(recipe, index)
-    params = nn.meta.unbox(jax.eval_shape(phase.objective.init, jax.random.key(0)))
-    if not isinstance(recipe, Transfer):
-        return 3 * matmul_flops(lambda params, batch: phase.objective(params, None, batch, None), params, batch)
-    frozen = nn.meta.unbox(phases.teacher_of(recipe).shapes())
-
-    def learnt(params: Any, frozen: Any, batch: Any) -> Any:
-        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
-
-    return matmul_flops(learnt, params, frozen, batch)

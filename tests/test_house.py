@@ -33,7 +33,7 @@ BELOW = {
     "bertzoo.train": {"errors", "places", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.transfer": ROOMS | {"recipe"},
-    "bertzoo.phases": ROOMS | RECIPES,
+    "bertzoo.phases": ROOMS | RECIPES | {"feed"},
     "bertzoo.feed": ROOMS | RECIPES,
     "bertzoo.mirror": {"errors", "data"},
     "bertzoo.rundir": ROOMS | RECIPES | {"mirror"},

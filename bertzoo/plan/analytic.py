@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
+from bertzoo import phases
 from bertzoo.feed import example
 from bertzoo.plan import fusion, step, tiles
 from bertzoo.plan.chips import Chip
@@ -81,7 +82,7 @@ class Estimate:
         self._turned = TURNED * by_rows if by_rows > _bytes(largest, tiles.stored) else 0
         frozen = step.frozen(recipe, mesh)
         self._teacher = _bytes(frozen, tiles.stored)
-        learnt, shapes = step.learnt(recipe, index), (step.parameters(recipe), frozen)
+        learnt, shapes = phases.learnt(recipe, index), (step.parameters(recipe), frozen)
         self._growth = fusion.Growth(lambda rows: fusion.Flat(learnt, *shapes, example(recipe, index, rows)))
 
     @property

@@ -97,8 +97,9 @@ def compile_stages(
                 for line in process.stdout or ():
                     if not line.startswith("{"):  # libtpu, too, writes here
                         continue
-                    found.append(one := _read(json.loads(line)))
-                    if "passed_over" not in line:
+                    record = json.loads(line)
+                    found.append(one := _read(record))
+                    if "passed_over" not in record:
                         took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
                         said(f"stage {len(found) - 1} on {topology.name}: {took}")
             except BaseException:  # who interrupts this does not wait for minutes

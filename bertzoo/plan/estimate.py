@@ -3,14 +3,12 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import flax.linen as nn
 import jax
 import numpy as np
 
 from bertzoo import phases
 from bertzoo.errors import ConfigError
 from bertzoo.feed import example
-from bertzoo.flops import matmul_flops
 from bertzoo.plan import convention, step
 from bertzoo.plan.analytic import Estimate, Memory
 from bertzoo.plan.chips import Chip, Topology
@@ -160,7 +158,7 @@ def _stage(
     stage, chip, devices = recipe.stages[index], topology.chip, topology.devices
     memory = estimate.memory()
     fits = memory.total <= chip.capacity if compiled is None else compiled.fits
-    model = stage.batch_size * _model_flops(recipe, index)
+    model = stage.batch_size * phases.model_flops(recipe, index)
     plain, padded = _products(recipe, index, estimate.rows, mesh, chip)
     copies = stage.accumulate * estimate.shards  # those that share a batch's rows; `tensor` splits the products
     traffic, sent = estimate.traffic(), None
@@ -194,23 +192,10 @@ def _stage(
     )
 
 
-def _model_flops(recipe: Recipe, index: int) -> int:
-    """Operations of one row, each once, whatever is recomputed; the backward pass has two products for every one of the
-    forward pass, as far as it goes.
-    """
-    batch, params = example(recipe, index), step.parameters(recipe)
-    if isinstance(recipe, Transfer):
-        recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
-        frozen = nn.meta.unbox(phases.teacher_of(recipe).shapes())
-        return matmul_flops(step.learnt(recipe, index), params, frozen, batch)
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
-
-
 def _products(recipe: Recipe, index: int, rows: int, mesh: jax.sharding.Mesh, chip: Chip) -> tuple[int, int]:
     """Operations of the products for so many rows, forward and backward, and once padded to the matrix unit."""
     params, batch = step.parameters(recipe), example(recipe, index, rows)
-    return padded_flops(step.learnt(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
+    return padded_flops(phases.learnt(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
 
 
 def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fits: bool) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -15,7 +14,7 @@ from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.state import State
-from bertzoo.train.step import gradients, make_train_step
+from bertzoo.train.step import make_train_step
 from bertzoo.transfer import Recipe, Transfer
 
 
@@ -76,16 +75,6 @@ def parameters(recipe: Recipe) -> Any:
 @functools.lru_cache(maxsize=8)
 def _boxed(recipe: Recipe) -> Any:
     return jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))
-
-
-def learnt(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
-    """The function (params, frozen, batch) -> gradients of a stage."""
-    phase = phases.of(recipe)[index]
-
-    def function(params: Any, frozen: Any, batch: Any) -> Any:
-        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
-
-    return function
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:

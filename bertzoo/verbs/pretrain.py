@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertzoo.errors import UserError
-from bertzoo.places import on_disk
 from bertzoo.verbs import runs
 
 if TYPE_CHECKING:
@@ -41,17 +39,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="origin",
-        type=_origin,
+        type=runs.model_flag("--from"),
         metavar="MODEL",
         help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
         "checkpoint; a run that is resumed has all it needs and does not read it again",
     )
-
-
-def _origin(text: str) -> Path:
-    if text:
-        return on_disk(text, "--from =", "copy the model to this machine and name the copy")
-    raise UserError("--from is empty; name a model")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -63,33 +55,22 @@ def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
     """Train to the end and return what there is to say; what one process can do for all, the first does."""
     from bertzoo import training
     from bertzoo.convert.directory import check
-    from bertzoo.feed import Feed
     from bertzoo.rundir import RunDirectory
     from bertzoo.train import hosts
 
     tell = runs.telling()
     run = RunDirectory(args.run_dir)
-    if args.origin is not None and args.origin.resolve() == run.path.resolve():
-        raise UserError(f"--from and --run_dir are both {run.path}; a run resumes by itself, without --from")
-    # Before there is a directory; a run that has a checkpoint does not read its source again.
-    if args.origin is not None and hosts.share("the newest checkpoint", run.latest) is None:
-        check(args.origin)
+    if args.origin is not None:
+        runs.check_apart(args.origin, run, "--from", "a run resumes by itself, without --from")
+        # Before there is a directory; a run that has a checkpoint does not read its source again.
+        if hosts.share("the newest checkpoint", run.latest) is None:
+            check(args.origin)
     with run.shared():
-        for line in hosts.share("the run's config", lambda: run.compare(recipe, args.origin)):
-            tell(f"changed since the run began: {line}")
-        mesh = training.devices(recipe)  # before the corpus, which may take hours
-        hosts.share("the newest checkpoint's model", lambda: training.check(recipe, run, mesh))
+        mesh = runs.checked(recipe, run, tell, args.origin)
         start, vocabulary = begin(run, recipe, args.origin, tell)
-
-        feed = Feed(
-            recipe,
-            runs.open_corpus(args, recipe, run, vocabulary, tell),
-            run.plans,
-            tell,
-            workers=args.batch_workers,
-        )
+        feed = runs.feed(args, recipe, run, vocabulary, tell)
         step = training.train(recipe, feed, run, mesh, start)
-    return f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}"
+    return runs.finished(step, args.run_dir)
 
 
 def begin(
@@ -104,9 +85,7 @@ def begin(
     if origin is None:
         return None, None
     start, before = read(origin, recipe), run.origin()
-    digest = start.record["parameters_sha256"]
-    if digest != hosts.share("what the run starts from", lambda: digest):
-        raise UserError(f"the parameters in {origin} are not those that process 0 finds there; give all the same")
+    runs.same_everywhere(start.record, "what the run starts from", origin)
     if before and before["path"] == start.record["path"] and before != start.record:
         tell(f"changed since the run began: the parameters in {origin}")
     for line in start.said:

@@ -5,15 +5,20 @@ import functools
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.places import on_disk
 from bertzoo.verbs.shared import batch_workers_option, say, tokenising, workers_option
 
 if TYPE_CHECKING:
+    import jax
+
     from bertzoo.data.corpus import Corpus
     from bertzoo.data.vocabulary import Tokenizer
+    from bertzoo.feed import Feed
     from bertzoo.rundir import RunDirectory
     from bertzoo.transfer import Recipe
 
@@ -42,6 +47,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds of silence after which a process counts as lost and the others end (default: 30)",
     )
+
+
+def model_flag(flag: str) -> Callable[[str], Path]:
+    """The type of a flag that names a model on this machine's disk."""
+
+    def path(text: str) -> Path:
+        if text:
+            return on_disk(text, f"{flag} =", "copy the model to this machine and name the copy")
+        raise UserError(f"{flag} is empty; name a model")
+
+    return path
+
+
+def check_apart(path: Path, run: "RunDirectory", flag: str, instead: str) -> None:
+    """Raise UserError where a flag names the run itself; it says what to do `instead`."""
+    if path.resolve() == run.path.resolve():
+        raise UserError(f"{flag} and --run_dir are both {run.name}; {instead}")
 
 
 def main(
@@ -79,6 +101,48 @@ def telling() -> Callable[[str], None]:
     from bertzoo.train import hosts
 
     return say if hosts.is_first() else lambda line: None
+
+
+def checked(
+    recipe: "Recipe", run: "RunDirectory", tell: Callable[[str], None], origin: Path | None = None
+) -> "jax.sharding.Mesh":
+    """The mesh of a run that may go on with this recipe; before the corpus, which may take hours."""
+    from bertzoo import training
+    from bertzoo.train import hosts
+
+    for line in hosts.share("the run's config", lambda: run.compare(recipe, origin)):
+        tell(f"changed since the run began: {line}")
+    mesh = training.devices(recipe)
+    hosts.share("the newest checkpoint's model", lambda: training.check(recipe, run, mesh))
+    return mesh
+
+
+def same_everywhere(record: dict[str, Any], what: str, path: Path) -> None:
+    """Raise UserError where another process finds other parameters in a model's directory than the first."""
+    from bertzoo.train import hosts
+
+    digest = record["parameters_sha256"]
+    if digest != hosts.share(what, lambda: digest):
+        raise UserError(f"the parameters in {path} are not those that process 0 finds there; give all the same")
+
+
+def feed(
+    args: argparse.Namespace,
+    recipe: "Recipe",
+    run: "RunDirectory",
+    vocabulary: "Tokenizer | None",
+    tell: Callable[[str], None],
+) -> "Feed":
+    """The batches of a run, from its corpus."""
+    from bertzoo.feed import Feed
+
+    corpus = open_corpus(args, recipe, run, vocabulary, tell)
+    return Feed(recipe, corpus, run.plans, tell, workers=args.batch_workers)
+
+
+def finished(step: int, run: str) -> str:
+    """What there is to say at the end."""
+    return f"finished after {step} steps; next: bertzoo report {run}, bertzoo evaluate {run}"
 
 
 def open_corpus(

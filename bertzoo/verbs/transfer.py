@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertzoo.errors import UserError
-from bertzoo.places import on_disk
 from bertzoo.verbs import runs
 
 if TYPE_CHECKING:
@@ -37,7 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     runs.arguments(parser)
     parser.add_argument(
-        "--teacher", type=_path, metavar="MODEL", help="the teacher; a run that is resumed knows where it was"
+        "--teacher",
+        type=runs.model_flag("--teacher"),
+        metavar="MODEL",
+        help="the teacher; a run that is resumed knows where it was",
     )
     parser.add_argument(
         "--stages",
@@ -45,12 +47,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A-B",
         help="only the stages from A to B, counted from 1; the same command with others goes on from there",
     )
-
-
-def _path(text: str) -> Path:
-    if text:
-        return on_disk(text, "--teacher =", "copy the model to this machine and name the copy")
-    raise UserError("--teacher is empty; name a model")
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -69,45 +65,32 @@ def train(args: argparse.Namespace, recipe: "Transfer") -> str:
     """Teach to the end and return what there is to say; what one process can do for all, the first does."""
     from bertzoo import teacher, training
     from bertzoo.convert.directory import check
-    from bertzoo.feed import Feed
     from bertzoo.rundir import RunDirectory
     from bertzoo.train import hosts
 
     tell, run = runs.telling(), RunDirectory(args.run_dir)
     path, record = hosts.share("the teacher", lambda: _teacher(args.teacher, run))
-    if Path(path).resolve() == run.path.resolve():
-        raise UserError(f"--teacher and --run_dir are both {run.path}; give the student a directory of its own")
+    runs.check_apart(Path(path), run, "--teacher", "give the student a directory of its own")
     check(Path(path))
     until = hosts.share("the stages", lambda: _until(args.stages, recipe, run))
     with run.shared():
-        for line in hosts.share("the run's config", lambda: run.compare(recipe)):
-            tell(f"changed since the run began: {line}")
-        mesh = training.devices(recipe)  # before the corpus, which may take hours
-        hosts.share("the newest checkpoint's model", lambda: training.check(recipe, run, mesh))
+        mesh = runs.checked(recipe, run, tell)
         taught = teacher.read(Path(path), recipe, mesh)
         if record and record["parameters_sha256"] != taught.record["parameters_sha256"]:
             raise UserError(
                 f"the parameters in {path} are not those that this run's teacher had in {record['path']}; give that "
                 "teacher again, or choose another --run_dir"
             )
-        digest = taught.record["parameters_sha256"]
-        if digest != hosts.share("the teacher's parameters", lambda: digest):
-            raise UserError(f"the parameters in {path} are not those that process 0 finds there; give all the same")
+        runs.same_everywhere(taught.record, "the teacher's parameters", Path(path))
         if not record:
             for line in taught.said:
                 tell(line)
-        feed = Feed(
-            recipe,
-            runs.open_corpus(args, recipe, run, taught.tokenizer, tell),
-            run.plans,
-            tell,
-            workers=args.batch_workers,
-        )
+        feed = runs.feed(args, recipe, run, taught.tokenizer, tell)
         step = training.train(recipe, feed, run, mesh, taught, until)
     if until is not None and step < sum(stage.steps for stage in recipe.stages):
         last, count = args.stages[1], len(recipe.stages)
         return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages goes on"
-    return f"finished after {step} steps; next: bertzoo report {args.run_dir}, bertzoo evaluate {args.run_dir}"
+    return runs.finished(step, args.run_dir)
 
 
 def _teacher(given: Path | None, run: "RunDirectory") -> tuple[str, dict | None]:
@@ -133,5 +116,5 @@ def _until(asked: tuple[int, int] | None, recipe: "Transfer", run: "RunDirectory
     stands = locate(recipe.stages, run.latest() or 0)[0] + 1
     if not first <= stands <= last:
         where = f"stage {stands} is next" if stands <= len(recipe.stages) else "all are done"
-        raise UserError(f"--stages={first}-{last}: of the run in {run.path} {where}; give a range with it")
+        raise UserError(f"--stages={first}-{last}: of the run in {run.name} {where}; give a range with it")
     return start_of(recipe.stages, last)
