@@ -68,6 +68,7 @@ def supervise(argv: Sequence[str], which: str) -> int:
             start_new_session=True,  # Ctrl-C reaches it once, from here
         )
         children.append(child)
+        assert child.stderr is not None
         said = _Errors(child.stderr)
         for number in passed:
             child.send_signal(number)

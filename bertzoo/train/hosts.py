@@ -131,7 +131,7 @@ def connect(cluster: Cluster) -> None:
         )
 
 
-def _meet(cluster: Cluster, how: str, **timeouts: int) -> None:
+def _meet(cluster: Cluster, how: str, **timeouts: Any) -> None:
     """Start jax's coordination service, or join it."""
     coordinator, processes, process = cluster.coordinator, cluster.processes, cluster.process
     if coordinator is not None:
