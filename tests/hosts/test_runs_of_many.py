@@ -35,7 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Processes:
-    """The processes of `bertzoo pretrain`, which share the run's devices; killed with the context."""
+    """The processes of `bertzoo pretrain`, or of the words of another verb, which share the run's devices; killed with
+    the context.
+    """
 
     def __init__(
         self,
@@ -46,9 +48,11 @@ class Processes:
         own: Sequence[Sequence[str]] = (),
         fault: str | None = None,
         devices: int = DEVICES,
+        words: Sequence[str] = (),
     ):
         self.metrics, port = folder / run / "metrics.jsonl", free_port()
-        command = [sys.executable, "-m", "bertzoo", "pretrain", str(folder / "tiny.toml"), f"--run_dir={folder / run}"]
+        words = words or ("pretrain", str(folder / "tiny.toml"), *CHANGES)
+        command = [sys.executable, "-m", "bertzoo", *words, f"--run_dir={folder / run}"]
         self.each: list[subprocess.Popen[str]] = []
         for process in range(count):
             where = [f"--distributed.coordinator=127.0.0.1:{port}", f"--distributed.processes={count}"]
@@ -56,7 +60,7 @@ class Processes:
             mine = own[process] if own else ()
             self.each.append(
                 subprocess.Popen(
-                    [*command, *CHANGES, *where, *options, *mine],
+                    [*command, *where, *options, *mine],
                     env=environment(devices // count, fault),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
