@@ -46,7 +46,7 @@ def kept_tokenizer(directory: Path, said: dict[str, Any], run: str) -> Tokenizer
 
 
 def find_corpus(own: Path | str, said: dict[str, Any], run: str, where: str | None) -> Corpus:
-    """The corpus of a run, copied here where it is behind a URL: `where` a person says, or else the run's `own`, or else
+    """The corpus of a run, copied here where it is behind a URL: `where` a person says, else the run's `own`, else
     where run.json has `said` that it is.
 
     Raises CorpusError where it is not there, or where it is not the one that run.json names.

@@ -1,4 +1,4 @@
-"""A run that was taken to another machine: its corpus is elsewhere, or gone, and what still needs it finds it or says so."""
+"""A run taken to another machine, where its corpus is not: what needs none does without, the rest finds it."""
 
 import json
 import re

@@ -60,7 +60,8 @@ def _open(dataset: str) -> Any:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: pip install 'bertzoo[tfds]'"
+            f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: "
+            "`pip install '.[tfds]'` in the checkout adds it"
         ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=SPLIT, download=False)
