@@ -1,0 +1,201 @@
+"""Windows on paragraphs: against BERT's definitions written out, and answers there and back."""
+
+import numpy as np
+import pytest
+from asking import TOKENIZER, pieces, question
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.data.tokenizer import build
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks import windows
+from bertzoo.tasks.windows import Windowing
+
+TEXTS = ["Who was born in Japan (1895-1943)? The leader's café, John Smith, and 12,345 others."] * 20
+TOKENIZERS = [TOKENIZER, build(SentencePiece(vocab_size=60), lambda: iter(TEXTS))]
+SMALL = Windowing(max_length=20, stride=4, max_question=5)
+small = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def make(*questions, windowing=SMALL, labels=True, tokenizer=TOKENIZER):
+    return windows.make(questions, tokenizer, windowing, labels)
+
+
+@small
+@given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 30))
+def test_every_piece_has_one_window_of_most_context(count, room, stride):
+    parts = windows.cut(count, room, stride)
+    assert sum(size for _, size in parts) >= count and all(0 < size <= room for _, size in parts)
+    assert [first for first, _ in parts] == [i * min(room, stride) for i in range(len(parts))]
+    owners = windows.max_context(parts, count)
+    for piece in range(count):
+        scores = [
+            min(piece - first, first + size - 1 - piece) + 0.01 * size if first <= piece < first + size else -1
+            for first, size in parts
+        ]
+        assert owners[piece] == scores.index(max(scores)) and max(scores) >= 0
+    made = make(
+        question("a " * count), windowing=Windowing(max_length=room + 6, stride=stride, max_question=2), labels=False
+    )
+    owned = [window.first + place for window in made.rows for place in np.flatnonzero(window.best)]
+    assert sorted(owned) == list(range(count))
+
+
+def test_a_row_is_question_and_part():
+    made = make(question("the leader , was", text="who was john smith in 1943 , 1895"), labels=False)
+    assert " ".join(pieces(made.ids(0))) == "[CLS] who was john smith in [SEP] the leader , was [SEP]"
+    empty = make(question("the leader", text=""), labels=False)
+    assert " ".join(pieces(empty.ids(0))) == "[CLS] [SEP] the leader [SEP]"
+    batch = make(question("the leader"), question("in"), labels=False).batch([0, 1], 3, 12, labels=False)
+    assert pieces(batch["input_ids"][0]) == [
+        "[CLS]", "who", "was", "born", "[SEP]", "the", "leader", "[SEP]", *["[PAD]"] * 4,
+    ]  # fmt: skip
+    assert batch["token_type_ids"].tolist()[0] == [0] * 5 + [1] * 3 + [0] * 4
+    assert batch["attention_mask"].tolist()[1] == [1] * 7 + [0] * 5
+    np.testing.assert_array_equal(batch["input_ids"][2], batch["input_ids"][1])
+    assert batch["row_weight"].tolist() == [1, 1, 0] and batch["row_weight"].dtype == np.float32
+    assert batch.keys() == {"input_ids", "token_type_ids", "attention_mask", "row_weight"}
+
+
+def test_windows_step_by_the_stride_and_end_with_the_paragraph():
+    context = " ".join("abcdefghijklmnopqrstuvwxyz")
+    made = make(question(context, "k l"), windowing=Windowing(max_length=15, stride=4, max_question=3))
+    parts = [pieces(made.ids(row))[5:-1] for row in range(len(made.rows))]
+    assert ["".join(part) for part in parts] == [
+        "abcdefghi",
+        "efghijklm",
+        "ijklmnopq",
+        "mnopqrstu",
+        "qrstuvwxy",
+        "uvwxyz",
+    ]
+    starts = [(window.start, window.end) for window in made.rows]
+    assert starts == [(0, 0), (11, 12), (7, 8), (0, 0), (0, 0), (0, 0)]  # kept where the answer is not inside
+    batch = made.batch(range(6), 6, 15, labels=True)
+    assert batch["start"].tolist() == [0, 11, 7, 0, 0, 0] and batch["end"].dtype == np.int32
+    assert batch["answerable"].tolist() == [1.0] * 6 and batch["answerable"].dtype == np.float32
+
+
+def test_a_question_without_an_answer_is_learnt_at_its_first_token():
+    made = make(question("the leader", impossible=True), question("the leader", "leader"))
+    batch = made.batch([0, 1], 2, 9, labels=True)
+    assert batch["start"].tolist() == [0, 6] and batch["end"].tolist() == [0, 6]
+    assert batch["answerable"].tolist() == [0.0, 1.0] and not made.skipped
+
+
+ALIGNED = [
+    ("The leader was John Smith (1895-1943).", "1895", "1895"),
+    ("The Japanese leader", "Japan", "Japanese"),  # no piece ends there
+    ("was born 1895-1895", "1895", "1895"),
+    ("Jöhn, Smíth's", "Jöhn, Smíth", "Jöhn, Smíth"),
+    ("who  was\tborn", "was\tborn", "was\tborn"),
+    ("who cafe\u0301 was", "cafe\u0301", "cafe\u0301"),  # an accent that stands apart
+    ("who ☃ was", "☃", "☃"),  # [UNK]
+    (" who was", " who", None),  # begins before the first word
+    ("a who was", " who", "who"),  # the space is of the word before it, and the answer's own piece within
+]
+
+
+@pytest.mark.parametrize(("context", "answer", "expected"), ALIGNED)
+def test_answers_are_the_words_they_touch_or_their_own_pieces(context, answer, expected):
+    made = make(question(context, answer))
+    if expected is None:
+        assert not made.rows and made.skipped.total() == 1
+    else:
+        (window,) = made.rows
+        assert made.text(0, window.start, window.end) == expected
+
+
+def test_the_second_of_two_equal_answers_is_found_where_it_starts():
+    context = "born in 1895 and 1943 and born in 1895 again"
+    made = make(
+        question(context, "1895", start=context.rindex("1895")), windowing=Windowing(max_length=30, max_question=5)
+    )
+    (window,) = made.rows
+    assert pieces(made.ids(0))[window.start :][:2] == ["1895", "a"] and window.start > 15
+
+
+words = st.text(st.sampled_from("abc19é'-(),.\u0301字☃ﬁＡß"), min_size=1, max_size=6)
+spaces = st.sampled_from([" ", "  ", "\n", "\u202f", "\t "])
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
+@small
+@given(st.lists(st.tuples(words, spaces), min_size=1, max_size=25), st.data())
+def test_answers_of_whole_words_come_back(tokenizer, several, data):
+    context = "".join(word + space for word, space in several)
+    first = data.draw(st.integers(0, len(several) - 1))
+    last = data.draw(st.integers(first, min(first + 2, len(several) - 1)))
+    start = sum(len(word + space) for word, space in several[:first])
+    answer = "".join(word + space for word, space in several[first : last + 1])[: -len(several[last][1])]
+    windowing = Windowing(max_length=200, stride=50, max_question=5)
+    made = make(question(context, answer, start=start), windowing=windowing, tokenizer=tokenizer)
+    inside = [row for row, window in enumerate(made.rows) if window.start]
+    if not made.skipped:
+        assert inside
+    for row in inside:
+        text = made.text(row, made.rows[row].start, made.rows[row].end)
+        assert text == answer or ("\u0301" in answer and text in answer)  # alone it has no piece
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
+@small
+@given(st.lists(words, min_size=1, max_size=12))
+def test_pieces_are_those_of_the_words_and_their_offsets_cover_them(tokenizer, several):
+    context = " ".join(several)
+    found = make(question(context), labels=False, tokenizer=tokenizer).pieces[context]
+    np.testing.assert_array_equal(found.ids, np.concatenate([*tokenizer.encode_batch(several)]))
+    assert len(found.words) == len(several) + 1 and [context[a:b] for a, b in found.places] == several
+    for (first, past), (start, end) in zip(zip(found.words, found.words[1:], strict=False), found.places, strict=True):
+        offsets = found.offsets[first:past]
+        assert np.all(offsets[:, 0] <= offsets[:, 1]) and np.all(np.diff(offsets, axis=0) >= 0)
+        assert np.all(offsets >= start) and np.all(offsets <= end)
+
+
+SKIPPED = {
+    "the answer is not in the paragraph where it should start": question("who was born", "born", start=0),
+    "the answer ends beyond the paragraph": question("who was born", "born and", start=8),
+    "the answer has no text": question("who was born", " ", start=3),
+    "the tokenizer has no piece for the answer": question("who \u200d was", "\u200d"),
+    "the paragraph has no piece": question(" \n", impossible=True),
+}
+
+
+@pytest.mark.parametrize("reason", SKIPPED)
+def test_what_cannot_be_learnt_is_left_out_and_counted(reason):
+    good = question("who was born", "was", key="good")
+    made = make(good, SKIPPED[reason], good)
+    assert made.skipped == {reason: 1} and [window.question for window in made.rows] == [0, 2]
+    found = {window.question for window in make(good, SKIPPED[reason], good, labels=False).rows}
+    assert found == ({0, 2} if "paragraph has" in reason else {0, 1, 2})
+
+
+def test_case_is_no_reason_to_skip():
+    assert make(question("Who Was Born", "who was", start=0)).rows[0].start == 5
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (
+            question("who", "who", start=3),
+            "question q has an answer that starts at the character 3 of a paragraph of 3",
+        ),
+        (question("who", "who", start=-1), "starts at the character -1 of"),
+        (question("who"), "here question q has no answer to learn, and is not marked as is_impossible"),
+    ],
+)
+def test_what_is_wrong_names_the_question(bad, message):
+    with pytest.raises(UserError, match=message):
+        make(bad)
+    assert make(bad, labels=False).rows
+
+
+def test_settings_that_leave_no_room_are_refused():
+    with pytest.raises(ConfigError, match=r"max_length = 67 leaves no room .* max_question = 64"):
+        Windowing(max_length=67)
+    assert Windowing(max_length=68)
+    for name in ("stride", "max_question"):
+        with pytest.raises(ConfigError, match=f"{name} = 0 is not a number of pieces"):
+            Windowing(**{name: 0})
