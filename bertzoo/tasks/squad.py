@@ -1,10 +1,11 @@
 """SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions on paragraphs, from their JSON, Parquet or TFDS."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from bertzoo.data.hashes import is_heldout
 from bertzoo.errors import UserError
 from bertzoo.places import on_disk
 
@@ -58,6 +59,18 @@ def read(file: Path) -> list[Question]:
     """The questions of one JSON or Parquet file; raises UserError as `load` does."""
     questions = list(_rows(file) if file.suffix == ".parquet" else _json(file))
     return _checked(questions, str(file))
+
+
+def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
+    """The questions on some articles, and those on about a `share` of them, which the hash of an article's title picks.
+
+    Raises UserError where either would be none.
+    """
+    held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
+    parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
+    if not all(parts):
+        raise UserError(f"a share of {share} of {len({q.article for q in questions})} articles leaves none on one side")
+    return parts
 
 
 def _find(path: Path, split: str, version: str) -> Path:

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from scipy.special import erf, expit, log_expit, log_softmax, softmax
 
-from bertzoo.errors import ConfigError
+from bertzoo.convert import directory, huggingface
+from bertzoo.convert.heads import keep
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.errors import ConfigError, UserError
 from bertzoo.models import Bert, Compute, Electra
-from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction, parameter_shapes
+from bertzoo.models.tasks import JointSpanExtraction, NoHead, SpanExtraction, parameter_shapes
 from bertzoo.objectives import JointSpanObjective, SpanObjective
 from bertzoo.train import sharding
+from bertzoo.train.state import named
 
 SIZES = {"vocab_size": 30, "hidden_size": 12, "layers": 1, "heads": 2, "feed_forward_size": 8, "max_positions": 16}
 PLAIN = Bert(**SIZES, initializer_range=0.3)
@@ -199,6 +203,20 @@ def test_the_joint_head_has_its_names_and_is_placed():
     for name in ("hidden_size", "beam"):
         with pytest.raises(ConfigError, match=f"{name} = 0 is not a size"):
             JointSpanExtraction(**{name: 0})
+
+
+def test_a_model_directory_has_the_joint_head(tmp_path):
+    head = JointSpanExtraction(hidden_size=7, beam=4)
+    params = {name: np.asarray(leaf) for name, leaf in named(built("joint")[1]).items()}
+    given = Pretrained(model=JOINT, head=head, params=params, tokenizer=None, origin="here", source={})
+    directory.write(given, tmp_path)
+    found = directory.read(tmp_path)
+    assert found.head == head and found.model == JOINT
+    assert found.params.keys() == params.keys()
+    bare, left_out = keep(found, "none")
+    assert {name.split("/")[0] for name in left_out} == {"joint_span_head"} and bare.head == NoHead(pooler=False)
+    with pytest.raises(UserError, match="Hugging Face has no electra with a joint span head"):
+        huggingface.write(found, tmp_path / "theirs")
 
 
 def test_the_joint_heads_kernels_start_glorot_uniform():

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from asking import TOKENIZER, asked, published, write
+from asking import TOKENIZER, asked, published, question, write
 
 from bertzoo.data import tfds
 from bertzoo.errors import UserError
@@ -135,6 +135,16 @@ def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds, "opened", lambda name, split: [row])
     with pytest.raises(UserError, match="tfds:squad row 0 holds half a surrogate pair in 'context'"):
         squad.load("tfds:squad", "train", "1.1")
+
+
+def test_whole_articles_are_held_out():
+    questions = [question("x", key=str(i))._replace(article=f"article {i % 20}") for i in range(100)]
+    kept, held = squad.hold_out(questions, 0.3)
+    assert [q.key for q in questions if q in held] == [q.key for q in held] and 10 <= len(held) <= 50
+    assert not {q.article for q in kept} & {q.article for q in held} and len(kept) + len(held) == 100
+    assert squad.hold_out(kept + held, 0.3)[1] == held
+    with pytest.raises(UserError, match=r"a share of 0\.0 of 20 articles leaves none on one side"):
+        squad.hold_out(questions, 0.0)
 
 
 def test_a_paragraph_of_100000_characters_takes_no_time(tmp_path):
