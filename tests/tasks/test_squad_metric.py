@@ -114,6 +114,9 @@ def test_the_second_version_counts_questions_with_and_without_an_answer_apart():
     withheld = metric.score_2(questions, predictions, odds, threshold=0.8)
     assert withheld["NoAns_exact"] == 100.0 and withheld["HasAns_f1"] == pytest.approx(100 / 3)
     assert metric.score_2([asked("b")], {"b": "the"})["exact"] == 100.0  # nothing is left of it
+    assert (
+        metric.score_2([asked("b", "dog", "the")], {"b": "a"})["exact"] == 0.0
+    )  # which is then no answer among others
     assert "HasAns_total" not in metric.score_2([asked("b")], {"b": "x"})
     for what, given_ in (("prediction", ({}, odds)), ("null odds", (predictions, {}))):
         with pytest.raises(UserError, match=f"here question a has no {what}"):
@@ -157,7 +160,10 @@ def test_without_a_better_threshold_it_is_zero():
     predictions, odds = {"a": "dog", "b": "owl"}, {"a": -3.0, "b": -4.0}
     raw = {"a": 0.0, "b": 0.0}
     assert metric.best_threshold(questions, predictions, raw, odds) == (50.0, 0.0)
-    assert metric.best_threshold(questions, predictions, {"a": 1.0, "b": 0.0}, {"a": -5.0, "b": 2.0}) == (100.0, -5.0)
+    for text in ("owl", ""):  # of equal thresholds the least
+        given_ = {"a": "cat", "b": text}
+        found = metric.best_threshold(questions, given_, {"a": 1.0, "b": 0.0}, {"a": -5.0, "b": 2.0})
+        assert found == (100.0, -5.0)
 
 
 def test_files_are_in_order_and_what_the_scripts_read(tmp_path):
