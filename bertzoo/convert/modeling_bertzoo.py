@@ -293,15 +293,12 @@ class JointSpanHead(Part):
     """start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
 
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
-        allowed = second.to(x.dtype)
-        allowed = torch.cat([torch.ones_like(allowed[:, :1]), allowed[:, 1:]], dim=1)
-        excluded = EXCLUDED * (1 - allowed)
+        excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
         start_logits = self.start(x)[..., 0] + excluded
         chosen = start_logits.topk(min(self.beam, x.shape[1])).indices if starts is None else starts
         first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
         end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
-        expected = (start_logits.softmax(-1)[:, None] @ x)[:, 0]
-        null_logits = self.null(x[:, 0], expected)
+        null_logits = self.null(x[:, 0], (start_logits.softmax(-1)[:, None] @ x)[:, 0])
         return {"start_logits": start_logits, "starts": chosen, "end_logits": end_logits, "null_logits": null_logits}
 
 
@@ -338,17 +335,11 @@ class SpanFinder(Encoding):
 
 
 class JointSpanFinder(Encoding):
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        starts: Tensor | None = None,
-    ):
-        """The ends are those given `starts` (B,K), or without them given the likeliest starts."""
+    """The ends are those given `starts` (B,K), or without them given the likeliest starts."""
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
         outputs = super().forward(input_ids, token_type_ids, attention_mask)
-        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        second = types if attention_mask is None else types * attention_mask
+        second = token_type_ids * attention_mask
         return outputs | self.joint_span_head(outputs["hidden_states"][-1], second, starts)
 
 

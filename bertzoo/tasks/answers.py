@@ -77,10 +77,10 @@ def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> l
     `end_scores` and `ends` (K,M) given each start, and `null_score` (). A question without a row gets an empty answer.
     Raises UserError where an output is not finite.
     """
-    if len(outputs) != len(windows.rows):
-        raise ValueError(f"{len(outputs)} outputs are not of {len(windows.rows)} rows")
+    if len(outputs) != len(windows.windows):
+        raise ValueError(f"{len(outputs)} outputs are not of {len(windows.windows)} rows")
     found: list[list[Pairs]] = [[] for _ in windows.questions]
-    for row, (window, output) in enumerate(zip(windows.rows, outputs, strict=True)):
+    for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
         if not all(np.all(np.isfinite(array)) for array in output.values()):
             raise UserError(f"the model's output for {windows.questions[window.question].place} is not finite")
         pairs = _beams if "starts" in output else _logits

@@ -3,14 +3,15 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bertzoo.data.tokenizer import Tokenizer
+from bertzoo.data.tokenizer import Specials, Tokenizer
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # what the reference takes for space, and no other
@@ -76,51 +77,50 @@ class Window(NamedTuple):
         return self.owners[self.first : self.first + self.size] == self.number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """The rows of questions, in the questions' order, and why how many questions have none."""
+    """The windows of questions, in the questions' order, and as Rows, which make batches of them; `skipped` says why
+    how many questions have none.
+    """
 
     questions: Sequence[Question]
-    rows: list[Window]
-    skipped: Counter[str]
-    asked: dict[str, np.ndarray]  # by a question's text, `[CLS] question [SEP]`
+    windows: list[Window]
+    rows: Rows
     pieces: dict[str, Pieces]  # by a paragraph's text
-    sep: int
+    skipped: Counter[str]
+    labelled: bool
 
     def text(self, row: int, start: int, end: int) -> str:
         """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
-        window = self.rows[row]
+        window = self.windows[row]
         context = self.questions[window.question].context
         offsets, shift = self.pieces[context].offsets, window.first - window.context
         return _with_marks(context, int(offsets[start + shift, 0]), int(offsets[end + shift, 1]))
 
-    def ids(self, row: int) -> np.ndarray:
-        """(n,) int32: a row without padding."""
-        window = self.rows[row]
-        question = self.questions[window.question]
-        part = self.pieces[question.context].ids[window.first : window.first + window.size]
-        return np.concatenate([self.asked[question.text], part, [self.sep]], dtype=np.int32)
-
-    def batch(self, rows: Sequence[int], size: int, length: int, labels: bool) -> dict[str, np.ndarray]:
-        """Rows padded to `length` as `input_ids`, `token_type_ids`, `attention_mask` (B,L) int32, `row_weight` (B,)
-        float32, which is 0 in the copies of the last row that make them `size`, and with labels `start`, `end` (B,)
-        int32 and `answerable` (B,) float32, which is of the question, not of the window.
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """As of Rows, and where answers are to be learnt `start`, `end` (B,) int32 and `answerable` (B,) float32, which
+        is of the question, not of the window.
         """
-        taken = [*rows, *[rows[-1]] * (size - len(rows))]
-        names = "input_ids", "token_type_ids", "attention_mask"
-        batch: dict[str, np.ndarray] = {name: np.zeros((size, length), np.int32) for name in names}
-        batch["row_weight"] = (np.arange(size) < len(rows)).astype(np.float32)
-        windows = [self.rows[row] for row in taken]
-        for index, (row, window) in enumerate(zip(taken, windows, strict=True)):
-            batch["input_ids"][index, : window.length] = self.ids(row)
-            batch["token_type_ids"][index, window.context : window.length] = 1
-            batch["attention_mask"][index, : window.length] = 1
-        if labels:
-            batch["start"] = np.array([window.start for window in windows], np.int32)
-            batch["end"] = np.array([window.end for window in windows], np.int32)
+        batch = self.rows.batch(slot, batch_size)
+        if self.labelled:
+            spare = [0] * (batch_size - len(slot.rows))
+            windows = [self.windows[row] for row in slot.rows]
             possible = [not self.questions[window.question].impossible for window in windows]
-            batch["answerable"] = np.array(possible, np.float32)
+            batch["start"] = np.array([*(window.start for window in windows), *spare], np.int32)
+            batch["end"] = np.array([*(window.end for window in windows), *spare], np.int32)
+            batch["answerable"] = np.array([*possible, *spare], np.float32)
         return batch
+
+    def restore(
+        self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[dict[str, np.ndarray]]:
+        """What came of every window, in order, of what came of each batch; ValueError unless that is all."""
+        places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
+        batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
+        return [
+            {name: array[place] for name, array in outputs[batch].items()}
+            for place, batch in zip(places.tolist(), batches.tolist(), strict=True)
+        ]
 
 
 def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowing, labels: bool) -> Windows:
@@ -131,10 +131,10 @@ def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowi
     """
     pieces = _pieces([question.context for question in questions], tokenizer)
     answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}
-    cls, sep = tokenizer.specials.cls, tokenizer.specials.sep
+    cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     asked = _encode([question.text for question in questions], tokenizer)
-    asked = {text: np.array([cls, *ids[: windowing.max_question], sep], np.int32) for text, ids in asked.items()}
-    rows, skipped, layouts = [], Counter(), {}
+    asked = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in asked.items()}
+    windows, skipped, layouts = [], Counter(), {}
     for index, question in enumerate(questions):
         span = align(question, pieces[question.context], answers) if labels else _NOWHERE
         if isinstance(span, str):
@@ -150,8 +150,36 @@ def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowi
         for number, (first, size) in enumerate(parts):
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
-            rows.append(Window(index, context, first, size, number, owners, start, end))
-    return Windows(questions, rows, skipped, asked, pieces, sep)
+            windows.append(Window(index, context, first, size, number, owners, start, end))
+    rows = _rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length)
+    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, labelled=labels)
+
+
+def _rows(
+    questions: Sequence[Question],
+    windows: Sequence[Window],
+    asked: dict[str, np.ndarray],
+    pieces: dict[str, Pieces],
+    specials: Specials,
+    max_length: int,
+) -> Rows:
+    sep, parts = np.array([specials.sep], np.int32), [np.zeros(0, np.int32)]
+    for window in windows:
+        question = questions[window.question]
+        part = pieces[question.context].ids[window.first : window.first + window.size]
+        parts += asked[question.text], part, sep
+    return Rows(
+        keys=tuple(questions[window.question].key for window in windows),
+        ids=np.concatenate(parts),
+        lengths=np.array([window.length for window in windows], np.int64),
+        middle=np.array([window.context for window in windows], np.int64),
+        cut=np.array([window.size < len(window.owners) for window in windows], bool),
+        label=None,
+        first=None,
+        words=None,
+        specials=specials,
+        max_length=max_length,
+    )
 
 
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ def logits(found, seed=0, length=20):
     draw = np.random.default_rng(seed)
     return [
         {name: draw.normal(0, 3, length).astype(np.float32) for name in ("start_logits", "end_logits")}
-        for _ in found.rows
+        for _ in found.windows
     ]
 
 
@@ -35,7 +35,7 @@ def beams(found, seed=0, length=20, beam=20):
     """As a joint head gives: the ends given a start are others for every start."""
     draw = np.random.default_rng(seed)
     outputs = []
-    for _ in found.rows:
+    for _ in found.windows:
         starts = np.argsort(-draw.normal(size=length))[:beam]
         start_scores = -np.sort(draw.exponential(3, len(starts)))
         ends = np.argsort(-draw.normal(size=(len(starts), length)), axis=1)[:, :beam]
@@ -47,7 +47,7 @@ def beams(found, seed=0, length=20, beam=20):
 
 def possible(found, row, start, end, longest):
     """Whether BERT's code takes a pair: inside the paragraph, in order, short, and the start in its best window."""
-    window = found.rows[row]
+    window = found.windows[row]
     inside = all(window.context <= place < window.length - 1 for place in (start, end))
     return inside and 0 <= end - start < longest and bool(window.best[start - window.context])
 
@@ -55,7 +55,7 @@ def possible(found, row, start, end, longest):
 def every_pair(found, outputs, decoding):
     """(score, row, start, end) of what may be an answer to each question, from the definition."""
     pairs = [[] for _ in found.questions]
-    for row, (window, output) in enumerate(zip(found.rows, outputs, strict=True)):
+    for row, (window, output) in enumerate(zip(found.windows, outputs, strict=True)):
         if "starts" in output:
             scored = [
                 (output["start_scores"][i] + output["end_scores"][i, j], int(start), int(output["ends"][i, j]))
@@ -76,7 +76,7 @@ def every_pair(found, outputs, decoding):
 @pytest.mark.parametrize("decoding", [Decoding(), Decoding(candidates=3, longest=4), Decoding(longest=1)], ids=str)
 def test_the_best_pairs_are_the_answers(make_outputs, decoding):
     found = made(CONTEXT, "Japan was in the leader", CONTEXT + " And Smith?")
-    assert len(found.rows) > 10
+    assert len(found.windows) > 10
     for seed in range(10):
         outputs = make_outputs(found, seed)
         decoded = answers.decode(found, outputs, decoding)
@@ -103,7 +103,7 @@ def test_no_answer_is_where_the_null_odds_are_above_the_threshold(threshold):
         for index, (answer, pairs) in enumerate(
             zip(answers.decode(found, outputs, decoding), every_pair(found, outputs, decoding), strict=True)
         ):
-            rows = [output for output, window in zip(outputs, found.rows, strict=True) if window.question == index]
+            rows = [output for output, window in zip(outputs, found.windows, strict=True) if window.question == index]
             null = min(float(output["start_logits"][0]) + float(output["end_logits"][0]) for output in rows)
             assert answer.null_odds == pytest.approx(null - pairs[0][0])
             assert answer.best == found.text(*pairs[0][1:])
@@ -133,7 +133,7 @@ def test_scores_do_not_depend_on_padding():
     found = made(CONTEXT, CONTEXT[:20])
     short = [
         {name: array[: window.length] for name, array in output.items()}
-        for output, window in zip(logits(found), found.rows, strict=True)
+        for output, window in zip(logits(found), found.windows, strict=True)
     ]
     long = [{name: np.append(array, [1e3] * 9) for name, array in output.items()} for output in short]
     decoding = Decoding(nulls=True, candidates=4)
@@ -142,8 +142,8 @@ def test_scores_do_not_depend_on_padding():
 
 def test_a_start_counts_only_where_it_has_its_most_context():
     found = made(" ".join("abcdefghijklmnopqrstuvwxyz"))
-    outputs = [{name: np.zeros(20) for name in ("start_logits", "end_logits")} for _ in found.rows]
-    row, window = next((i, w) for i, w in enumerate(found.rows) if not w.best[-1] and w.best.any())
+    outputs = [{name: np.zeros(20) for name in ("start_logits", "end_logits")} for _ in found.windows]
+    row, window = next((i, w) for i, w in enumerate(found.windows) if not w.best[-1] and w.best.any())
     outputs[row]["start_logits"][window.length - 2] = outputs[row]["end_logits"][window.length - 2] = 50.0
     (answer,) = answers.decode(found, outputs, Decoding())
     assert answer.text != found.text(row, window.length - 2, window.length - 2)
@@ -204,7 +204,7 @@ def realigned(predicted, words):
 
 def test_texts_are_those_of_berts_realignment():
     found = windows.make([question(CONTEXT)], TOKENIZER, Windowing(), labels=False)
-    (window,), known = found.rows, found.pieces[CONTEXT]
+    (window,), known = found.windows, found.pieces[CONTEXT]
     compared = 0
     for start, end in itertools.combinations(range(window.context, window.length - 1), 2):
         first, last = start - window.context, end - window.context

@@ -155,7 +155,7 @@ def test_a_paragraph_of_100000_characters_takes_no_time(tmp_path):
     began = time.monotonic()
     made = windows.make(squad.read(file), TOKENIZER, windows.Windowing(), labels=True)
     assert time.monotonic() - began < 10
-    assert len(made.rows) > 400 and any(window.start for window in made.rows if window.question == 0)
+    assert len(made.windows) > 400 and any(window.start for window in made.windows if window.question == 0)
     word = write(tmp_path / "b.json", published("x" * 100_000, asked("a", "x" * 100_000, 0)))
     made = windows.make(squad.read(word), TOKENIZER, windows.Windowing(), labels=True)
-    assert made.text(0, made.rows[0].start, made.rows[0].end) == "x" * 100_000
+    assert made.text(0, made.windows[0].start, made.windows[0].end) == "x" * 100_000
