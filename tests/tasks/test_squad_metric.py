@@ -13,7 +13,7 @@ from bertzoo.tasks import squad_metric as metric
 from bertzoo.tasks.answers import Answered, Candidate
 from bertzoo.tasks.squad import Answer, Question
 
-many = settings(max_examples=300, deadline=None, derandomize=True)
+many = settings(max_examples=150, deadline=None, derandomize=True)
 PARTS = [
     "the",
     "The",
