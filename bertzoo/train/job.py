@@ -62,7 +62,10 @@ class Job:
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example(stage): model operations of one row, forward and backward;
     describe(stage, row, rows): in words, each record of the batch that begins with `row`;
-    initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed.
+    initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed;
+    measure(step, params): figures that take the place of the held-out batches' means; they have a `loss`
+    too, and are taken at every epoch's end, whatever else happens there;
+    enough(step): whether to end after a step, before the last.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
@@ -81,6 +84,8 @@ class Job:
     initial: Mapping[str, np.ndarray] | None = None
     fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
     until: int | None = None
+    measure: Callable[[int, Any], dict[str, float]] | None = None
+    enough: Callable[[int], bool] = lambda step: False
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -88,6 +93,11 @@ class Job:
             raise ValueError(f"there are {len(self.phases)} phases for {len(self.stages)} stages")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is anything to evaluate on."""
+        return self.heldout is not None or self.measure is not None
 
     @property
     def end(self) -> int:
