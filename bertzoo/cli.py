@@ -25,6 +25,7 @@ from bertzoo.errors import Stopped, UserError
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
+    "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
     "evaluate": "losses and accuracies of a run on its held-out text",
     "predict": "what a run puts into the blanks of a sentence",
     "report": "curves and a page about a run",

@@ -40,7 +40,9 @@ def begin(path: Path, recipe: Finetune, task: Task) -> Begun:
     """The model at `path` under a fresh head; raises UserError where that is no model, or not one for these rows."""
     found = directory.read(path)
     if found.tokenizer is None:
-        raise ConfigError(f"{path} holds no tokenizer, without which no text can be read: convert it with its vocabulary")
+        raise ConfigError(
+            f"{path} holds no tokenizer, without which no text can be read: convert it with its vocabulary"
+        )
     model = _model(found.model, recipe)
     if recipe.max_length > model.max_positions:
         raise ConfigError(

@@ -1,11 +1,9 @@
 """One seed of a fine-tuning run: its epochs, the score after each, and the model of the best."""
 
-import functools
 import json
-import math
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.finetune.begin import Begun
+from bertzoo.finetune.judge import Judged
 from bertzoo.finetune.rates import layerwise
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import parameter_shapes
@@ -27,12 +26,11 @@ from bertzoo.train.state import named
 from bertzoo.train.step import HostBatch
 
 SCORES, MODEL = "scores.json", "model"
-Judged = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: value}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one that begins with row."""
+    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one beginning with `row`."""
 
     recipe: Finetune
     begun: Begun
@@ -45,9 +43,7 @@ class Work:
 
 
 class Seed:
-    """One seed in a directory of its own, which has its scores after every epoch, its model, and while it is at work its
-    checkpoints.
-    """
+    """One seed in a directory of its own: its scores after every epoch, its model, and at work its checkpoints."""
 
     def __init__(self, work: Work, seed: int, folder: Path):
         self._work, self.seed, self._folder = work, seed, folder
@@ -65,7 +61,7 @@ class Seed:
     def chosen(self) -> Judged:
         """The epoch whose model is kept: the first of the best score, or the last."""
         last = self._work.recipe.select == "last"
-        return self.history[-1] if last else max(self.history, key=lambda entry: _rank(entry))
+        return self.history[-1] if last else max(self.history, key=lambda entry: entry["score"])
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint where there is one; raises as the loop does."""
@@ -121,8 +117,7 @@ class Seed:
             self._keep(params, entry)  # before it is recorded: a killed run does it again
         write_atomically(self._folder / SCORES, (json.dumps(self.history, indent=1) + "\n").encode())
         flat = {f"{split}_{name}": value for split, found in judged["scores"].items() for name, value in found.items()}
-        finite = {name: value for name, value in flat.items() if math.isfinite(value)}
-        return {"loss": judged["loss"], **finite}
+        return {"loss": judged["loss"], **flat}
 
     def _keep(self, params: Any, entry: Judged) -> None:
         begun, folder = self._work.begun, self._folder / MODEL
@@ -133,16 +128,23 @@ class Seed:
         found = {
             name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])] for name, leaf in named(params).items()
         }
-        source = {"format": "finetune", "task": self._work.task, "seed": self.seed, "epoch": entry["epoch"]}
+        source: dict[str, str | int] = {
+            "format": "finetune",
+            "task": self._work.task,
+            "seed": self.seed,
+            "epoch": entry["epoch"],
+        }
+        source["scale"] = str(self._work.recipe.scale)
         directory.write(
             Pretrained(
-                model=begun.model, head=begun.head, params=found, tokenizer=begun.tokenizer, origin=str(folder), source=source
+                model=begun.model,
+                head=begun.head,
+                params=found,
+                tokenizer=begun.tokenizer,
+                origin=str(folder),
+                source=source,
             ),
             made,
         )
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
-
-
-def _rank(entry: Judged) -> float:
-    return entry["score"] if math.isfinite(entry["score"]) else -math.inf

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertzoo.errors import ConfigError
-from bertzoo.models import Activation, Compute
+from bertzoo.models import Compute
+from bertzoo.models.compute import Activation
+from bertzoo.tasks.own import Own
 from bertzoo.train import stages
 from bertzoo.train.optim import AdamW, Optimizer
 from bertzoo.train.schedule import Schedule
@@ -25,8 +27,8 @@ class Finetune:
     holds them, the longest being max_length.
 
     train_rows: only so many examples, drawn by the seed; 0: all. dropout: before the head's output; encoder_dropout:
-    of the layers and of attention, None for the model's own. hidden: the activation of a dense layer in the head. pooler:
-    with the pooler of a model that has one. layer_decay: what a layer's rate is of the rate of the layer above
+    of the layers and of attention, None for the model's own. hidden: the activation of a dense layer in the head.
+    pooler: with the pooler of a model that has one. layer_decay: what a layer's rate is of the rate of the layer above
     (ELECTRA's `layerwise_lr_decay`). double_unordered: pairs whose order means nothing are learnt in both orders.
     scale: numbers are divided by it to be learnt. alpha: the weight of the label beside a teacher's prediction.
     patience: epochs without a better score after which a seed ends; 0: none does. select: which epoch is kept.
@@ -34,6 +36,7 @@ class Finetune:
 
     task: str
     data_dir: str = ""
+    own: Own = field(default_factory=Own)
     seed: int = 0
     seeds: int = 5
     epochs: int = 3

@@ -18,7 +18,7 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 class LabelledObjective:
     """The labels of a batch under a model with a head: cross-entropy, or the squared error of a number.
 
-    A batch has `label`, (B,) or (B,L), and as many weights as labels: `label_weight`, (B,L), or else `row_weight`, (B,).
+    A batch has `label`, (B,) or (B,L), and as many weights: `label_weight`, (B,L), or else `row_weight`, (B,).
     Where it has the logits of a teacher, `teacher` (B,C), what is learnt is alpha times the label plus 1 - alpha times
     what the teacher says: its distribution, or its number (SqueezeBERT, Iandola et al. 2020, §4.2.2, where alpha
     weights the ground truth).

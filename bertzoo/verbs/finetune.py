@@ -17,14 +17,10 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bertzoo.errors import UserError
 from bertzoo.verbs import runs
 from bertzoo.verbs.shared import say
-
-if TYPE_CHECKING:
-    from bertzoo.finetune.settings import Finetune
 
 
 def config() -> type:

@@ -17,7 +17,9 @@ def test_rates_are_those_of_electras_code() -> None:
     # _get_layer_lrs: depth 0 the embeddings, i + 1 layer i, n + 2 the task's head; the rate is decay^(n + 2 - depth).
     rate = layerwise(NAMES, 0.8)
     assert rate is not None
-    depths = {"embedding": 0, "projection": 0, "pooler": 13, "classifier": 14} | {f"layers_{i}": i + 1 for i in range(12)}
+    depths = {"embedding": 0, "projection": 0, "pooler": 13, "classifier": 14} | {
+        f"layers_{i}": i + 1 for i in range(12)
+    }
     for name in NAMES:
         (depth,) = [depth for part, depth in depths.items() if part in name.split("/")]
         assert rate(name) == pytest.approx(0.8 ** (14 - depth))
