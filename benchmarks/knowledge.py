@@ -8,12 +8,17 @@ own under --runs, which is resumed if need be; the table in docs/results.md is t
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from bertzoo import config
+from bertzoo.recipe import Pretrain
+from bertzoo.transfer import Transfer
 
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 BEGIN, END = "<!-- benchmarks/knowledge.py -->", "<!-- end -->"
@@ -29,7 +34,7 @@ SHAPE = ["--transfer.batch_size=64", "--transfer.max_length=64", "--transfer.max
 TOGETHER = [*WHOLE, *SHAPE, "--transfer.learning_rate=2e-2"]
 # The table's rows: what a student is called, and its options.
 OBJECTIVES = {
-    "bare": [*PLAIN, *ALONE, *NO_TEACHER, "--knowledge.copy=false"],
+    "bare": [*PLAIN, *ALONE],
     "bare, embedding and heads copied": [*PLAIN, *ALONE, *NO_TEACHER],
     "PD": [*PLAIN, *ALONE],
     "PD + FMT": [*PLAIN, *EACH, "--knowledge.attention=0"],
@@ -46,6 +51,16 @@ def bertzoo(*words: str) -> str:
     """Run the program and return what it prints; its messages go on."""
     command = [sys.executable, "-m", "bertzoo", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def bare(options: list[str], file: Path) -> list[str]:
+    """The words of a run of the student alone, whose config, the same in all else, is written to a file."""
+    pairs = [option.removeprefix("--").split("=", 1) for option in [*DEPTHS, *options]]
+    recipe = config.load(Transfer, ["demo_transfer"], [(key, value) for key, value in pairs])
+    tables = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(Pretrain)}
+    tables["model"] = dataclasses.replace(recipe.model, dropout=0.0, attention_dropout=0.0)  # as under a teacher
+    file.write_text(config.dump(Pretrain(**tables)), encoding="utf-8")
+    return ["pretrain", str(file)]
 
 
 def figures(run: Path) -> dict[str, float]:
@@ -66,8 +81,10 @@ def trained(seeds: int, runs: Path) -> Iterator[tuple[int, str, dict[str, float]
         for name, options in (OBJECTIVES | STRATEGIES).items():
             run = runs / f"{seed}-{name.replace(' ', '_').replace(',', '')}"
             if not (run / "heldout.json").exists():
-                source = [f"--data.source={teacher / 'corpus'}", f"--teacher={teacher}"]
-                bertzoo("transfer", "demo_transfer", *DEPTHS, *options, f"--seed={seed}", *source, f"--run_dir={run}")
+                words = ["transfer", "demo_transfer", *DEPTHS, *options, f"--teacher={teacher}"]
+                if name == "bare":
+                    words = bare(options, runs / "bare.toml")
+                bertzoo(*words, f"--seed={seed}", f"--data.source={teacher / 'corpus'}", f"--run_dir={run}")
             yield seed, name, figures(run)
 
 

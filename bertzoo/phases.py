@@ -81,10 +81,10 @@ def teacher_of(recipe: Transfer) -> Teacher:
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
     """Shapes, formats and places of the teacher's parameters on a mesh; raises ConfigError as `sharding.place` does."""
     boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
+    # Under a name that an error has: the student's parameters may be called alike.
+    places = sharding.shardings({"teacher": boxed}, mesh, recipe.mesh.fallbacks)["teacher"]
     return jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place),
-        nn.meta.unbox(boxed),
-        sharding.shardings(boxed, mesh, recipe.mesh.fallbacks),
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place), nn.meta.unbox(boxed), places
     )
 
 

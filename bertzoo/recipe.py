@@ -33,6 +33,10 @@ class Pretrain:
     def __post_init__(self):
         check(self, [self.optimizer] * len(self.stages))
 
+    def where(self, index: int) -> str:
+        """The place of a stage in the config."""
+        return f"stages.{index}"
+
 
 class Checked(Protocol):
     """What the configs of runs have in common."""
@@ -46,35 +50,38 @@ class Checked(Protocol):
     @property
     def data(self) -> Data: ...
     @property
+    def optimizer(self) -> Optimizer: ...
+    @property
     def stages(self) -> tuple[Stage, ...]: ...
+    def where(self, index: int) -> str: ...
 
 
 def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
     """Raise ConfigError where two tables of a run's config contradict one another; `optimizers`: one for each stage."""
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1")
-    stages.validate(recipe.stages)
+    stages.validate(recipe.stages, recipe.where)
     data, objective, model = recipe.data, recipe.objective, recipe.model
     try:
         shortest = data.packing.shortest(objective.sentence)
     except ConfigError as error:
         raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
     for index, stage in enumerate(recipe.stages):
-        group = stages.schedule_group(recipe.stages, index)
+        group, where = stages.schedule_group(recipe.stages, index), recipe.where(index)
         try:
             optim.schedule_of(optimizers[index], group.steps, group.learning_rate)
         except ConfigError as error:
-            raise ConfigError(f"optimizer.schedule does not fit stages.{index}: {error}") from error
+            table = "optimizer" if optimizers[index] is recipe.optimizer else where
+            raise ConfigError(f"{table}.schedule does not fit {where}: {error}") from error
         if stage.max_length < shortest:
             raise ConfigError(
-                f"stages.{index}.max_length = {stage.max_length} has no room for text beside the special tokens: "
+                f"{where}.max_length = {stage.max_length} has no room for text beside the special tokens: "
                 f"data.packing.kind = {data.packing.kind} with objective.sentence = {objective.sentence} "
                 f"needs at least {shortest}"
             )
         if stage.max_length > model.max_positions:
             raise ConfigError(
-                f"stages.{index}.max_length = {stage.max_length} is longer than "
-                f"model.max_positions = {model.max_positions}"
+                f"{where}.max_length = {stage.max_length} is longer than model.max_positions = {model.max_positions}"
             )
     if objective.sentence != "none" and model.token_types < 2:
         raise ConfigError(

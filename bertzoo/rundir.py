@@ -23,7 +23,7 @@ from bertzoo.errors import ConfigError, UserError
 from bertzoo.mirror import Mirror
 from bertzoo.places import is_url, on_disk, place
 from bertzoo.train import checkpoint, hosts
-from bertzoo.train.stages import locate
+from bertzoo.train.stages import locate, stage_of
 from bertzoo.transfer import Recipe, class_of
 
 _LOG = logging.getLogger(__name__)
@@ -260,17 +260,20 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """One line for every field of a stage that has begun and would shift the rows it has read."""
+    """One line for every field of a stage that has begun and would shift the rows it has read, and for the length of
+    one that others have followed, which would shift those.
+    """
     index, inside = locate(old.stages, done)
-    begun = index + bool(inside)
+    begun, newest = index + bool(inside), stage_of(old.stages, done)
     if len(new.stages) < begun:
-        return [f"{begun} stages have begun, but [[stages]] has {len(new.stages)}"]
-    return [
-        f"stages.{i}.{name}: {getattr(old.stages[i], name)} -> {getattr(new.stages[i], name)}"
+        return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
+    found = [
+        f"{old.where(i)}.{name}: {getattr(old.stages[i], name)} -> {getattr(new.stages[i], name)}"
         for i in range(begun)
-        for name in FIXED_IN_BEGUN_STAGES
+        for name in (*FIXED_IN_BEGUN_STAGES, *["steps"] * (i < newest))
         if getattr(old.stages[i], name) != getattr(new.stages[i], name)
     ]
+    return list(dict.fromkeys(found))  # the stages of a transfer have one place
 
 
 def git_revision() -> str | None:

@@ -5,6 +5,7 @@ The coordination service ends a process that has lost another by aborting it, wi
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from bertzoo.errors import HostLost, Stopped
 
@@ -20,6 +21,10 @@ _CHILD = "BERTZOO_SUPERVISED_BY"  # the parent's process id and the pipe to it
 _JOINED = b"joined"
 _met: list[bool] = []  # filled once this process, a child, has met the others
 _GRACE = 10  # seconds that a child which has not met the others has after a signal
+# What the coordination service says when it ends a process, and when one joins that had joined before.
+_SERVICE, _TWICE = "the JAX distributed service detected fatal errors", "incarnation"
+_FATAL = re.compile(r"F\d{4} [\d:.]+ +\d+ (.*)")  # the last line of a program that ends itself in C++
+_STACK = re.compile(r"\s+@\s+(0x|\(nil\))|\*\*\* Check failure stack trace: \*\*\*")
 
 
 def is_child() -> bool:
@@ -30,8 +35,8 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], which: str) -> int:
     """Run `bertzoo argv` as a child, pass SIGTERM and SIGINT on, and return its exit code.
 
-    which: this process, in words. Raises HostLost where the child was ended as one that has lost another is, and
-    RuntimeError where a signal ended it otherwise.
+    which: this process, in words. Raises HostLost where a signal ended the child, which may be for the loss of another
+    process, and Stopped where one was passed on to it.
     """
     told, telling = os.pipe()
     children: list[subprocess.Popen] = []
@@ -59,9 +64,12 @@ def supervise(argv: Sequence[str], which: str) -> int:
             [sys.executable, "-m", "bertzoo", *argv],
             env={**os.environ, _CHILD: f"{os.getpid()} {telling}"},
             pass_fds=(telling,),
+            stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches it once, from here
         )
         children.append(child)
+        assert child.stderr is not None
+        said = _Errors(child.stderr)
         for number in passed:
             child.send_signal(number)
         code = child.wait()
@@ -71,24 +79,56 @@ def supervise(argv: Sequence[str], which: str) -> int:
             signal.signal(number, handler)
     met = joined()
     os.close(told)
+    said.join(5)  # what the child has started may hold its end open
     if code >= 0:
         return code
     ended = f"{which} was ended by {signal.Signals(-code).name}"
     if passed:
         raise Stopped(f"{ended} after {signal.Signals(passed[0]).name} was passed on to it; run the same command again")
-    if -code == signal.SIGKILL:
+    if -code in (signal.SIGKILL, signal.SIGTERM):
         raise HostLost(f"{ended}, from outside or for want of memory; run the same command on every host to resume")
-    if -code != signal.SIGABRT:
-        raise RuntimeError(ended)
+    if -code != signal.SIGABRT or (said.fatal and not said.service):
+        words = f" ({said.fatal[:200]})" if said.fatal else ""
+        raise HostLost(
+            f"{ended}{words}; run the same command on every host to resume, and should it end so again, it is no lost "
+            "host but an error of this program or what it runs on"
+        )
+    if said.twice:
+        raise HostLost(
+            f"{ended}: two processes had the same number, or one was started again while the others went on; start "
+            "every process once, each with its own --distributed.process"
+        )
     if not met:
         raise HostLost(
-            f"{ended} before it had met the others: one did not come in time, or was told of another coordinator or "
-            "number of processes; start the same command on every host"
+            f"{ended} before it had met the others: one did not come in time, had the number of another, or was told "
+            "of another coordinator or number of processes; start the same command on every host"
         )
     raise HostLost(
         f"{ended}, most likely as another process of the run is gone: look for the first error among their outputs, "
         "and run the same command on every host to resume"
     )
+
+
+class _Errors(threading.Thread):
+    """Passes a child's standard error on, without the stacks of C++, and keeps what it says of its end."""
+
+    def __init__(self, lines: IO[bytes]):
+        super().__init__(name="errors", daemon=True)
+        self._lines, self.fatal, self.service, self.twice = lines, "", False, False
+        self.start()
+
+    def run(self) -> None:
+        for raw in self._lines:
+            line = raw.decode(errors="replace")
+            if found := _FATAL.match(line):
+                self.fatal = found[1].strip()
+            self.service |= _SERVICE in line
+            self.twice |= _TWICE in line
+            if not _STACK.match(line):
+                with contextlib.suppress(OSError, ValueError):  # nobody reads; the child must not wait for that
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+        self._lines.close()
 
 
 def watch() -> None:

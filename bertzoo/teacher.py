@@ -8,13 +8,14 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from bertzoo import phases
+from bertzoo import config, phases
 from bertzoo.convert import directory, tensors
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
+from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
-from bertzoo.start import padded_to, same_model, tokenizer_of
+from bertzoo.start import FREE, padded_to, same_model, tokenizer_of
 from bertzoo.train.state import name_of, named
 from bertzoo.transfer import Transfer
 
@@ -53,14 +54,11 @@ def read(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> Taught:
 
 def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
     teacher, wanted = phases.teacher_of(recipe), phases.teacher_shapes(recipe, mesh)
+    whole = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
+    shapes = nn.unbox(phases.teacher_of(whole).shapes())  # without the spare rows of the vocabulary
     sources = {"model": (teacher.model, pretrained)}
     if teacher.generator is not None:
-        if "masked" not in pretrained.others:
-            raise ConfigError(
-                f"{pretrained.origin} has no generator, whose distribution over masked tokens would be distilled: give "
-                "the run that trained it, or knowledge.ground_truth = 1.0"
-            )
-        sources["generator"] = (teacher.generator, pretrained.others["masked"])
+        sources["generator"] = (teacher.generator, _generator(pretrained, recipe))
     made = {}
     for name, (model, source) in sources.items():
         asked = {path.split("/")[0] for path in named(wanted[name])}
@@ -72,16 +70,35 @@ def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -
         own = _nested({path: array for path, array in source.params.items() if path.split("/")[0] in asked})
         made[name] = stack(own, model.encoder.layers)  # type: ignore[attr-defined]
 
-    def place(path: tuple, want: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
-        if array.ndim != len(want.shape) or any(a > b for a, b in zip(array.shape, want.shape, strict=True)):
+    def place(path: tuple, want: jax.ShapeDtypeStruct, shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+        if array.shape != shape.shape:
             raise ConfigError(
                 f"{pretrained.origin} is not the teacher of the config: {name_of(path)} has shape {array.shape} there "
-                f"and {want.shape} here"
+                f"and {shape.shape} here"
             )
-        whole = padded_to(array, want.shape).astype(want.dtype)
-        return jax.make_array_from_callback(whole.shape, want.sharding, whole.__getitem__)
+        padded = padded_to(array, want.shape).astype(want.dtype)
+        return jax.make_array_from_callback(padded.shape, want.sharding, padded.__getitem__)
 
-    return jax.tree.map_with_path(place, wanted, made)
+    return jax.tree.map_with_path(place, wanted, shapes, made)
+
+
+def _generator(pretrained: Pretrained, recipe: Transfer) -> Pretrained:
+    """The generator beside a discriminator; raises ConfigError where there is none, or one of other sizes."""
+    asked: Any = recipe.teacher_objective
+    if "masked" not in pretrained.others:
+        raise ConfigError(
+            f"knowledge.ground_truth = {recipe.knowledge.ground_truth} distils a generator's distribution over masked "
+            f'tokens where teacher_objective.kind = "{asked.kind}", but {pretrained.origin} has no generator: give '
+            "the run that trained it, or knowledge.ground_truth = 1.0"
+        )
+    found, wanted = pretrained.others["masked"], generator_config(recipe.teacher, asked.generator_width)
+    lines = [line for line in config.difference(found.model, wanted) if line.split(": ")[0] not in FREE]
+    if lines:
+        raise ConfigError(
+            f"{pretrained.origin} has another generator than teacher_objective.generator_width = "
+            f"{asked.generator_width} describes: {'; '.join(lines)}; give the width it was trained with"
+        )
+    return found
 
 
 def _copied(pretrained: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:

@@ -40,6 +40,9 @@ class Lessons:
     accumulate: int = 1
     schedule: Schedule = field(default_factory=_warmed)
 
+    def __post_init__(self):
+        self.stage()  # raises ConfigError where there can be no such stage
+
     def stage(self) -> Stage:
         """One stage of so many steps, with moments of its own."""
         given = {f.name: getattr(self, f.name) for f in dataclasses.fields(Stage) if hasattr(self, f.name)}
@@ -57,6 +60,7 @@ class Progressive(Lessons):
     lower_rate: float = 0.1
 
     def __post_init__(self):
+        super().__post_init__()
         if not 0 <= self.lower_rate <= 1:
             raise ConfigError(f"lower_rate = {self.lower_rate} is not a factor between 0 and 1")
 
@@ -124,6 +128,7 @@ class Transfer:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self):
+        self._check_stages()
         check(self, [self.optimizer_of(index) for index in range(len(self.stages))])
         longest = max(stage.max_length for stage in self.stages)
         if longest > self.teacher.max_positions:
@@ -145,6 +150,23 @@ class Transfer:
             raise ConfigError(
                 f'transfer.kind = "{self.transfer.kind}" compares layers, but all weights of [knowledge] are 0: give '
                 'one, or transfer.kind = "nothing"'
+            )
+        if self.transfer.kind == "nothing" and self.knowledge.ground_truth == 1 and not self.knowledge.copy:
+            raise ConfigError(
+                'transfer.kind = "nothing", knowledge.ground_truth = 1.0 and knowledge.copy = false leave the teacher '
+                "nothing to give: pretrain [model] without one, with bertzoo pretrain"
+            )
+
+    def _check_stages(self) -> None:
+        if not self.stages:
+            raise ConfigError(
+                'transfer.kind = "nothing" and an empty distillation leave nothing to do; give at least one '
+                "[[distillation]] with steps, batch_size and max_length"
+            )
+        if self.distillation and self.distillation[0].carry == "all":
+            raise ConfigError(
+                'distillation.0.carry="all" has no stage before it to carry from, as distillation begins with fresh '
+                "moments and a schedule of its own; remove it"
             )
 
     def _check_layers(self) -> None:
@@ -182,6 +204,11 @@ class Transfer:
         made = [] if isinstance(self.transfer, Nothing) else [self.transfer.stage()] * len(self.lessons)
         first = [dataclasses.replace(stage, carry="params") for stage in self.distillation[:1]]
         return (*made, *first, *self.distillation[1:])
+
+    def where(self, index: int) -> str:
+        """The place of a stage in the config; all stages of a strategy have one."""
+        after = index - len(self.lessons)
+        return "transfer" if after < 0 else f"distillation.{after}"
 
     def optimizer_of(self, index: int) -> Optimizer:
         """The optimiser of a stage, with its schedule."""

@@ -53,11 +53,16 @@ name_like() { # name_like OPTION VALUE LONGEST
   fi
 }
 
-# The arguments of `bertzoo pretrain` must name a config and a run directory before anything is rented for them.
-check_run() {
-  (($#)) || die "no run is given; after -- comes what follows \`bertzoo pretrain\`: CONFIG --run_dir=PATH …"
+# Sets `run` to the arguments of `bertzoo`: the verb, which may be left out where it is pretrain, and what follows it.
+# They must name a config and a run directory before anything is rented for them.
+run=()
+take_run() {
+  local verb=pretrain word
+  case ${1:-} in pretrain | transfer) verb=$1 && shift ;; esac
+  (($#)) || die "no run is given; it is what follows \`bertzoo\`: pretrain CONFIG --run_dir=PATH … or transfer CONFIG …"
   [[ $1 != -* ]] || die "the run begins with the option $1; the config comes first: CONFIG --run_dir=PATH …"
-  local word
+  # shellcheck disable=SC2034 # who sources this reads it
+  run=("$verb" "$@")
   for word in "$@"; do
     [[ $word != --run_dir && $word != --run_dir=?* ]] || return 0
   done

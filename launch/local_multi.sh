@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs `bertzoo pretrain` as N processes of one run on this machine, each line of output marked with its process.
+# Runs bertzoo as N processes of one run on this machine, each line of output marked with its process.
 #
-#   launch/local_multi.sh [--dry-run] [--devices-per-process=K] [--grace=SECONDS] N CONFIG --run_dir=RUN [--a.b=value …]
+#   launch/local_multi.sh [--dry-run] [--devices-per-process=K] [--grace=SECONDS] \
+#     N [pretrain|transfer] CONFIG --run_dir=RUN [--a.b=value …]
 #
 # K devices per process are simulated on the CPU; without it every process takes the devices that JAX shows it.
 # SIGTERM or Ctrl-C is passed on, so that all save. Exits with the code of the first process that failed; the others get
@@ -26,7 +27,7 @@ done
 processes=$1
 shift
 whole N "$processes" 1
-check_run "$@"
+take_run "$@"
 need bertzoo "install it, or activate the environment that has it"
 
 # A port where nobody listens, above those that Linux gives to outgoing connections.
@@ -49,11 +50,10 @@ if [[ -n $devices ]]; then
 fi
 command_of() { # command_of I -> the array `command`
   command=(
-    env "${settings[@]}" bertzoo pretrain "${run[@]}" "--distributed.coordinator=127.0.0.1:$port"
+    env "${settings[@]}" bertzoo "${run[@]}" "--distributed.coordinator=127.0.0.1:$port"
     "--distributed.processes=$processes" "--distributed.process=$1"
   )
 }
-run=("$@")
 if "$dry_run"; then
   for ((i = 0; i < processes; i++)); do
     command_of "$i"

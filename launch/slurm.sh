@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Puts a run of `bertzoo pretrain` into a Slurm queue: one process a task, requeued whenever it was stopped or lost a host.
+# Puts a run of bertzoo into a Slurm queue: one process a task, requeued whenever it was preempted or lost a host.
 #
 #   launch/slurm.sh --nodes=N [--tasks-per-node=K] [--name=NAME] [--restarts=100] [--notice=120] [--dry-run] \
-#     [--sbatch=--partition=P …] -- CONFIG --run_dir=RUN [--a.b=value …]
+#     [--sbatch=--partition=P …] -- [pretrain|transfer] CONFIG --run_dir=RUN [--a.b=value …]
+#   launch/slurm.sh --stop [--name=NAME] [--dry-run]
 #
 # --sbatch passes an option of the cluster's own on (partition, time, GPUs); give it as often as needed. RUN must be on a
-# file system that every node sees. A job of the same name that is queued or running is left as it is. Slurm is asked for
-# SIGTERM `--notice` seconds before the time limit; the job then saves and is requeued, at most `--restarts` times.
+# file system that every node sees. A job of the same name that is queued or running is left as it is; where that is
+# another run, the job's comment says so, and it is an error. Slurm is asked for SIGTERM `--notice` seconds before the time
+# limit; the job then saves and is requeued, at most `--restarts` times. --stop lets the job of that name save and end
+# instead, or takes it out of the queue.
 set -euo pipefail
 
 # Slurm runs a copy of this script from its spool directory; `sbatch` below gave that copy the place of the rest.
@@ -19,6 +22,7 @@ home=$(dirname -- "${BASH_SOURCE[0]}")
 # A signal waits for what it runs.
 # shellcheck disable=SC2016
 task='trap : TERM INT
+trap "" USR1
 "$@"
 code=$?
 case $code in
@@ -28,14 +32,25 @@ case $code in
   *) if ((code == 4 || code >= 128)); then exit 94; else exit 95; fi ;;
 esac'
 in_job() { # in_job RESTARTS RUN…
-  local most=$1 code=0 done_before=${SLURM_RESTART_COUNT:-0} verdict
+  local most=$1 code=0 done_before=${SLURM_RESTART_COUNT:-0} verdict state stopped=false
   shift
   trap : TERM # Slurm may tell this shell too; the tasks save, and srun says how they ended
+  trap 'stopped=true' USR1 # from --stop, and seen when srun has ended
   # A task that ends first must not take the others with it while they save; after three minutes they are stuck.
-  srun --kill-on-bad-exit=0 --wait=180 --label bash -c "$task" task bertzoo pretrain "$@" || code=$?
+  srun --kill-on-bad-exit=0 --wait=180 --label bash -c "$task" task bertzoo "$@" || code=$?
   case $code in 93) code=3 ;; 94) code=4 ;; 95) code=1 ;; 96) code=2 ;; esac
   verdict=$(verdict "$code")
   [[ $verdict == again ]] || exit "$code"
+  if "$stopped"; then
+    say "the run was stopped; the same submission resumes it"
+    exit "$code"
+  fi
+  # A job that is being cancelled must not come back; one that Slurm itself preempts comes back without this.
+  state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) || state=RUNNING
+  if [[ $state != RUNNING ]]; then
+    say "the tasks ended with $code, and job $SLURM_JOB_ID is ${state:-gone}; it is not requeued"
+    exit "$code"
+  fi
   ((done_before < most)) || fail "the tasks ended with $code once more, and the job was requeued $done_before times already"
   say "the tasks ended with $code; requeueing job $SLURM_JOB_ID"
   scontrol requeue "$SLURM_JOB_ID"
@@ -48,7 +63,7 @@ if [[ ${1:-} == --in-job ]]; then
   in_job "$@"
 fi
 
-nodes="" tasks=1 name="" restarts=100 notice=120 options=()
+nodes="" tasks=1 name=bertzoo restarts=100 notice=120 options=() stop=false
 while (($#)); do
   case $1 in
     --nodes=*) nodes=${1#*=} && whole --nodes "$nodes" 1 ;;
@@ -56,7 +71,9 @@ while (($#)); do
     --name=*) name=${1#*=} && name_like --name "$name" 63 ;;
     --restarts=*) restarts=${1#*=} && whole --restarts "$restarts" 0 ;;
     --notice=*) notice=${1#*=} && whole --notice "$notice" 1 ;;
+    --sbatch=--comment*) die "$1: the job's comment is where this script keeps which run it is" ;;
     --sbatch=-*) options+=("${1#*=}") ;;
+    --stop) stop=true ;;
     --dry-run) dry_run=true ;;
     --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
     --) shift && break ;;
@@ -64,20 +81,44 @@ while (($#)); do
   esac
   shift
 done
+if "$stop"; then
+  [[ $# == 0 && -z $nodes && ${#options[@]} == 0 ]] || die "--stop takes --name alone; nothing is submitted with it"
+  need squeue "this is for a machine that submits to Slurm"
+  jobs="JOB RUNNING"
+  "$dry_run" || jobs=$(squeue --me --noheader --name="$name" '--format=%i %T') || fail "squeue did not say what is queued"
+  [[ -n $jobs ]] || say "no job of the name $name is queued or running: nothing to stop"
+  while read -r job state; do
+    case $state in
+      "") ;;
+      RUNNING)
+        # The script first, so that it does not requeue the job when the tasks have saved.
+        act scancel --batch --signal=USR1 "$job"
+        act scancel --signal=TERM "$job"
+        ;;
+      *) act scancel "$job" ;;
+    esac
+  done <<<"$jobs"
+  exit
+fi
 [[ -n $nodes ]] || die "--nodes=N is missing: on how many nodes is the run to be?"
 ((notice <= 65535)) || die "--notice=$notice is more than Slurm's 65535 seconds"
-check_run "$@"
-: "${name:=bertzoo}"
+take_run "$@"
 need sbatch "this is for a machine that submits to Slurm"
 need bertzoo "install it, or activate the environment that has it: the job takes over the PATH"
 
+# Which run it is; a comment has not room for all words of every run.
+mark=bertzoo-$(quoted "${run[@]}" | sha256sum | cut -c1-16)
 if ! "$dry_run"; then
-  queued=$(squeue --me --noheader --name="$name" --format=%i) || fail "squeue did not say what is queued"
+  queued=$(squeue --me --noheader --name="$name" '--format=%i %k') || fail "squeue did not say what is queued"
+  while read -r job comment; do
+    [[ -z $job || $comment == "$mark" ]] ||
+      die "job $job of the name $name is another run; give this one a --name of its own, or end that: $me --stop --name=$name"
+  done <<<"$queued"
   if [[ -n $queued ]]; then
-    say "job ${queued//$'\n'/, } of the name $name is queued or running already; nothing was submitted"
+    say "job $(cut -d' ' -f1 <<<"$queued" | paste -sd, -) of the name $name is queued or running already; nothing was submitted"
     exit
   fi
 fi
 here=$(cd -- "$home" && pwd)
-act sbatch --job-name="$name" --nodes="$nodes" --ntasks-per-node="$tasks" --requeue --open-mode=append \
-  --signal="TERM@$notice" "${options[@]}" "$here/slurm.sh" --in-job "$here" "$restarts" "$@"
+act sbatch --job-name="$name" --comment="$mark" --nodes="$nodes" --ntasks-per-node="$tasks" --requeue --open-mode=append \
+  --signal="TERM@$notice" "${options[@]}" "$here/slurm.sh" --in-job "$here" "$restarts" "${run[@]}"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# A run of `bertzoo pretrain` on a Cloud TPU, rented through queued resources: from the request to the deletion.
+# A run of bertzoo on a Cloud TPU, rented through queued resources: from the request to the deletion.
 #
-#   launch/tpu_vm.sh ACTION --name=NAME --zone=ZONE [--project=PROJECT] [options] [-- CONFIG --run_dir=PATH [--a.b=value …]]
+#   launch/tpu_vm.sh ACTION --name=NAME --zone=ZONE [--project=PROJECT] [options] \
+#     [-- [pretrain|transfer] CONFIG --run_dir=PATH [--a.b=value …]]
 #
 #   create   request the TPU, or a new one where it was preempted, and wait until it is there
 #   copy     bring this checkout (what git knows of it, as it is now) to every worker and install it
 #   run      start the run on every worker; it goes on when the connection ends
-#   watch    all of these, then wait; again after a preemption, a stop (3) or a lost host (4). Exits as the run does
+#   watch    all of these, then wait; again after a preemption, a stop (3) or a lost host (4). Exits as the run does, and
+#            with 3 when `stop` has stopped it, 1 when `delete` has taken the TPU away
 #   status   the state of the TPU and of the run on each worker
 #   tail     follow the log of one worker (--worker=0)
-#   stop     let every worker save and end
+#   stop     let every worker save and end; a watch that goes on elsewhere then ends too
 #   delete   delete the TPU with its disks, after asking (--yes: without)
 #
 # create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
@@ -29,7 +31,7 @@ case $action in
   *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
 esac
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
-ip=() extra=() before="" run=()
+ip=() extra=() before=""
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
@@ -56,7 +58,7 @@ done
 ((${#tier[@]} < 2)) || die "--spot and --reserved exclude one another"
 place=("--zone=$zone" "${place[@]}")
 for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
-if [[ $action == run || $action == watch ]]; then check_run "${run[@]}"; fi
+if [[ $action == run || $action == watch ]]; then take_run "${run[@]}"; fi
 if [[ $action == create || $action == watch ]]; then
   [[ -n $accelerator ]] || die "--accelerator=TYPE is missing: v5litepod-16, v6e-256 or another type of the zone"
   if [[ -z $runtime ]]; then
@@ -92,28 +94,36 @@ ask() {
   fi
 }
 
+# Whether there may be no TPU: before this script has seen one, and after it has deleted one itself. Otherwise somebody
+# else has deleted it, and does not want another one rented.
+may_lack=true
+deleted() { fail "$name was deleted meanwhile, and is not asked for again; what the run has saved is in its --run_dir"; }
+
 request() { # until the TPU is there
-  local last="" asked=false
+  local last=""
   while :; do
     ask
     [[ $state == "$last" ]] || say "$name is $state"
     last=$state
     case $state in
-      ACTIVE) return ;;
+      ACTIVE) may_lack=false && return ;;
       ABSENT)
-        if "$asked" && ! "$dry_run"; then fail "$name was deleted while it was waited for"; fi
-        asked=true
+        "$may_lack" || deleted
         act "${resources[@]}" create "$name" --node-id="$name" "${place[@]}" --accelerator-type="$accelerator" \
           --runtime-version="$runtime" "${tier[@]}"
+        may_lack=false
         if "$dry_run"; then state=ACTIVE && return; fi
         ;;
       FAILED | SUSPENDED) # what was preempted ends here, and its name is taken until it is deleted
         act "${resources[@]}" delete "$name" "${place[@]}" --force --quiet
-        asked=false
+        may_lack=true
         ;;
-      CREATING | ACCEPTED | WAITING_FOR_RESOURCES | PROVISIONING | SUSPENDING | DELETING)
-        # One that is on its way out will be gone, and may then be asked for again.
-        if [[ $state == DELETING || $state == SUSPENDING ]]; then asked=false; fi
+      DELETING) # one that this script has not seen alive will be gone, and may then be asked for again
+        "$may_lack" || deleted
+        sleep "$poll"
+        ;;
+      CREATING | ACCEPTED | WAITING_FOR_RESOURCES | PROVISIONING | SUSPENDING)
+        may_lack=false
         sleep "$poll"
         ;;
       *) fail "$name is in the state $state, which this script does not know" ;;
@@ -131,11 +141,14 @@ send() { # send WORKERS DESTINATION PATH…
 }
 
 copy() {
-  local tree=HEAD
   # A commit of what git knows, with the changes that are not committed; it belongs to no branch, and nothing moves.
-  if ! "$dry_run"; then
-    tree=$(git -C "$root" -c user.name=copy -c user.email=copy@localhost stash create) ||
-      fail "what is in $root cannot be read: is it a git checkout?"
+  local tree="" snapshot=(git -C "$root" -c user.name=copy -c user.email=copy@localhost stash create)
+  printf '+ %s\n' "$(quoted "${snapshot[@]}")"
+  if "$dry_run"; then
+    tree=COMMIT
+    say "COMMIT is what that prints, or HEAD where nothing was changed since"
+  else
+    tree=$("${snapshot[@]}") || fail "what is in $root cannot be read: is it a git checkout?"
   fi
   act git -C "$root" archive --format=tar.gz --output="$scratch/bertzoo.tar.gz" "${tree:-HEAD}" || return
   # One chain, so that `watch` can look at a failure: the TPU may have been preempted meanwhile.
@@ -147,30 +160,43 @@ copy() {
 }
 
 start() { on all "bash bertzoo/launch/tpu_worker.sh start $(quoted "${run[@]}")"; }
+# After a person's `stop`, a person may begin again; `watch` may not.
+allow() { on all "bash bertzoo/launch/tpu_worker.sh allow"; }
 
-# Sets `codes` to what each worker says: running, idle or an exit code. Fails where one does not answer.
+# Sets `codes` to what each worker says of this run: running, stopped, idle, an exit code, or another run that is going on.
+# Fails where one does not answer.
 codes=()
 look() {
   local answer
   # Before the first copy there is nothing there to ask.
   answer=$("${vm[@]}" ssh "$name" "${place[@]}" "${ip[@]}" --worker=all --command="\
-if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status; else echo bertzoo-worker: idle; fi" 2>"$scratch/error") ||
+if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh status $(quoted "${run[@]}"); else echo bertzoo-worker: idle; fi" 2>"$scratch/error") ||
     return 1
   mapfile -t codes < <(sed -n 's/^bertzoo-worker: \(exit \)\{0,1\}//p' <<<"$answer")
-  ((${#codes[@]}))
+  ((${#codes[@]})) || return 1
+  local code
+  for code in "${codes[@]}"; do
+    [[ $code != another* ]] || die "another run is going on on $name: bertzoo ${code#another }; stop it first, or rent a TPU of another --name"
+  done
 }
 count() { printf '%s\n' "${codes[@]}" | grep -c -x "$1" || true; }
 
-# Waits until no worker runs, and sets `outcome` to their verdict, or to `again` when the TPU itself is gone.
+# Waits until no worker runs, and sets `outcome` to their verdict, to `stopped` by a person, or to `again` when the TPU
+# itself is gone.
 follow() {
   local misses=0 mixed=0
   while :; do
     ask
-    if [[ $state != ACTIVE ]]; then outcome=again && return; fi
+    case $state in
+      ACTIVE) ;;
+      ABSENT | DELETING) deleted ;;
+      *) outcome=again && return ;;
+    esac
     if look; then
       misses=0
       if (($(count running) == 0)); then
-        if (($(count idle))); then outcome=again; else outcome=$(verdict "${codes[@]}"); fi
+        if (($(count idle))); then outcome=again; else outcome=$(verdict "${codes[@]/#stopped/3}"); fi
+        if [[ $outcome == again ]] && (($(count stopped))); then outcome=stopped; fi
         return
       fi
       # Where one has ended, the others end within a minute; who does not is stuck.
@@ -194,7 +220,8 @@ watch() {
     request
     if "$dry_run" || ! look || (($(count running) == 0)); then
       code=0
-      { copy && start; } || code=$?
+      if ((restarted == 0 && ${#codes[@]} > $(count idle))); then allow || code=$?; fi
+      ((code)) || { copy && start; } || code=$?
       if ((code)); then
         ask
         [[ $state != ACTIVE ]] || fail "a step failed with exit code $code, and $name is still there"
@@ -208,11 +235,19 @@ watch() {
       return
     fi
     follow
+    if [[ $outcome == stopped ]]; then
+      say "the run was stopped by \`stop\`; the same command resumes it"
+      outcome=3
+    fi
     if [[ $outcome != again ]]; then break; fi
     ((restarted++ < restarts)) || fail "the run was begun again $restarts times and still does not end"
     say "the run was stopped or lost a host; beginning again ($restarted of at most $restarts)"
   done
-  if ((outcome)); then say "the run failed with exit code $outcome; $me tail … shows why"; else say "the run is done"; fi
+  if ((outcome == 0)); then
+    say "the run is done"
+  elif ((outcome != 3)); then
+    say "the run failed with exit code $outcome; $me tail … shows why"
+  fi
   say "the TPU is still rented; to end that: $me delete --name=$name $(quoted "${place[@]}")"
   exit "$outcome"
 }
@@ -220,15 +255,18 @@ watch() {
 case $action in
   create) request ;;
   copy) copy ;;
-  run) start ;;
+  run) allow && start ;;
   watch) watch ;;
   status)
     ask
-    say "$name is $state"
+    "$dry_run" || say "$name is $state"
     if [[ $state == ACTIVE ]] || "$dry_run"; then on all "bash bertzoo/launch/tpu_worker.sh status"; fi
     ;;
   tail) on "$worker" "bash bertzoo/launch/tpu_worker.sh tail" ;;
-  stop) on all "bash bertzoo/launch/tpu_worker.sh stop" ;;
+  stop) # the mark first: it holds for a `watch` that is about to start the run, too
+    on all "mkdir -p bertzoo-run && touch bertzoo-run/stopped && \
+{ [ ! -e bertzoo/launch/tpu_worker.sh ] || bash bertzoo/launch/tpu_worker.sh stop; }"
+    ;;
   delete)
     ask
     if [[ $state == ABSENT ]] && ! "$dry_run"; then

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# One worker's side of launch/tpu_vm.sh, which copies it there and calls it: install | start RUN… | status | stop | tail.
+# One worker's side of launch/tpu_vm.sh, which copies it there and calls it:
+# install | allow | start RUN… | status [RUN…] | stop | tail.
 #
-# A run is started detached, so that it outlives the connection. Its log, and the exit code once it has one, lie in
-# ~/bertzoo-run. The lock there is held as long as any process of the run lives: it says whether one is running.
+# A run is started detached, so that it outlives the connection. Its words, its log, and the exit code once it has one,
+# lie in ~/bertzoo-run. The lock there is held as long as any process of the run lives: it says whether one is running.
+# Where the file `stopped` lies there, a person has stopped the run, and nothing is started until `allow` takes it away.
 set -euo pipefail
 
 tree=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -11,6 +13,8 @@ state=$HOME/bertzoo-run
 mkdir -p "$state"
 
 running() { ! flock --nonblock "$state/lock" true; }
+words() { printf '%q ' "$@"; }
+another() { [[ $(words "$@") != "$(cat -- "$state/run" 2>/dev/null)" ]]; } # another RUN…: is it not the last one started?
 
 case ${1:-} in
   install)
@@ -19,15 +23,25 @@ case ${1:-} in
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python=3.11 "$venv"
     cd -- "$tree"
-    uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable=. 'jax[tpu]'
+    uv pip install --quiet --python="$venv/bin/python" --constraints=constraints.txt --editable='.[gcs]' 'jax[tpu]'
     ;;
+  allow) running || rm -f "$state/stopped" ;; # while it is being stopped, it stays so
   start)
     shift
     if running; then
+      if another "$@"; then
+        echo "bertzoo-worker: another run is going on here: $(cat -- "$state/run")" >&2
+        exit 2
+      fi
       echo "bertzoo-worker: running already"
       exit
     fi
+    if [[ -e $state/stopped ]]; then
+      echo "bertzoo-worker: stopped; not started again"
+      exit
+    fi
     rm -f "$state/exit"
+    words "$@" >"$state/run"
     touch "$state/started"
     cd -- "$tree"
     # Not --nonblock: whoever asks whether the lock is held holds it for a moment.
@@ -41,11 +55,11 @@ case ${1:-} in
     ;;
   supervise)
     shift
-    printf '\n== %s: bertzoo pretrain' "$(date -u +%FT%TZ)"
+    printf '\n== %s: bertzoo' "$(date -u +%FT%TZ)"
     printf ' %q' "$@"
     echo
     code=0
-    "$venv/bin/bertzoo" pretrain "$@" &
+    "$venv/bin/bertzoo" "$@" &
     child=$!
     echo "$child" >"$state/pid"
     trap 'kill -TERM "$child" 2>/dev/null || true' TERM
@@ -57,9 +71,18 @@ case ${1:-} in
     echo "$code" >"$state/exit.new"
     mv -- "$state/exit.new" "$state/exit" # whole or not at all
     ;;
-  status)
+  status) # with RUN… as who asks for that one sees it
+    shift
     if running; then
-      echo "bertzoo-worker: running"
+      if (($#)) && another "$@"; then
+        echo "bertzoo-worker: another $(cat -- "$state/run")"
+      else
+        echo "bertzoo-worker: running"
+      fi
+    elif (($#)) && [[ -e $state/stopped ]] && { another "$@" || [[ $(cat -- "$state/exit" 2>/dev/null) != [012] ]]; }; then
+      echo "bertzoo-worker: stopped"
+    elif (($#)) && another "$@"; then
+      echo "bertzoo-worker: idle"
     elif [[ -e $state/exit ]]; then
       echo "bertzoo-worker: exit $(<"$state/exit")"
     elif [[ -e $state/started ]]; then

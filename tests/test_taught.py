@@ -11,6 +11,7 @@ import pytest
 from flax import linen as nn
 
 from bertzoo import config, phases
+from bertzoo.errors import ConfigError
 from bertzoo.feed import example
 from bertzoo.flops import matmul_flops
 from bertzoo.models.partial import stack
@@ -186,6 +187,15 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     assert total / weight == pytest.approx(float(truth), rel=1e-5)
     alone, _ = found[-1].objective.student(params, None, batch(), None)
     assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 4), rel=1e-6)
+
+
+def test_a_transfer_in_which_nothing_happens_is_refused():
+    with pytest.raises(ConfigError, match=r'transfer\.kind = "nothing" and an empty distillation leave nothing to do'):
+        recipe(transfer={"kind": "nothing"}, distillation=[])
+    truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
+    with pytest.raises(ConfigError, match=r"leave the teacher nothing to give.*with bertzoo pretrain"):
+        recipe(knowledge={**truth, "copy": False}, transfer=nothing)
+    assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # which is what the teacher is for
 
 
 def test_with_all_of_the_truth_there_is_no_teacher():

@@ -17,7 +17,9 @@ from test_pretrain import error, records
 
 from bertzoo import config
 from bertzoo.cli import main
+from bertzoo.errors import ConfigError
 from bertzoo.inference import load
+from bertzoo.rundir import RunDirectory
 from bertzoo.train import loop, state
 from bertzoo.train.state import named
 from bertzoo.transfer import Transfer
@@ -192,6 +194,51 @@ def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("teacher.attention_dropout", 0.5),  # which changes nothing of a teacher, but is hardly meant
+        ("teacher_objective.sentence", "sop"),
+        ("knowledge.ground_truth", 0.4),
+        ("knowledge.feature", 1),
+        ("knowledge.pads", "true"),
+        ("knowledge.copy", "false"),
+        ("transfer.kind", "joint"),
+        ("transfer.steps", 2),
+        ("transfer.batch_size", 16),
+        ("transfer.max_length", 20),
+        ("transfer.max_predictions", 3),
+        ("distillation.0.batch_size", 16),
+        ("distillation.0.max_predictions", 3),
+    ],
+)
+def test_what_a_begun_run_cannot_change(key, value, finished, student, teacher, capsys):
+    more = ["--transfer.learning_rate=0.02", *(f"--transfer.{name}={size}" for name, size in SHAPE.items())]
+    more = [*more, "--transfer.steps=6"] if key == "transfer.kind" else []
+    before = (finished / "config.toml").read_text()
+    said = error(
+        capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={finished}", f"--{key}={value}", *more
+    )
+    assert re.search(rf"holds a run with another config: (.*; )?{re.escape(key)}: ", said), said
+    assert "stages." not in said and said.count(f"{key}: ") == 1
+    assert (finished / "config.toml").read_text() == before
+
+
+def test_the_length_of_a_stage_is_fixed_once_another_has_followed(student, tmp_path):
+    shorter = [("transfer.steps", "2")]
+    old, new = (config.load(Transfer, [student], options) for options in ([], shorter))
+    run = RunDirectory(tmp_path)
+    run.begin(old)
+    for done, refused in ((2, False), (3, False), (4, True), (7, True)):
+        (tmp_path / "checkpoints" / str(done)).mkdir(parents=True)
+        assert run.latest() == done
+        if refused:
+            with pytest.raises(ConfigError, match=r"another config: transfer\.steps: 3 -> 2; give back"):
+                run.compare(new)
+        else:
+            assert run.compare(new) == ["transfer.steps: 3 -> 2"]
+
+
 def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path, capsys):
     assert main(["evaluate", str(finished)]) == 0
     assert "MLM loss" in capsys.readouterr().out
@@ -212,6 +259,10 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
         (["--transfer.lower_rate=2"], "lower_rate = 2.0 is not a factor"),
         ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], "all weights of"),
         (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], "says nothing"),
+        (
+            ["--transfer.kind=nothing", "--knowledge.ground_truth=1", "--knowledge.copy=false"],
+            r"transfer\.kind.*knowledge\.ground_truth.*knowledge\.copy.*with bertzoo pretrain",
+        ),
         (["--teacher="], "--teacher is empty"),
         (["--stages=3"], "not a range of stages"),
         (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], "sentence"),

@@ -224,7 +224,7 @@ def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fit
                 needed = total(recipe, sharding.make_mesh(config, devices)) if len(devices) % config.fsdp == 0 else None
             else:
                 parts = size * recipe.stages[index].accumulate
-                option = f"{_option(recipe, index)}.accumulate={parts}"
+                option = f"{recipe.where(index)}.accumulate={parts}"
                 needed = total(_cut(recipe, index, parts), mesh) if _divides(recipe, index, parts) else None
             if needed is not None and needed <= chip.capacity:
                 found.append((option, needed))
@@ -237,14 +237,6 @@ def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fit
 
 def _divides(recipe: Recipe, index: int, parts: int) -> bool:
     return recipe.stages[index].batch_size % parts == 0
-
-
-def _option(recipe: Recipe, index: int) -> str:
-    """Where a stage's sizes stand in the config."""
-    if isinstance(recipe, Pretrain):
-        return f"stages.{index}"
-    lessons = len(recipe.lessons)
-    return "transfer" if index < lessons else f"distillation.{index - lessons}"
 
 
 def _cut(recipe: Recipe, index: int, parts: int) -> Recipe:

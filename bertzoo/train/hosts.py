@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import textwrap
 import threading
 import time
@@ -64,6 +65,8 @@ class Cluster:
         host, _, port = self.coordinator.rpartition(":")
         if not host or not port.isdecimal():
             raise ConfigError(f"--distributed.coordinator={self.coordinator} is not HOST:PORT")
+        if not 0 < int(port) < 1 << 16:
+            raise ConfigError(f"--distributed.coordinator={self.coordinator}: ports are numbered 1 to {(1 << 16) - 1}")
 
     def found(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """How this process meets the others: "explicit", or as jax calls the environment; None where it is alone."""
@@ -92,19 +95,18 @@ def _is_tpu_vm() -> bool:
 def connect(cluster: Cluster) -> None:
     """Meet the other processes, if there are any; before anything is computed.
 
-    Raises HostLost where they have been told of another number of processes, Stopped where a signal comes first. One
-    that never comes ends this process after `start_timeout`: the coordination service leaves no choice.
+    Raises HostLost where they have been told of another number of processes, Stopped where a signal comes first,
+    ConfigError where the coordinator's name stays unknown. One that never comes ends this process after
+    `start_timeout`: the coordination service leaves no choice.
     """
     if (how := cluster.found()) is None:
         return
     # A signal is the loop's: the service's own handler would take it away.
     jax.config.update("jax_enable_preemption_service", False)
     meet = functools.partial(
-        jax.distributed.initialize,
-        cluster.coordinator,
-        cluster.processes,
-        cluster.process,
-        cluster_detection_method="deactivate" if how == "explicit" else how,
+        _meet,
+        cluster,
+        how,
         initialization_timeout=cluster.start_timeout,
         heartbeat_timeout_seconds=cluster.heartbeat_timeout,
         shutdown_timeout_seconds=cluster.heartbeat_timeout,
@@ -127,6 +129,39 @@ def connect(cluster: Cluster) -> None:
             f"process {_state().process_id} was told of {mine} processes, but process 0 of {theirs}: "
             "give every host the same --distributed.processes"
         )
+
+
+def _meet(cluster: Cluster, how: str, **timeouts: Any) -> None:
+    """Start jax's coordination service, or join it."""
+    coordinator, processes, process = cluster.coordinator, cluster.processes, cluster.process
+    if coordinator is not None:
+        _resolve(coordinator, cluster.start_timeout)
+        how = "deactivate"
+    elif how == "slurm" and os.environ.get("SLURM_STEP_NUM_NODES") == os.environ["SLURM_NTASKS"]:
+        # By itself jax gives a task under Slurm one GPU, which is right for one task a GPU; this is one task a node.
+        from jax._src.clusters import SlurmCluster
+
+        port = os.environ.get("JAX_COORDINATOR_PORT")
+        coordinator = SlurmCluster.get_coordinator_address(cluster.start_timeout, port)
+        processes, process = SlurmCluster.get_process_count(), SlurmCluster.get_process_id()
+        how = "deactivate"
+    jax.distributed.initialize(coordinator, processes, process, cluster_detection_method=how, **timeouts)
+
+
+def _resolve(coordinator: str, timeout: float) -> None:
+    """Wait until the coordinator's name is known, which in a cluster may take a while; nothing else would say that."""
+    host, _, port = coordinator.rpartition(":")
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            socket.getaddrinfo(host.strip("[]"), int(port))
+            return
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"--distributed.coordinator={coordinator}: the name {host} is not known here ({error.strerror})"
+                ) from error
+        time.sleep(1)
 
 
 def _aside(action: Callable[[], None]) -> None:

@@ -139,7 +139,7 @@ class Job:
         step, stage = int(restored.step), int(restored.position["stage"])
         if stage != (now := staging.stage_of(self.stages, step)):
             raise ConfigError(
-                f"the checkpoint of step {step} was made in stage {stage}, but [[stages]] now puts that step in stage "
+                f"the checkpoint of step {step} was made in stage {stage}, but the config now puts that step in stage "
                 f"{now}; give back the stages the run was begun with, or begin another run"
             )
         return restored, True

@@ -1,7 +1,7 @@
 """A run as a list of stages: how long, how large a batch, how long the rows, and what carries over."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from bertzoo.errors import ConfigError
@@ -53,17 +53,17 @@ class Group:
     learning_rate: float | None
 
 
-def validate(stages: Sequence[Stage]) -> None:
-    """Check what no stage can check alone; raises ConfigError naming the stage and the fields."""
+def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".format) -> None:
+    """Check what no stage can check alone; raises ConfigError naming the stage's place in the config and the fields."""
     if not stages:
         raise ConfigError("stages is empty; give at least one [[stages]] with steps, batch_size and max_length")
     if stages[0].carry == "all":
-        raise ConfigError('stages.0.carry="all" has no stage before it to carry from; remove it')
+        raise ConfigError(f'{where(0)}.carry="all" has no stage before it to carry from; remove it')
     for i, stage in enumerate(stages):
         peak = schedule_group(stages, i).learning_rate
         if stage.carry == "all" and stage.learning_rate not in (None, peak):
             raise ConfigError(
-                f'stages.{i}.carry="all" runs on in the schedule of the stage before it, whose peak is '
+                f'{where(i)}.carry="all" runs on in the schedule of the stage before it, whose peak is '
                 f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}; remove one of them"
             )
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A run of `bertzoo pretrain` on TPU slices of a GKE cluster, as a JobSet that is begun again when it was preempted.
+# A run of bertzoo on TPU slices of a GKE cluster, as a JobSet that is begun again when it was preempted.
 #
-#   launch/gke/job.sh ACTION --name=NAME [options] [-- CONFIG --run_dir=PATH [--a.b=value …]]
+#   launch/gke/job.sh ACTION --name=NAME [options] [-- [pretrain|transfer] CONFIG --run_dir=PATH [--a.b=value …]]
 #
-#   apply    start the run, or leave it alone where it is going on or done; begin a failed one again
+#   apply    start the run, or leave it alone where it is going on or done; begin a failed one again, with this command
 #   show     print the manifest that apply would use
 #   status   the JobSet and its pods
 #   logs     follow the first host of the first slice
@@ -26,7 +26,7 @@ case $action in
   *) die "unknown action ${action:-(none)}; the actions are apply, show, status, logs and delete" ;;
 esac
 name="" tpu="" topology="" image="" slices=1 spot=false restarts=100 grace=120 chips="" bucket="" account=default
-where=() run=()
+where=()
 while (($#)); do
   case $1 in
     --name=*) name=${1#*=} && name_like --name "$name" 40 ;;
@@ -67,21 +67,31 @@ json_list() {
   printf '[%s]' "$list"
 }
 
+cubes() { # cubes TOPOLOGY LARGEST: is it a slice of whole cubes of 4x4x4 chips?
+  [[ $1 =~ ^([1-9][0-9]{0,3})x([1-9][0-9]{0,3})x([1-9][0-9]{0,3})$ ]] || return 1
+  local a=${BASH_REMATCH[1]} b=${BASH_REMATCH[2]} c=${BASH_REMATCH[3]}
+  ((a % 4 == 0 && b % 4 == 0 && c % 4 == 0 && a <= b && b <= c && a * b * c <= $2))
+}
+
 # Labels: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 describe_slice() { # sets accelerator, chips and hosts
-  local dimensions usual=4 all=1 size
-  case $tpu in
-    v4) accelerator=tpu-v4-podslice dimensions=3 ;;
-    v5e) accelerator=tpu-v5-lite-podslice dimensions=2 ;;
-    v5p) accelerator=tpu-v5p-slice dimensions=3 ;;
-    v6e) accelerator=tpu-v6e-slice dimensions=2 ;;
-    tpu7x) accelerator=tpu7x dimensions=3 ;;
+  local slices usual=4 all=1 size flat="1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16" solid="2x2x1, 2x2x2, 2x2x4, 2x4x4" largest=0
+  case $tpu in # the slices as bertzoo/plan/chips.py has them; those made of cubes have a largest one
+    v4) accelerator=tpu-v4-podslice slices=$solid largest=4096 ;;
+    v5e) accelerator=tpu-v5-lite-podslice slices=$flat ;;
+    v5p) accelerator=tpu-v5p-slice slices=$solid largest=6144 ;;
+    v6e) accelerator=tpu-v6e-slice slices=$flat ;;
+    tpu7x) accelerator=tpu7x slices="1x1x1, $solid" largest=9216 ;;
     "") die "--tpu is missing: v4, v5e, v5p, v6e or tpu7x" ;;
     *) die "--tpu=$tpu is none of v4, v5e, v5p, v6e and tpu7x" ;;
   esac
-  [[ -n $topology ]] || die "--topology is missing: the chips of one slice, such as $([[ $dimensions == 3 ]] && echo 2x2x2 || echo 4x4)"
-  [[ $topology =~ ^[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){$((dimensions - 1))}$ ]] ||
-    die "--topology=$topology is not $dimensions sizes joined by x, as those of $tpu are"
+  [[ -n $topology ]] || die "--topology is missing: the chips of one slice, such as $( ((largest)) && echo 2x2x2 || echo 4x4)"
+  if [[ ", $slices, " != *", $topology, "* ]] && ! cubes "$topology" "$largest"; then
+    if ((largest)); then
+      slices+=" and every AxBxC of multiples of 4 in rising order with at most $largest chips, such as 4x4x4, 4x4x8 and 8x8x8"
+    fi
+    die "--topology=$topology does not exist: the slices of $tpu are $slices"
+  fi
   for size in ${topology//x/ }; do all=$((all * size)); done
   if ((all < usual)); then usual=$all; fi
   : "${chips:=$usual}"
@@ -116,16 +126,19 @@ manifest() {
   fill POD_ANNOTATIONS "$annotations"
   fill MOUNTS "[$mounts]"
   fill VOLUMES "[$volumes]"
+  fill VERB "${run[0]}"
   fill IMAGE "$(json "$image")"
+  fill WORDS "$(json "$words" | sed 's/@/\\u0040/g')" # so that nothing in it is filled
   fill RUN "$arguments" # last: whatever it holds stays as it is
   printf '%s\n' "$text"
 }
 
 if [[ $action == apply || $action == show ]]; then
-  check_run "${run[@]}"
+  take_run "${run[@]}"
   describe_slice
   [[ -n $image ]] || die "--image=IMAGE is missing: launch/gke/Dockerfile makes one"
-  arguments=$(json_list "${run[@]}")
+  arguments=$(json_list "${run[@]:1}")
+  words=$(quoted "${run[@]}")
 fi
 if [[ $action == show ]]; then
   manifest
@@ -133,18 +146,17 @@ if [[ $action == show ]]; then
 fi
 need kubectl "install it and connect it to the cluster: gcloud container clusters get-credentials"
 
-# Sets `state`: ABSENT, RUNNING, Completed or Failed.
-state=ABSENT
+# Sets `state`: ABSENT, RUNNING, Completed or Failed; and `there`, the words of the run that it is of.
+state=ABSENT there=""
 ask() {
   local answer
   answer=$("${kubectl[@]}" get jobsets --field-selector="metadata.name=$name" \
-    -o 'jsonpath={range .items[*]}{.metadata.name}={.status.terminalState}{end}') ||
+    -o 'jsonpath={range .items[*]}{.metadata.name}={.status.terminalState}={.metadata.annotations.bertzoo/run}{end}') ||
     fail "the cluster does not say what JobSets it has; it must be reachable, and have JobSet: https://jobset.sigs.k8s.io/docs/installation"
-  case $answer in
-    "") state=ABSENT ;;
-    "$name=") state=RUNNING ;;
-    *) state=${answer#*=} ;;
-  esac
+  [[ -n $answer ]] || { state=ABSENT && return; }
+  answer=${answer#"$name="}
+  state=${answer%%=*} there=${answer#*=}
+  : "${state:=RUNNING}"
 }
 remove() { act "${kubectl[@]}" delete jobset "$name" --ignore-not-found --wait; }
 
@@ -152,6 +164,10 @@ case $action in
   apply)
     if ! "$dry_run"; then
       ask
+      # What has failed may have failed because of its words: there the corrected ones take its place.
+      if [[ $state != ABSENT && $state != Failed && $there != "$words" ]]; then
+        die "$name is another run (bertzoo $there), $([[ $state == Completed ]] && echo "which is done" || echo "which is going on"); give this one a --name of its own, or delete that one first"
+      fi
       case $state in
         ABSENT) ;;
         Failed) say "$name has failed; beginning it again" && remove ;;

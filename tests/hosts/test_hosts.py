@@ -61,6 +61,11 @@ def test_a_tpu_machine_asks_its_metadata(monkeypatch: pytest.MonkeyPatch):
         ({**EXPLICIT, "process": 4}, "--distributed.process=4 is not one of the 4 processes"),
         ({**EXPLICIT, "process": -1}, "numbered 0 to 3"),
         ({**EXPLICIT, "coordinator": "host"}, "--distributed.coordinator=host is not HOST:PORT"),
+        (
+            {**EXPLICIT, "coordinator": "host:99999"},
+            "--distributed.coordinator=host:99999: ports are numbered 1 to 65535",
+        ),
+        ({**EXPLICIT, "coordinator": "host:0"}, "ports are numbered"),
         ({"heartbeat_timeout": 0}, "--distributed.heartbeat_timeout=0"),
         ({"start_timeout": -3}, "--distributed.start_timeout=-3"),
     ],
@@ -68,6 +73,41 @@ def test_a_tpu_machine_asks_its_metadata(monkeypatch: pytest.MonkeyPatch):
 def test_what_contradicts_itself_is_refused(given, said):
     with pytest.raises(ConfigError, match=said):
         hosts.Cluster(**given)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "nodes", "given"),
+    [
+        # One task a node has all the GPUs of it: jax must not choose one by SLURM_LOCALID.
+        ("4", "4", {"coordinator": "n1:61447", "processes": 4, "process": 1, "method": "deactivate"}),
+        ("4", "2", {"coordinator": None, "processes": None, "process": None, "method": "slurm"}),
+    ],
+)
+def test_under_slurm_one_task_of_a_node_has_all_its_devices(monkeypatch: pytest.MonkeyPatch, tasks, nodes, given):
+    seen = []
+
+    def initialize(coordinator, processes, process, cluster_detection_method, **rest):
+        assert not {"local_device_ids"} & rest.keys() and rest["heartbeat_timeout_seconds"] == 30
+        method = cluster_detection_method
+        seen.append({"coordinator": coordinator, "processes": processes, "process": process, "method": method})
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    for name, value in (SLURM | {"SLURM_NTASKS": tasks, "SLURM_STEP_NUM_NODES": nodes}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("JAX_COORDINATOR_PORT", raising=False)
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    hosts.connect(hosts.Cluster())
+    assert seen == [given]
+
+
+def test_a_coordinator_whose_name_nobody_knows_is_a_mistake(monkeypatch: pytest.MonkeyPatch):
+    answers = [socket.gaierror(-2, "Name or service not known")] * 9
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: (_ for _ in ()).throw(answers.pop()))
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: pytest.fail("nothing to join"))
+    with pytest.raises(ConfigError, match=r"coordinator=nowhere:1234: the name nowhere is not known here \(Name or"):
+        hosts.connect(hosts.Cluster(**{**EXPLICIT, "coordinator": "nowhere:1234"}, start_timeout=1))
+    assert 0 < len(answers) < 8, "it may become known: it is asked for more than once"
 
 
 def test_alone_nothing_is_waited_for():
@@ -127,6 +167,7 @@ from bertzoo import supervisor
 supervisor.watch()
 if sys.argv[2] == "joins": supervisor.joined()
 print("ready", flush=True)
+for line in sys.argv[3:]: print(line, file=sys.stderr, flush=True)
 if sys.argv[1] == "sleep": time.sleep(60)
 if sys.argv[1].startswith("exit"): sys.exit(int(sys.argv[1][4:]))
 os.kill(os.getpid(), getattr(signal, sys.argv[1]))
@@ -149,17 +190,51 @@ def test_a_childs_exit_code_is_its_parents(child: None, code: int):
     assert supervisor.supervise([f"exit{code}", "joins"], "process 1 of 2") == code
 
 
+SERVICE = (
+    "F1122 05:12:14.047272     998 client.h:80] Terminating process because the JAX distributed service detected fatal "
+    "errors."
+)
+CHECK = "F1122 05:12:14.047272     998 shape.cc:80] Check failed: rank == 2 (3 vs. 2)"
+
+
 @pytest.mark.parametrize(
-    ("ending", "joins", "said"),
+    ("ending", "joins", "prints", "said"),
     [
-        ("SIGABRT", "joins", "process 1 of 2 was ended by SIGABRT, most likely as another process of the run is gone"),
-        ("SIGABRT", "not", "before it had met the others: one did not come in time"),
-        ("SIGKILL", "joins", "ended by SIGKILL, from outside or for want of memory"),
+        (
+            "SIGABRT",
+            "joins",
+            [],
+            "process 1 of 2 was ended by SIGABRT, most likely as another process of the run is gone",
+        ),
+        ("SIGABRT", "joins", [SERVICE], "most likely as another process of the run is gone"),
+        (
+            "SIGABRT",
+            "not",
+            [SERVICE],
+            "before it had met the others: one did not come in time, had the number of another",
+        ),
+        ("SIGABRT", "not", [f"{SERVICE} A newer incarnation."], "two processes had the same number"),
+        ("SIGABRT", "joins", ["with a different incarnation", SERVICE], "each with its own --distributed.process"),
+        (
+            "SIGABRT",
+            "joins",
+            [CHECK],
+            r"SIGABRT \(shape.cc:80\] Check failed: rank == 2 .*it is no lost host but an error",
+        ),
+        ("SIGSEGV", "joins", [], "process 1 of 2 was ended by SIGSEGV; run the same command"),
+        ("SIGBUS", "joins", [], "ended by SIGBUS; run the same command"),
+        ("SIGTERM", "joins", [], "ended by SIGTERM, from outside"),
+        ("SIGKILL", "joins", [], "ended by SIGKILL, from outside or for want of memory"),
     ],
 )
-def test_a_child_that_a_signal_ended_is_told_in_words(child: None, ending: str, joins: str, said: str):
+def test_a_child_that_a_signal_ended_is_told_in_words(
+    child: None, ending: str, joins: str, prints: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
+    stack = ["*** Check failure stack trace: ***", "    @     0x7f52a5b2b1a4  (unknown)"]
     with pytest.raises(HostLost, match=said):
-        supervisor.supervise([ending, joins], "process 1 of 2")
+        supervisor.supervise([ending, joins, "a warning", *prints, *stack], "process 1 of 2")
+    # What the child says is passed on, but for the stack of addresses.
+    assert capsys.readouterr().err.splitlines() == ["a warning", *prints]
 
 
 def test_who_is_stopped_while_waiting_for_the_others_says_so(tmp_path: Path):

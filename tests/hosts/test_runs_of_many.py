@@ -35,7 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Processes:
-    """The processes of `bertzoo pretrain`, which share the run's devices; killed with the context."""
+    """The processes of `bertzoo pretrain`, or of the words of another verb, which share the run's devices; killed with
+    the context.
+    """
 
     def __init__(
         self,
@@ -46,9 +48,11 @@ class Processes:
         own: Sequence[Sequence[str]] = (),
         fault: str | None = None,
         devices: int = DEVICES,
+        words: Sequence[str] = (),
     ):
         self.metrics, port = folder / run / "metrics.jsonl", free_port()
-        command = [sys.executable, "-m", "bertzoo", "pretrain", str(folder / "tiny.toml"), f"--run_dir={folder / run}"]
+        words = words or ("pretrain", str(folder / "tiny.toml"), *CHANGES)
+        command = [sys.executable, "-m", "bertzoo", *words, f"--run_dir={folder / run}"]
         self.each: list[subprocess.Popen[str]] = []
         for process in range(count):
             where = [f"--distributed.coordinator=127.0.0.1:{port}", f"--distributed.processes={count}"]
@@ -56,7 +60,7 @@ class Processes:
             mine = own[process] if own else ()
             self.each.append(
                 subprocess.Popen(
-                    [*command, *CHANGES, *where, *options, *mine],
+                    [*command, *where, *options, *mine],
                     env=environment(devices // count, fault),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -207,6 +211,15 @@ def test_one_that_never_comes_is_not_waited_for_for_ever(folder: Path) -> None:
         ((code, said),) = processes.end()
     assert code == 4 and "process 1 of 2" in said and "one did not come in time" in said, said
     assert not (folder / "refused").exists()
+
+
+def test_a_number_that_two_processes_have_is_told(folder: Path) -> None:
+    own = [(), (), ["--distributed.process=1"]]
+    with started(folder, "doubled", 3, ["--distributed.start_timeout=10"], own) as processes:
+        ended = processes.end()
+    assert [code for code, _ in ended] == [4, 4, 4], ended
+    assert all("the number of another" in said or "the same number" in said for _, said in ended), ended
+    assert any("two processes had the same number" in said for _, said in ended), ended
 
 
 def test_another_number_of_processes_is_refused(folder: Path) -> None:

@@ -3,11 +3,12 @@
 import ast
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
 LAUNCH = HERE.parent.parent / "launch"
-PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "uv", "bertzoo")
+PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "bertzoo")
 
 
 class Cloud:
@@ -34,7 +35,8 @@ class Cloud:
     def set(self, **state) -> None:
         """Write what the fakes go by, such as states=["ACTIVE"]."""
         for name, value in state.items():
-            (self.folder / name).write_text(repr(value))
+            (self.folder / f"{name}.new").write_text(repr(value))
+            (self.folder / f"{name}.new").rename(self.folder / name)  # whole or not at all, as fakes may read it now
 
     def start(self, script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -65,6 +67,14 @@ class Cloud:
     def records(self, program: str) -> list[dict]:
         lines = (self.folder / "calls").read_text().splitlines()
         return [record for line in lines if (record := ast.literal_eval(line))["argv"][0] == program]
+
+    def wait_for(self, name: str) -> None:
+        """Wait until the fakes have written a file."""
+        for _ in range(1200):
+            if (self.folder / name).exists():
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{name} never came")
 
     def forget(self) -> None:
         (self.folder / "calls").unlink(missing_ok=True)

@@ -95,7 +95,10 @@ COMMANDS = {
     ),
     "sbatch": Command(
         "https://slurm.schedmd.com/sbatch.html",
-        names("--job-name --nodes --ntasks-per-node --open-mode --signal --partition --time --gpus-per-node --output"),
+        names(
+            "--job-name --comment --nodes --ntasks-per-node --open-mode --signal --partition --time --gpus-per-node "
+            "--output"
+        ),
         names("--requeue --no-requeue --parsable --test-only"),
         words=(1, 1),
         rest=True,
@@ -108,7 +111,10 @@ COMMANDS = {
         rest=True,
     ),
     "squeue": Command(
-        "https://slurm.schedmd.com/squeue.html", names("--name --format --user"), names("--me --noheader")
+        "https://slurm.schedmd.com/squeue.html", names("--name --jobs --format --user"), names("--me --noheader")
+    ),
+    "scancel": Command(
+        "https://slurm.schedmd.com/scancel.html", names("--name --signal --state"), names("--me --batch"), words=(0, 99)
     ),
     "scontrol requeue": Command("https://slurm.schedmd.com/scontrol.html", words=(1, 1)),
     "uv venv": Command(

@@ -24,8 +24,9 @@ def read(name: str, default):
 
 
 def write(name: str, value) -> None:
-    with open(f"{CLOUD}/{name}", "w") as file:
+    with open(f"{CLOUD}/{name}.{os.getpid()}", "w") as file:
         file.write(repr(value))
+    os.rename(file.name, f"{CLOUD}/{name}")  # others may be reading it
 
 
 def call(*argv: str, **environment: str) -> int:
@@ -66,7 +67,8 @@ def gcloud(argv: list[str]) -> None:
         assert set(states) <= STATES
         print(states[0])
         gone = states[0] in {"DELETING"} and len(states) == 1
-        write("states", [] if gone else states[1:] or states)
+        if gone or states[1:]:  # a deletion by another process is not to be undone
+            write("states", states[1:])
     elif action == "queued-resources create":
         if states:
             stop(1, "ALREADY_EXISTS: Resource already exists.")
@@ -109,15 +111,24 @@ def kubectl(argv: list[str]) -> None:
     action = next(word for word in argv[1:] if not word.startswith("-"))
     sets = read("jobsets", {})
     if action == "apply":
+        manifest = sys.stdin.read()
         with open(f"{CLOUD}/applied.yaml", "w") as file:
-            file.write(sys.stdin.read())
+            file.write(manifest)
         write("jobsets", {**sets, "run": ""})
+        write("words", eval(manifest.partition("bertzoo/run: ")[2].splitlines()[0]))
     elif action == "delete":
         sets.pop(argv[-3] if argv[-3] in sets else argv[3], None)
         write("jobsets", sets)
     elif action == "get" and any(word.startswith("jsonpath") for word in argv):
         wanted = flags(argv)["--field-selector"].partition("=")[2]
-        print("".join(f"{name}={state}" for name, state in sets.items() if name == wanted), end="")
+        (path,) = [word.removeprefix("jsonpath=") for word in argv if word.startswith("jsonpath")]
+        assert path.startswith("{range .items[*]}") and path.endswith("{end}")
+        line = path.removeprefix("{range .items[*]}").removesuffix("{end}")
+        if wanted in sets:
+            known = {"name": wanted, "annotations.bertzoo/run": read("words", "")}
+            for field, value in [(f".metadata.{key}", value) for key, value in known.items()]:
+                line = line.replace(f"{{{field}}}", value)
+            print(line.replace("{.status.terminalState}", sets[wanted]), end="")
 
 
 def sbatch(argv: list[str]) -> None:
@@ -134,6 +145,14 @@ def sbatch(argv: list[str]) -> None:
     stop(99, "requeued for ever")
 
 
+def scancel(argv: list[str]) -> None:
+    """Signal the script of job 7, or its task, which runs as process 0."""
+    given = flags(argv)
+    if "--signal" in given:
+        target = "pid_of_script" if "--batch" in given else "pid0"
+        os.kill(read(target, None), getattr(_signal, "SIG" + given["--signal"]))
+
+
 def uv(argv: list[str]) -> None:
     if argv[1] == "venv":
         os.makedirs(f"{argv[-1]}/bin", exist_ok=True)
@@ -147,7 +166,10 @@ def uv(argv: list[str]) -> None:
 def bertzoo(argv: list[str]) -> None:
     """End with the next code that `codes` has for this process, after what `seconds` says; save at a SIGTERM."""
     _signal.signal(_signal.SIGTERM, lambda number, frame: (print("; saved"), sys.exit(3)))
+    if argv[1] not in ("pretrain", "transfer"):
+        stop(2, f"no launcher runs bertzoo {argv[1]}")
     process = flags(argv).get("--distributed.process") or os.environ.get("FAKE_HOST", "0")
+    write(f"pid{process}", os.getpid())
     print(f"process {process} begins", end="", flush=True)  # a line without an end
     codes = read(f"codes{process}", read("codes", []))
     code = codes.pop(0) if codes else 0
@@ -170,13 +192,18 @@ def main() -> None:
         stop(2, why)
     planned_failure(argv)
     if argv[0] == "srun":
+        write("pid_of_script", os.getppid())
         tasks = [name.removeprefix("codes") for name in sorted(os.listdir(CLOUD)) if name[5:].isdecimal()] or ["0"]
         program = argv[argv.index("bash") :]
         sys.exit(max(call(*program, **(os.environ | {"FAKE_HOST": task})) for task in tasks))
     if argv[0] == "scontrol":
         write("requeued", True)
-    elif argv[0] == "squeue":
-        print("\n".join(read("queue", [])))
+    elif argv[0] == "squeue":  # jobs as {"%i": its number, "%T": its state, "%k": its comment}
+        given, running = flags(argv), {"%i": "7", "%T": read("job_state", "RUNNING"), "%k": ""}
+        for job in [running] if "--jobs" in given else read("queue", []):
+            print(" ".join(job[field] for field in given["--format"].split()))
+    elif argv[0] == "scancel":
+        scancel(argv)
     else:
         {"gcloud": gcloud, "kubectl": kubectl, "sbatch": sbatch, "uv": uv, "bertzoo": bertzoo}[argv[0]](argv)
 

@@ -1,10 +1,14 @@
 """launch/gke/job.sh: the manifest holds what JobSet, Kubernetes and GKE document, and is applied once."""
 
 import re
+import subprocess
 
 import pytest
 import yaml
-from clouds import Cloud
+from clouds import LAUNCH, Cloud
+
+from bertzoo.errors import ConfigError
+from bertzoo.plan import chips
 
 IMAGE = ("--name=run", "--image=europe-docker.pkg.dev/p/r/bertzoo:1")
 RUN = ("--", "demo", "--run_dir=gs://b/x")
@@ -107,8 +111,24 @@ def test_a_slice_is_asked_for_by_its_labels(
     }
     assert pod(manifest)["containers"][0]["resources"] == {"limits": {"google.com/tpu": chips}}
     assert manifest["metadata"]["annotations"] == {
-        "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool",
+        "bertzoo/run": "pretrain demo --run_dir=gs://b/x",
     }
+
+
+@pytest.mark.parametrize("tpu", ["v4", "v5e", "v5p", "v6e", "tpu7x"])
+def test_a_slice_that_does_not_exist_is_refused_with_those_that_do(cloud: Cloud, tpu: str) -> None:
+    chip = chips.CHIPS[tpu]
+    flat = "2x2" in chip.slices
+    for topology in ("1x8", "3x3", "4x4x4") if flat else ("4x4", "2x4x2", "8x4x4", "4x4x6", "32x32x32", "0x0x0"):
+        with pytest.raises(ConfigError, match="does not exist"):
+            chips.parse(f"{tpu}:{topology}")
+        out = cloud.run("gke/job.sh", "show", *IMAGE, f"--tpu={tpu}", f"--topology={topology}", *RUN, code=2)
+        known = f"the slices of {tpu} are {chips.described(chip)}\n"
+        assert out == f"job.sh: --topology={topology} does not exist: {known}"
+    for topology in () if flat else ("4x4x12", "8x16x16"):
+        assert chips.parse(f"{tpu}:{topology}")
+        shown(cloud, f"--tpu={tpu}", f"--topology={topology}", *RUN)
 
 
 def outcome(manifest: dict, code: int, disrupted: bool = False) -> str:
@@ -157,13 +177,19 @@ def test_options_reach_the_manifest(cloud: Cloud) -> None:
 
 def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
     words = [*hostile, "--a=@NAME@ $$ $(HOME)", "--b=line\nand\ttab", '--c=\\"', "--d=: {x} [y] - #", "--e=ä漢"]
-    container = pod(shown(cloud, *SLICE, "--", *words))["containers"][0]
+    manifest = shown(cloud, *SLICE, "--", *words)
+    container = pod(manifest)["containers"][0]
     assert container["command"] == ["bertzoo", "pretrain"]
     # Kubernetes makes one dollar sign of two, and puts a variable for $(NAME) after a single one.
     expanded = [
         re.sub(r"\$\$|\$\(\w+\)", lambda m: "$" if m[0] == "$$" else "VARIABLE", arg) for arg in container["args"]
     ]
     assert expanded == words
+    # The shell that quoted them reads them again.
+    told = subprocess.check_output(
+        ["bash", "-c", f"printf '%s\\0' {manifest['metadata']['annotations']['bertzoo/run']}"], text=True
+    )
+    assert told.split("\0")[:-1] == ["pretrain", *words]
 
 
 def test_it_is_applied_once_and_begun_again_when_it_failed(cloud: Cloud) -> None:
@@ -179,6 +205,29 @@ def test_it_is_applied_once_and_begun_again_when_it_failed(cloud: Cloud) -> None
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
     assert len(cloud.calls("kubectl", "apply")) == 1
     assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
+
+
+def test_another_run_of_the_same_name_is_refused_unless_the_first_failed(cloud: Cloud, hostile: list[str]) -> None:
+    cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *hostile)
+    assert "going on already" in cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", "pretrain", *hostile)
+    for state, said in (("", "which is going on"), ("Completed", "which is done")):
+        cloud.set(jobsets={"run": state})
+        for other in (("transfer", *hostile), ("demo", "--run_dir=gs://b/x")):
+            out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *other, code=2)
+            assert "run is another run (bertzoo pretrain my\\ config.toml" in out and said in out
+    assert len(cloud.calls("kubectl", "apply")) == 1
+    cloud.set(jobsets={"run": "Failed"})
+    cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
+    assert len(cloud.calls("kubectl", "apply")) == 2
+
+
+def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
+    container = pod(shown(cloud, *SLICE, "--", "transfer", "demo_transfer", "--run_dir=x"))["containers"][0]
+    assert (container["command"], container["args"]) == (["bertzoo", "transfer"], ["demo_transfer", "--run_dir=x"])
+
+
+def test_the_image_can_read_a_bucket() -> None:
+    assert "-c constraints.txt '.[gcs]' 'jax[tpu]'" in (LAUNCH / "gke/Dockerfile").read_text()
 
 
 def test_the_other_actions(cloud: Cloud) -> None:
@@ -212,8 +261,7 @@ def test_a_dry_run_asks_nothing(cloud: Cloud, action: str) -> None:
         (("apply", *IMAGE, "--topology=4x4", *RUN), "--tpu is missing"),
         (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), "--tpu=v9 is none of"),
         (("apply", *IMAGE, "--tpu=tpu7x", *RUN), "--topology is missing: the chips of one slice, such as 2x2x2"),
-        (("apply", *IMAGE, "--tpu=tpu7x", "--topology=4x4", *RUN), "is not 3 sizes joined by x"),
-        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), "is not 2 sizes joined by x"),
+        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), "--topology=4x0 does not exist"),
         (
             ("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN),
             "has 16 chips, which --chips-per-host=3 does not divide",

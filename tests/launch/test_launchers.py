@@ -1,6 +1,7 @@
 """For every launcher: shellcheck has nothing to say, help costs nothing, and no hyper-parameter is set there."""
 
 import dataclasses
+import importlib
 import os
 import re
 import shlex
@@ -129,6 +130,10 @@ def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
     for argv in commands:
         if argv[0] == "bertzoo":
             assert argv[1] in cli.VERBS, argv
+            verb, parser = importlib.import_module(f"bertzoo.verbs.{argv[1]}"), cli.Parser()
+            verb.arguments(parser)
+            own, _ = cli.split(argv[2:], parser.flags(), verb)
+            parser.parse_intermixed_args(own)
         elif argv[0].startswith("launch/"):
             script = argv[0].removeprefix("launch/")
             at = 1 if script == "local_multi.sh" or argv[1].startswith("-") else 2

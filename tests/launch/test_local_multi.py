@@ -33,6 +33,11 @@ def test_every_process_gets_its_own_number_and_all_the_same_place(cloud: Cloud, 
     assert not list(cloud.folder.rglob("broken"))
 
 
+def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
+    cloud.run("local_multi.sh", "2", "transfer", "demo_transfer", "--run_dir=runs/x")
+    assert len(cloud.calls("bertzoo", "transfer", "demo_transfer", "--run_dir=runs/x")) == 2
+
+
 def test_devices_are_simulated_beside_other_flags(cloud: Cloud) -> None:
     cloud.run("local_multi.sh", "--devices-per-process=4", "1", *RUN, XLA_FLAGS="--xla_dump_to=here")
     (record,) = cloud.records("bertzoo")

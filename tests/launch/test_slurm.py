@@ -13,6 +13,7 @@ def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: l
     (call,) = cloud.calls("sbatch")
     asked = [
         "--job-name=big",
+        call[1],
         "--nodes=4",
         "--ntasks-per-node=2",
         "--requeue",
@@ -22,6 +23,7 @@ def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: l
     assert call[: len(asked)] == asked and call[len(asked) : len(asked) + 2] == ["--partition=tpu", "--time=2-0"]
     ((_, *task),) = cloud.calls(*TASKS)  # after the script that says how its program ended
     assert task == ["task", "bertzoo", "pretrain", *hostile] and cloud.calls("bertzoo", "pretrain") == [hostile]
+    assert call[1].startswith("--comment=bertzoo-")
     assert not cloud.calls("scontrol") and not list(cloud.folder.rglob("broken"))
 
 
@@ -53,25 +55,64 @@ def test_it_is_not_requeued_for_ever(cloud: Cloud) -> None:
 
 
 def test_a_job_that_is_queued_is_left_alone(cloud: Cloud) -> None:
-    cloud.set(queue=["41", "42"])
-    assert "job 41, 42 of the name bertzoo is queued" in cloud.run("slurm.sh", "--nodes=1", *RUN)
-    assert cloud.calls("squeue") == [["--me", "--noheader", "--name=bertzoo", "--format=%i"]] and not cloud.calls(
-        "sbatch"
-    )
+    cloud.run("slurm.sh", "--nodes=1", *RUN)
+    (call,) = cloud.calls("sbatch")
+    comment = call[1].removeprefix("--comment=")
+    cloud.forget()
+    cloud.set(queue=[{"%i": number, "%k": comment} for number in ("41", "42")])
+    assert "job 41,42 of the name bertzoo is queued" in cloud.run("slurm.sh", "--nodes=1", *RUN)
+    assert cloud.calls("squeue") == [["--me", "--noheader", "--name=bertzoo", "--format=%i %k"]]
+    # Another run under the same name is not said to be there already.
+    for other in (("--", "demo", "--run_dir=runs/y"), ("--", "transfer", *RUN[1:])):
+        out = cloud.run("slurm.sh", "--nodes=1", *other, code=2)
+        assert "job 41 of the name bertzoo is another run; give this one a --name of its own" in out
+    cloud.set(queue=[{"%i": "43", "%k": "(null)"}])
+    assert "job 43 of the name bertzoo is another run" in cloud.run("slurm.sh", "--nodes=1", *RUN, code=2)
+    assert not cloud.calls("sbatch")
 
 
-@pytest.mark.parametrize(("step", "code"), [("squeue", 1), ("sbatch", 7), ("srun", 9), ("scontrol", 5)])
+def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
+    cloud.run("slurm.sh", "--nodes=1", "--", "transfer", "demo_transfer", "--run_dir=runs/x")
+    assert cloud.calls("bertzoo") == [["transfer", "demo_transfer", "--run_dir=runs/x"]]
+
+
+def test_what_is_stopped_saves_and_is_not_requeued(cloud: Cloud) -> None:
+    cloud.set(seconds0=600)
+    job = cloud.start("slurm.sh", "--nodes=1", *RUN)
+    cloud.wait_for("pid0")
+    cloud.set(queue=[{"%i": "7", "%T": "RUNNING"}, {"%i": "8", "%T": "PENDING"}])
+    cloud.run("slurm.sh", "--stop")
+    assert cloud.calls("scancel") == [["--batch", "--signal=USR1", "7"], ["--signal=TERM", "7"], ["8"]]
+    out, errors = job.communicate(timeout=120)
+    assert job.returncode == 3 and "saved" in out and "the same submission resumes it" in out, out + errors
+    assert not cloud.calls("scontrol") and len(cloud.calls("bertzoo")) == 1
+    cloud.set(queue=[])
+    assert "nothing to stop" in cloud.run("slurm.sh", "--stop", "--name=other")
+    assert len(cloud.calls("scancel")) == 3
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
+def test_what_slurm_itself_ends_is_not_requeued(cloud: Cloud, state: str) -> None:
+    cloud.set(codes0=[3], job_state=state)
+    out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=3)
+    assert f"job 7 is {state}; it is not requeued" in out and not cloud.calls("scontrol")
+    assert cloud.calls("squeue")[1:] == [["--noheader", "--jobs=7", "--format=%T"]]
+
+
+@pytest.mark.parametrize(("step", "code"), [("squeue --me", 1), ("sbatch", 7), ("srun", 9), ("scontrol", 5)])
 def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, code: int) -> None:
     cloud.set(failures=[[step, code, 1]], codes0=[3])
     out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
-    assert f"{step} was told to fail" in out
+    assert f"{step.split()[0]} was told to fail" in out
 
 
 def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:
     out = cloud.run("slurm.sh", "--dry-run", "--nodes=2", *RUN, "--x=a b")
-    assert out.startswith("+ sbatch --job-name=bertzoo --nodes=2 ") and out.endswith(
-        "demo --run_dir=runs/x --x=a\\ b\n"
+    assert out.startswith("+ sbatch --job-name=bertzoo --comment=bertzoo-") and out.endswith(
+        "pretrain demo --run_dir=runs/x --x=a\\ b\n"
     )
+    stop = cloud.run("slurm.sh", "--dry-run", "--stop", "--name=big")
+    assert "+ scancel --batch --signal=USR1 JOB\n+ scancel --signal=TERM JOB\n" in stop
     assert not cloud.calls()
 
 
@@ -84,6 +125,9 @@ def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:
         (("--nodes=1", "--name=A b", *RUN), "--name=A b is not a name"),
         (("--nodes=1", "--notice=99999", *RUN), "more than Slurm's 65535"),
         (("--nodes=1", "--", "demo"), "has no --run_dir"),
+        (("--nodes=1", "--", "transfer"), "no run is given"),
+        (("--nodes=1", "--sbatch=--comment=x", *RUN), "keeps which run it is"),
+        (("--stop", *RUN), "--stop takes --name alone"),
     ],
 )
 def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,8 @@ def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[st
         assert "begins" in (home / "bertzoo-run/log").read_text()
     installs = [call for call in cloud.calls("uv", "pip") if "jax[tpu]" in call]
     assert len(installs) == 2 and all("--constraints=constraints.txt" in call for call in installs)
+    assert all("--editable=.[gcs]" in call for call in installs)  # what reads the bucket that the run names
+    assert "gcs" in tomllib.loads((LAUNCH.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert not list(tmp_path.rglob("broken")) and "delete --name=pod --zone=us-east5-b --project=p" in out
 
     cloud.forget()
@@ -145,6 +148,86 @@ def test_a_run_that_is_going_on_is_joined_not_begun(ready: Cloud) -> None:
     out, errors = watching.communicate(timeout=60)
     assert watching.returncode == 0 and "the run is done" in out, errors
     assert len(ready.records("bertzoo")) == 2 and not ready.calls(*VM, "scp")
+
+
+def begun(cloud: Cloud, runs: int) -> None:
+    """Wait until so many processes of runs have begun."""
+    for _ in range(1200):
+        if len(cloud.calls("bertzoo")) == runs:
+            return
+        time.sleep(0.05)
+    raise AssertionError("they never began")
+
+
+def watched(cloud: Cloud) -> subprocess.Popen[str]:
+    """A `watch` in another terminal, whose run has begun and would not end by itself."""
+    cloud.set(secondsworker0=600, secondsworker1=600)
+    process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
+    begun(cloud, 2)
+    return process
+
+
+def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud) -> None:
+    process = watched(ready)
+    ready.run("tpu_vm.sh", "stop", *WHERE)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 3 and "stopped by `stop`; the same command resumes it" in out, out + errors
+    assert "beginning again" not in out and len(ready.calls("bertzoo")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ["watch", "run"])
+@pytest.mark.parametrize("words", [RUN, ("--", "transfer", *RUN[1:])], ids=["the same", "another"])
+def test_what_was_stopped_may_be_begun_again_or_another_run(ready: Cloud, action: str, words: tuple[str, ...]) -> None:
+    ready.set(secondsworker0=600, secondsworker1=600)
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    begun(ready, 2)
+    ready.run("tpu_vm.sh", "stop", *WHERE)
+    assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 3") == 2
+    ready.set(secondsworker0=0, secondsworker1=0)
+    out = ready.run("tpu_vm.sh", action, *(TPU if action == "watch" else WHERE), *words)
+    assert "the run is done" in out if action == "watch" else out.count("bertzoo-worker: started") == 2
+    ended(ready)
+    assert len(ready.calls("bertzoo")) == 4 and len(ready.calls("bertzoo", "transfer")) in (0, 2)
+
+
+@pytest.mark.slow
+def test_a_stop_before_there_is_a_run_holds_for_who_is_about_to_start_it(cloud: Cloud) -> None:
+    there, go = cloud.folder / "there", cloud.folder / "go"
+    process = cloud.start(
+        "tpu_vm.sh", "watch", *TPU, f"--before=touch {there}; until [ -e {go} ]; do sleep 1; done", *RUN
+    )
+    cloud.wait_for("there")
+    cloud.run("tpu_vm.sh", "stop", *WHERE)
+    go.touch()
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 3 and "stopped; not started again" in out and not cloud.calls("bertzoo"), out + errors
+
+
+def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud) -> None:
+    process = watched(ready)
+    ready.run("tpu_vm.sh", "delete", *WHERE, "--yes")
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 1 and "pod was deleted meanwhile, and is not asked for again" in errors, out + errors
+    assert not ready.calls(*QUEUED, "create") and len(ready.calls("bertzoo")) == 2
+
+
+@pytest.mark.parametrize("states", [["SUSPENDING", "DELETING"], ["WAITING_FOR_RESOURCES", "DELETING"]])
+def test_what_is_deleted_while_it_is_waited_for_is_not_asked_for_again(cloud: Cloud, states: list[str]) -> None:
+    cloud.set(states=states)
+    assert "was deleted meanwhile" in cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=1)
+    assert not cloud.calls(*QUEUED, "create")
+
+
+def test_another_run_is_not_taken_for_this_one(ready: Cloud) -> None:
+    ready.set(secondsworker0=600, secondsworker1=600)
+    ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
+    other = ("--", "transfer", *RUN[1:])
+    out = ready.run("tpu_vm.sh", "watch", *TPU, *other, code=2)
+    assert "another run is going on on pod: bertzoo pretrain demo --run_dir=gs://b/x" in out and "done" not in out
+    assert "another run is going on here" in ready.run("tpu_vm.sh", "run", *WHERE, *other, code=2)
+    assert len(ready.calls("bertzoo", "pretrain")) == len(ready.calls("bertzoo")) == 2
+    ready.set(secondsworker0=0, secondsworker1=0)
 
 
 def test_status_and_stop(ready: Cloud) -> None:
@@ -233,6 +316,9 @@ def test_a_dry_run_asks_for_nothing(cloud: Cloud, action: str) -> None:
     asked = TPU if action in ("create", "watch") else WHERE
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
+    assert "ABSENT" not in out or action in ("create", "watch", "delete")  # nothing was asked, so nothing is known
+    if action == "copy":
+        assert "stash create\n" in out and out.rstrip().count("tar.gz COMMIT\n") == 1
     if action == "watch":
         steps = ["describe", "create", "git", "scp", "tar\\ ", "install", "start", "then: ask every"]
         assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)

@@ -1,0 +1,199 @@
+"""The shipped pairs of teacher and student cut down, teachers of random weights for them, and by numpy what passes."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tiny
+from flax import linen as nn
+
+from bertzoo import config
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data.corpus import Corpus
+from bertzoo.models import Compute
+from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.objectives import Replaced
+from bertzoo.recipe import Pretrain
+from bertzoo.rundir import RunDirectory
+from bertzoo.train import optim, sharding, state
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.state import named
+from bertzoo.transfer import Transfer
+
+BASE = {"max_positions": 24, "vocab_size": 256, "initializer_range": 0.2, "layers": 2}
+PLAIN = {"hidden_size": 16, "heads": 2, "feed_forward_size": 16}
+NARROW = {"embedding_size": 8, **PLAIN, "bottleneck_size": 8}  # a MobileBERT
+IB_BERT = {**NARROW, "bottleneck_size": 16, "feed_forward_size": 32}
+
+
+class Pair(NamedTuple):
+    """A shipped config's sizes: whatever is equal in it is equal here, and what differs differs."""
+
+    teacher: dict[str, Any]
+    model: dict[str, Any]
+    layers: tuple[int, ...] = ()  # knowledge.layers
+    heads: tuple[int, int] = (2, 2)  # maps of attention of student and teacher
+    copied: tuple[str, ...] = ()  # modules, as a run prints them
+
+
+HEADS = ("masked_head", "masked_head/dense", "masked_head/norm", "sentence_head")
+TABLES = ("embedding/position", "embedding/token_type", "embedding/word")
+WHOLE = ("embedding/transformation", *TABLES, "masked_head/extra", *HEADS)  # a MobileBERT's from an IB-BERT
+PAIRS = {
+    "squeezebert_transfer": Pair(
+        PLAIN, {**PLAIN, **BASE}, copied=(*TABLES, "embedding/norm", *HEADS[:-1], "pooler")
+    ),  # the sentence head is for another question
+    "convbert_small_transfer": Pair(
+        {"embedding_size": 24, "hidden_size": 24, "heads": 6, "feed_forward_size": 32},
+        {"embedding_size": 8, "hidden_size": 16, "heads": 4, "feed_forward_size": 16},
+        layers=(1, 2),
+        heads=(2, 3),  # the other half are convolutions
+    ),
+    "mobilebert_electra_transfer": Pair(
+        {"embedding_size": 24, "hidden_size": 24, "heads": 3, "feed_forward_size": 32},
+        {**NARROW, "feed_forwards": 2, "layers": 4},
+        layers=(1, 1, 2, 2),
+        heads=(2, 3),
+    ),
+    "bottleneck_transfer": Pair(
+        {**PLAIN, "heads": 4}, {**NARROW, "feed_forwards": 2}, heads=(2, 4), copied=(*TABLES[:2], *HEADS)
+    ),
+    "plain_student_transfer": Pair(IB_BERT, {**NARROW, "bottleneck_size": "none"}, copied=WHOLE),
+    "mobilebert_transfer": Pair(IB_BERT, {**NARROW, "feed_forwards": 2}, copied=WHOLE),
+    "mobilebert_tiny_transfer": Pair(IB_BERT, NARROW, copied=WHOLE),
+}
+STRETCH = {"steps": 2, "batch_size": 8, "max_length": 24, "max_predictions": 4}
+
+
+def options(name: str, corpus: Path, **more: Any) -> list[str]:
+    """The command line's options that cut a shipped config down to this text."""
+    pair = PAIRS[name]
+    given: dict[str, Any] = {"data.source": corpus, "data.heldout": 0.2, "data.sentences": "lines"}
+    given |= {"data.tokenizer.vocab_size": 250, "compute.dtype": "float32", "knowledge.dtype": "float32"}
+    given |= {f"teacher.{key}": value for key, value in (BASE | pair.teacher).items()}
+    given |= {f"model.{key}": value for key, value in (BASE | pair.model).items()}
+    given |= {f"{table}.{key}": value for table in ("transfer", "distillation.0") for key, value in STRETCH.items()}
+    given |= {"optimizer.schedule.warmup_steps": 1, "run.log_every": 1, "run.evaluate_every": 0, "run.save_every": 0}
+    given |= {"run.keep_last": 9, "run.keep_best": 0}
+    if pair.layers:
+        given["knowledge.layers"] = list(pair.layers)
+    return [f"--{key}={value}" for key, value in {**given, **more}.items()]
+
+
+def load(name: str, given: list[str]) -> Transfer:
+    """The config under options."""
+    pairs = [option.removeprefix("--").split("=", 1) for option in given]
+    return config.load(Transfer, [name], [(key, value) for key, value in pairs])
+
+
+def make_corpus(folder: Path) -> Path:
+    """A tokenised text."""
+    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
+    text = tiny.write_text(folder / "text.txt")
+    assert main(["tokenize", str(text), str(folder / "corpus"), f"--config={folder / 'tiny.toml'}", "--workers=1"]) == 0
+    return folder / "corpus"
+
+
+def drawn(objective: Any, seed: int) -> dict[str, np.ndarray]:
+    """By path, parameters of which none is as an initialiser has it: what is copied is seen to be, biases too."""
+    draw, shapes = np.random.default_rng(seed), jax.eval_shape(objective.init, jax.random.key(0))
+    return {
+        name: (name.endswith("scale") + 0.2 * draw.normal(size=leaf.shape)).astype(np.float32)
+        for name, leaf in named(nn.unbox(shapes)).items()
+    }
+
+
+def write_teacher(recipe: Transfer, path: Path, corpus: Path) -> Path:
+    """A teacher as the config wants it, untrained: a model directory, or of a discriminator, which has its generator
+    nowhere else, a run.
+    """
+    objective = recipe.teacher_objective.build(recipe.teacher, Compute())
+    params = drawn(objective, 7)
+    if isinstance(recipe.teacher_objective, Replaced):
+        return write_run(recipe, path, corpus)
+    sentence = recipe.teacher_objective.sentence
+    head = MaskedLanguageModel(sentence=sentence != "none")
+    path.mkdir()
+    directory.write(
+        Pretrained(
+            model=recipe.teacher,
+            head=head,
+            params=params,
+            tokenizer=Corpus.open(corpus).tokenizer,
+            origin=str(path),
+            source={"format": "random", "sentence": sentence},
+        ),
+        path,
+    )
+    return path
+
+
+def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
+    """The same teacher as a run, of which there is nothing but a checkpoint."""
+    objective = recipe.teacher_objective.build(recipe.teacher, Compute())
+    made = Pretrain(
+        model=recipe.teacher,
+        objective=recipe.teacher_objective,
+        data=recipe.data,
+        optimizer=recipe.optimizer,
+        stages=recipe.distillation,
+    )
+    run, mesh = RunDirectory(path), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+    path.mkdir()
+    run.begin(made)
+    run.describe([], 1, Corpus.open(corpus))
+    with Checkpoints(run.checkpoints) as checkpoints:
+        checkpoints.save(
+            state.fresh(objective, optim.build(made.optimizer, 2), mesh, 0, drawn(objective, 7)), loss=None
+        )
+        checkpoints.wait()
+    return path
+
+
+def lesson(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:
+    """The four terms of a layer, counted from 1, of what whole models give (§3.3, §3.4 of MobileBERT's paper)."""
+    other, weights = recipe.layer_map[layer], recipe.knowledge.weights
+    tokens = np.asarray(batch["attention_mask"] * batch["row_weight"][:, None], np.float64)
+    teacher, student = (np.asarray(x, np.float64) for x in (theirs.hidden_states[other], mine.hidden_states[layer]))
+    if "projections" in params:
+        learnt = params["projections"][f"layers_{layer - 1}"]
+        student = student @ np.asarray(learnt["kernel"], np.float64) + np.asarray(learnt["bias"])
+    maps = [np.asarray(x, np.float64) for x in (theirs.attentions[other - 1], mine.attentions[layer - 1])]
+    if maps[0].shape[1] != maps[1].shape[1]:
+        maps = [x.mean(axis=1, keepdims=True) for x in maps]
+    logs = np.log(np.maximum(maps, 1.2e-38))
+    each = {
+        "feature": ((_normalised(teacher) - _normalised(student)) ** 2).mean(-1),
+        "mean": (teacher.mean(-1) - student.mean(-1)) ** 2,
+        "variance": np.abs(teacher.var(-1) - student.var(-1)),
+        "attention": (maps[0] * (logs[0] - logs[1])).sum(-1).mean(1),
+    }
+    return {
+        name: weights[name] / recipe.model.layers * float((value * tokens).sum() / tokens.sum())
+        for name, value in each.items()
+    }
+
+
+def distilled(recipe: Transfer, mine_BPV: Any, theirs_BPV: Any, batch: Any) -> dict[str, float]:
+    """The terms of the masked positions: the true token's and the teacher's distribution's (§3.3)."""
+    truth, slots = recipe.knowledge.ground_truth, np.asarray(batch["masked_weights"], np.float64)
+    log_mine, log_theirs = _log_softmax(mine_BPV), _log_softmax(theirs_BPV)
+    right = np.take_along_axis(log_mine, np.asarray(batch["masked_ids"])[:, :, None], -1)[..., 0]
+    soft = (np.exp(log_theirs) * log_mine).sum(-1)
+    return {
+        "mlm": -truth * float((right * slots).sum() / slots.sum()),
+        "distillation": -(1 - truth) * float((soft * slots).sum() / slots.sum()),
+    }
+
+
+def _normalised(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+
+
+def _log_softmax(x: Any) -> np.ndarray:
+    x = np.asarray(x, np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))

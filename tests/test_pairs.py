@@ -1,0 +1,272 @@
+"""Every shipped pair of teacher and student, cut down: what passes between them, and whole runs of them."""
+
+import json
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pairs
+import pytest
+from flax import linen as nn
+from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
+from test_pretrain import error, records
+
+from bertzoo import inference, phases, teacher
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.corpus import Corpus
+from bertzoo.errors import ConfigError
+from bertzoo.feed import Feed
+from bertzoo.models import Compute
+from bertzoo.objectives import Replaced
+from bertzoo.train import sharding, state
+from bertzoo.train.checkpoint import restore_params
+from bertzoo.train.state import named
+
+# The default run has two pairs, of so few layers.
+QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
+TERMS = [
+    pytest.param("squeezebert_transfer", {}),
+    pytest.param("mobilebert_electra_transfer", QUICK),
+    *(pytest.param(name, {}, marks=pytest.mark.slow) for name in pairs.PAIRS if name != "squeezebert_transfer"),
+]
+MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return pairs.make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def teachers(corpus, tmp_path_factory):
+    """The teacher of a pair, made once."""
+    folder, made = tmp_path_factory.mktemp("teachers"), {}
+
+    def teacher_of(name: str, recipe) -> Path:
+        key = f"{name}-{recipe.teacher.layers}"
+        if key not in made:
+            made[key] = pairs.write_teacher(recipe, folder / key, corpus)
+        return made[key]
+
+    return teacher_of
+
+
+def first_batch(recipe, corpus, plans, index):
+    """The rows of the first step of a stage."""
+    return Feed(recipe, Corpus.open(corpus), plans, print).of(index, "train").batch(0, recipe.stages[index].batch_size)
+
+
+def whole_teacher(path, recipe, batch):
+    """What the teacher gives for a batch, hidden states and attention, and the logits of the masked tokens."""
+    found = directory.read(path)
+    module, params = found.module()
+    ids = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
+    if not isinstance(recipe.teacher_objective, Replaced):
+        output = jax.jit(module.apply)({"params": params}, *ids, batch["masked_positions"])
+        return output, output.masked_logits
+    trained = inference.load(path)  # only the run has the generator
+    return jax.jit(module.apply)({"params": params}, *ids), jax.jit(trained.objective.masked_logits)(
+        trained.params, batch
+    )
+
+
+def whole_student(recipe, params, batch):
+    objective = recipe.objective.build(recipe.model, Compute())
+    own = {name: part for name, part in params.items() if name != "projections"}
+    return jax.jit(lambda own, batch: objective.apply(own, batch, None))(own, batch)
+
+
+@pytest.mark.parametrize(("name", "changes"), TERMS)
+def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, teachers, tmp_path):
+    recipe = pairs.load(name, pairs.options(name, corpus, **changes))
+    path = teachers(name, recipe)
+    taught, found = teacher.read(path, recipe, MESH), phases.of(recipe)
+    shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
+    given = pairs.drawn(found[0].objective, 1) | taught.params
+    params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
+    batch = first_batch(recipe, corpus, tmp_path, 0)
+    theirs, logits = whole_teacher(path, recipe, batch)
+    mine = whole_student(recipe, params, batch)
+    heads = mine.attentions[0].shape[1], theirs.attentions[0].shape[1]
+    assert heads == pairs.PAIRS[name].heads
+
+    def terms(index):
+        objective = found[index].objective
+        sums, _ = jax.jit(lambda params, frozen: objective(params, frozen, batch, None))(params, taught.frozen)
+        weights = objective.weights(batch)
+        return {term: float(sums[term] / weights[term]) for term in sums}
+
+    last = recipe.model.layers
+    assert terms(last - 1) == pytest.approx(pairs.lesson(recipe, last, mine, theirs, params, batch), rel=1e-4)
+    expected = pairs.distilled(recipe, mine.masked_logits, logits, batch)
+    ours = terms(last)
+    assert {term: ours[term] for term in expected} == pytest.approx(expected, rel=1e-4)
+    assert ours.keys() - expected.keys() == {recipe.objective.sentence} - {"none"}
+
+
+@pytest.mark.parametrize("name", pairs.PAIRS)
+def test_what_is_mapped_what_is_copied_and_what_stays(name, corpus):
+    """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
+    recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
+    shapes = named(nn.unbox(jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))))
+    widths = recipe.model.hidden_size, recipe.teacher.hidden_size
+    maps = {place: leaf.shape for place, leaf in shapes.items() if place.startswith("projections/")}
+    each = {"kernel": widths, "bias": widths[1:]} if widths[0] != widths[1] else {}
+    assert maps == {
+        f"projections/layers_{layer}/{leaf}": shape
+        for layer in range(recipe.model.layers)
+        for leaf, shape in each.items()
+    }
+    assert {place.rsplit("/", 1)[0] for place in phases.copied_names(recipe)} == set(pair.copied)
+
+
+def parameters(run: Path, recipe, step: int):
+    """Of a checkpoint all parameters, the learnt maps too."""
+    wanted = state.abstract_params(phases.of(recipe)[-1].objective, MESH)
+    return restore_params(run / "checkpoints", wanted, step)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pairs.PAIRS)
+def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
+    given, run = pairs.options(name, corpus), tmp_path / "run"
+    recipe = pairs.load(name, given)
+    path = teachers(name, recipe)
+    assert main(["transfer", name, *given, f"--teacher={path}", f"--run_dir={run}"]) == 0
+    said = capsys.readouterr().err
+    copied = re.findall(r"^copied from the teacher: (.*)$", said, re.MULTILINE)
+    assert {module for line in copied for module in line.split(", ")} == set(pairs.PAIRS[name].copied)
+    assert copied or "nothing is copied from the teacher" in said
+
+    layers, logged = recipe.model.layers, {r["step"]: r for r in records(run) if r.get("split") == "train"}
+    assert [r["name"] for r in records(run) if r.get("event") == "stage"] == [
+        *(f"transfer, layer {layer} of {layers}" for layer in range(1, layers + 1)), "distillation",
+    ]  # fmt: skip
+    for index in (1, layers):  # the first step of a stage has the parameters that the one before it left
+        done = 2 * index
+        params, batch = parameters(run, recipe, done), first_batch(recipe, corpus, run / "plans", index)
+        theirs, logits = whole_teacher(path, recipe, batch)
+        mine = whole_student(recipe, params, batch)
+        if index < layers:
+            expected = pairs.lesson(recipe, index + 1, mine, theirs, params, batch)
+        else:
+            expected = pairs.distilled(recipe, mine.masked_logits, logits, batch)
+            expected["mlm"] /= recipe.knowledge.ground_truth  # the metric is the loss itself
+        ours = {term: logged[done + 1][f"{term}_loss"] for term in expected}
+        assert ours == pytest.approx(expected, rel=1e-4)
+
+    # What is copied before the layers and the heads stay the teacher's until the distillation, which moves them.
+    source, before, after = directory.read(path).params, *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1))
+    before, after = named(before), named(after)
+    kept = phases.copied_names(recipe)
+    assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
+    assert all(not np.array_equal(after[leaf], before[leaf]) for leaf in kept if leaf.endswith("kernel"))
+    assert all(np.array_equal(before[leaf], after[leaf]) for leaf in before if leaf.startswith("projections/"))
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["teacher"]["path"] == str(path.resolve())
+
+
+def same(first, second) -> bool:
+    """Whether two teachers are one, bit for bit: what is looked into, what is copied, and what is recorded."""
+    trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in (first, second)]
+    return jax.tree.all(jax.tree.map(np.array_equal, *trees))
+
+
+@pytest.fixture(scope="module")
+def forms(corpus, tmp_path_factory):
+    """BERT as a run, and what it is converted into."""
+    folder = tmp_path_factory.mktemp("forms")
+    run = pairs.write_run(
+        pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus)), folder / "run", corpus
+    )
+    for form in ("huggingface", "bertzoo"):
+        assert main(["convert", str(run), str(folder / form), f"--to={form}"]) == 0
+    return {"run": run, "checkpoint": run / "checkpoints" / "0"} | {
+        form: folder / form for form in ("huggingface", "bertzoo")
+    }
+
+
+@pytest.mark.slow
+def test_a_teacher_is_the_same_in_every_form(forms, corpus):
+    recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
+    found = {form: teacher.read(path, recipe, MESH) for form, path in forms.items()}
+    assert all(same(taught, found["run"]) for taught in found.values())
+    assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
+    assert found["huggingface"].said == found["run"].said
+
+
+@pytest.mark.slow
+def test_runs_under_every_form_of_a_teacher_are_the_same(forms, corpus, tmp_path, capsys):
+    name, figures = "squeezebert_transfer", {}
+    for form, path in forms.items():
+        given = pairs.options(name, corpus, **{"transfer.kind": "joint", "transfer.learning_rate": 4.5e-3})
+        assert main(["transfer", name, *given, f"--teacher={path}", f"--run_dir={tmp_path / form}"]) == 0
+        lines = [line for line in records(tmp_path / form) if line.get("split") == "train"]
+        figures[form] = [{key: line[key] for key in line if key.endswith("loss")} for line in lines]
+    assert len(figures["run"]) == 4 and {"feature_loss", "attention_loss"} < figures["run"][0].keys()
+    assert all(lines == figures["run"] for lines in figures.values())
+    # A run may go on under another form of its teacher.
+    more = ["transfer", name, *given, f"--teacher={forms['huggingface']}", f"--run_dir={tmp_path / 'run'}"]
+    assert main([*more, "--distillation.0.steps=3"]) == 0
+    assert "finished after 5 steps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
+def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus, teachers, tmp_path, capsys):
+    name = "mobilebert_electra_transfer"
+    recipe = pairs.load(name, given := pairs.options(name, corpus, **QUICK))
+    run, alone = teachers(name, recipe), tmp_path / form
+    assert main(["convert", str(run), str(alone), f"--to={form}"]) == 0
+    said = error(capsys, "transfer", name, *given, f"--teacher={alone}", f"--run_dir={tmp_path / 'run'}")
+    assert re.search(r"knowledge\.ground_truth = 0\.5 .* teacher_objective\.kind = \"replaced\"", said)
+    assert f"{alone} has no generator" in said and not (tmp_path / "run").exists()
+    silent = pairs.load(name, [*given, "--knowledge.ground_truth=1.0"])
+    taught = teacher.read(alone, silent, MESH)
+    assert taught.frozen.keys() == {"model"} and "masked_head" not in taught.frozen["model"]
+    whole = teacher.read(run, recipe, MESH).frozen
+    assert whole.keys() == {"model", "generator"}
+    assert jax.tree.all(jax.tree.map(np.array_equal, taught.frozen["model"], whole["model"]))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("convbert_small_transfer", marks=pytest.mark.slow), "mobilebert_electra_transfer"]
+)
+def test_a_generator_of_another_width_is_refused(name, corpus, teachers):
+    """One that is narrower would fit into the wider one's arrays."""
+    layers = {"teacher.layers": 1, "model.layers": 1, "knowledge.layers": [1]}
+    path = teachers(name, pairs.load(name, pairs.options(name, corpus, **layers)))
+    for width, size in (("0.5", 12), ("1.0", 24)):  # the last without a projection
+        changed = pairs.options(name, corpus, **layers, **{"teacher_objective.generator_width": width})
+        with pytest.raises(ConfigError, match=f"hidden_size: 8 -> {size}") as refused:
+            teacher.read(path, pairs.load(name, changed), MESH)
+        assert str(path) in str(refused.value) and f"teacher_objective.generator_width = {width}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distillation.0.max_length": 400}, r"distillation\.0\.max_length = 400 is longer than model\.max_positions"),
+        (
+            {"distillation.0.max_length": 4, "distillation.0.max_predictions": 2},
+            r"distillation\.0\.max_length = 4 has no room for text",
+        ),
+        ({"distillation.0.batch_size": 0}, r"distillation\.0: batch_size=0 is less than 1"),
+        ({"distillation.0.accumulate": 3}, r"distillation\.0: batch_size=8 is not divisible by accumulate=3"),
+        ({"distillation.0.carry": "all"}, r"distillation\.0\.carry=\"all\" has no stage before it"),
+        ({"distillation.1.steps": 1}, r"there is no distillation\.1: the distillation are numbered 0 to 0"),
+        ({"optimizer.schedule.warmup_steps": 5}, r"optimizer\.schedule does not fit distillation\.0: warmup_steps=5"),
+        ({"transfer.max_length": 400}, r"[^.]transfer\.max_length = 400 is longer than model\.max_positions"),
+        ({"transfer.batch_size": 0}, r"transfer: batch_size=0 is less than 1"),
+        ({"transfer.learning_rate": -1}, r"transfer: learning_rate=-1.0 is not a finite number"),
+        ({"transfer.accumulate": 3}, r"transfer: batch_size=8 is not divisible by accumulate=3"),
+        ({"transfer.schedule.warmup_share": "0", "transfer.schedule.warmup_steps": 5}, r"transfer\.schedule does not"),
+        ({"transfer.lower_rat": 1}, r"unknown key transfer\.lower_rat; did you mean transfer\.lower_rate"),
+    ],
+)
+def test_an_error_names_the_place_in_the_config(options, message, corpus, tmp_path, capsys):
+    given = pairs.options(name := "bottleneck_transfer", corpus, **options)
+    said = error(capsys, "transfer", name, *given, f"--teacher={tmp_path}", f"--run_dir={tmp_path / 'run'}")
+    assert re.search(message, said) and "stages" not in said, said

@@ -1,0 +1,205 @@
+"""A student learns alike on one device and on eight, its teacher split like any parameters; and with spare rows."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pairs
+import pytest
+from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
+
+from bertzoo import phases, start, teacher
+from bertzoo.errors import ConfigError
+from bertzoo.feed import example
+from bertzoo.train import loop, sharding
+from bertzoo.train.state import abstract_params, name_of, named
+
+ONE, ROWS_SPLIT, ALL_SPLIT = (1, 1, 1), (8, 1, 1), (2, 2, 2)
+# Heads and widths that two divides; no more entries in the vocabulary than words.
+EVEN = {"teacher.vocab_size": 250, "model.vocab_size": 250}
+ONE_LAYER = {"teacher.heads": 4, "teacher.layers": 1, "model.layers": 2, "knowledge.layers": [1, 1]}
+SIZES = {
+    "squeezebert_transfer": {f"model.{name}_groups": 2 for name in ("query", "key", "value", "output")},
+    "mobilebert_transfer": {},
+    "mobilebert_electra_transfer": ONE_LAYER,
+    "convbert_small_transfer": {"teacher.heads": 8, "teacher_objective.generator_width": 0.5},
+}
+QUICK = {"transfer.kind": "joint", "transfer.learning_rate": 4.5e-3, "model.feed_forwards": 1}
+# m/(√v + ε) makes a large step of a gradient that is all rounding, unless ε is as large as that.
+SAFE = {"optimizer.epsilon": 1e-3, "transfer.batch_size": 16, "distillation.0.batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return pairs.make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def taught(corpus, tmp_path_factory):
+    """The function (name, mesh, options) -> the recipe, the mesh, and the teacher on it, written once."""
+    folder, written = tmp_path_factory.mktemp("teachers"), {}
+
+    def read(name: str, sizes: tuple[int, int, int], **more: Any):
+        mesh = {f"mesh.{axis}": size for axis, size in zip(("data", "fsdp", "tensor"), sizes, strict=True)}
+        fallbacks = {"mesh.fallbacks.heads": ["head_size"]}  # a generator may have one head
+        options = pairs.options(name, corpus, **{**EVEN, **SIZES[name], **SAFE, **fallbacks, **mesh, **more})
+        recipe = pairs.load(name, options)
+        key = f"{name}-{recipe.teacher.heads}"
+        if key not in written:
+            written[key] = pairs.write_teacher(recipe, folder / key, corpus)
+        devices = sharding.make_mesh(recipe.mesh, jax.devices()[: np.prod(sizes)])
+        return recipe, devices, teacher.read(written[key], recipe, devices)
+
+    return read
+
+
+def batch_of(recipe: Any, index: int, step: int) -> dict[str, np.ndarray]:
+    """Rows of unequal length, with unequal numbers of masked tokens; the last row counts nowhere."""
+    draw, stage = np.random.default_rng([index, step]), recipe.stages[index]
+    rows, length, slots = stage.batch_size, stage.max_length, stage.max_predictions
+    lengths = draw.integers(length // 2, length + 1, (rows, 1))
+    made = {
+        "input_ids": draw.integers(5, 250, (rows, length)),
+        "token_type_ids": draw.integers(0, 2, (rows, length)),
+        "attention_mask": np.arange(length) < lengths,
+        "masked_positions": np.stack([draw.choice(np.arange(1, length // 2), slots, False) for _ in range(rows)]),
+        "masked_ids": draw.integers(5, 250, (rows, slots)),
+        "masked_weights": draw.integers(0, 2, (rows, slots)),
+        "sentence_label": draw.integers(0, 2, rows),
+        "row_weight": np.arange(rows) < rows - 1,
+    }
+    made["masked_weights"] *= made["row_weight"][:, None]
+    return {name: made[name].astype(leaf.dtype) for name, leaf in example(recipe, index).items()}
+
+
+class Losses(list):
+    """A reporter that keeps the loss of every step."""
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        if record.get("split") == "train":
+            self.append(record["loss"])
+
+    def close(self) -> None:
+        pass
+
+
+def train(recipe: Any, mesh: jax.sharding.Mesh, given: teacher.Taught) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The loss of every step of all stages, and the parameters after the last."""
+    losses = Losses()
+
+    def batches(index: int, row: int) -> Any:
+        own = sharding.own_rows(recipe.stages[index].batch_size, mesh)
+        for step in range(recipe.stages[index].steps):
+            yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
+
+    job = loop.Job(
+        phases=phases.of(recipe),
+        stages=recipe.stages,
+        config=recipe.run,
+        mesh=mesh,
+        seed=3,
+        batches=batches,
+        reporters=[losses],
+        frozen=given.frozen,
+        initial=given.params,
+        fallbacks=recipe.mesh.fallbacks,
+    )
+    state = loop.run(job)
+    return np.array(losses), {name: np.asarray(leaf) for name, leaf in named(state.params).items()}
+
+
+@pytest.fixture(scope="module")
+def alone(taught):
+    """The function (name, options) -> losses and parameters on one device, computed once."""
+
+    @functools.cache
+    def trained(name: str, more: tuple = ()) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        return train(*taught(name, ONE, **dict(more)))
+
+    return trained
+
+
+def compare(found, expected) -> None:
+    losses, params = found
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-6)
+    assert params.keys() == expected[1].keys()
+    for name, value in expected[1].items():
+        # The softmax does not see a key's bias, whose gradient is 0 but for rounding: the query's gives the scale.
+        scale = np.abs(expected[1][name.replace("key/bias", "query/bias")]).max()
+        np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
+
+
+def shards(taught: teacher.Taught) -> dict[str, tuple]:
+    """The shape of a device's part of every parameter of a teacher, and of the whole."""
+    return {name: (leaf.sharding.shard_shape(leaf.shape), leaf.shape) for name, leaf in named(taught.frozen).items()}
+
+
+def test_a_teacher_is_split_like_any_parameters(taught):
+    found = shards(taught("mobilebert_electra_transfer", ALL_SPLIT)[2])
+    assert {name: found[name] for name in (
+        "model/embedding/word/embedding", "model/encoder/layers_0/attention/query/kernel",
+        "model/encoder/layers_0/feed_forward/output/kernel", "model/encoder/layers_0/feed_forward_norm/scale",
+        "generator/encoder/layers_0/attention/query/kernel", "generator/masked_head/bias",
+    )} == {
+        "model/embedding/word/embedding": ((125, 24), (250, 24)),
+        "model/encoder/layers_0/attention/query/kernel": ((12, 2, 6), (24, 4, 6)),
+        "model/encoder/layers_0/feed_forward/output/kernel": ((16, 12), (32, 24)),
+        "model/encoder/layers_0/feed_forward_norm/scale": ((12,), (24,)),
+        "generator/encoder/layers_0/attention/query/kernel": ((4, 1, 4), (8, 1, 8)),  # its one head is cut
+        "generator/masked_head/bias": ((125,), (250,)),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [ROWS_SPLIT, ALL_SPLIT])
+@pytest.mark.parametrize("name", SIZES)
+def test_every_stage_on_eight_devices_equals_one(name, sizes, taught, alone):
+    recipe, mesh, given = taught(name, sizes)
+    split = {whole != part for part, whole in shards(given).values()}
+    assert split == ({False} if sizes == ROWS_SPLIT else {False, True})
+    compare(train(recipe, mesh, given), alone(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("mobilebert_transfer", ONE), ("squeezebert_transfer", ALL_SPLIT), ("mobilebert_electra_transfer", ALL_SPLIT)],
+)
+def test_spare_rows_of_the_vocabulary_change_nothing(name, sizes, taught, alone):
+    """250 entries in 256 rows, of teacher and student."""
+    recipe, mesh, given = taught(name, sizes, **{"compute.vocab_multiple": 32})
+    tables = [leaf for leaf in named(given.frozen) if leaf.endswith("word/embedding")]
+    assert all(np.asarray(named(given.frozen)[leaf])[250:].shape[0] == 6 for leaf in tables) and tables
+    losses, params = train(recipe, mesh, given)
+    expected = alone(name)
+    cut = {leaf: array[tuple(map(slice, expected[1][leaf].shape))] for leaf, array in params.items()}
+    assert {leaf for leaf in params if cut[leaf].shape != params[leaf].shape} >= {"embedding/word/embedding"}
+    assert not any(np.abs(params[leaf]).sum() - np.abs(cut[leaf]).sum() for leaf in params if "word" in leaf)
+    compare((losses, cut), expected)
+
+
+def test_spare_rows_of_a_teacher_change_no_loss(taught):
+    """The same, of each loss alone and without a step."""
+    name = "mobilebert_electra_transfer"
+    params = pairs.drawn(phases.of(taught(name, ONE, **QUICK)[0])[-1].objective, 1)
+
+    def losses(multiple: int) -> dict[str, float]:
+        recipe, mesh, given = taught(name, ONE, **QUICK, **{"compute.vocab_multiple": multiple})
+        objective, batch = phases.of(recipe)[-1].objective, batch_of(recipe, 1, 0)
+        padded = jax.tree.map_with_path(
+            lambda path, leaf: start.padded_to(params[name_of(path)], leaf.shape), abstract_params(objective, mesh)
+        )
+        sums, _ = jax.jit(lambda params, frozen: objective(params, frozen, batch, None))(padded, given.frozen)
+        return {term: float(value) for term, value in sums.items()}
+
+    found = losses(1)
+    assert losses(32) == pytest.approx(found, rel=1e-6) and found.keys() == {"mlm", "distillation"}
+
+
+def test_a_mesh_that_does_not_divide_the_teacher_is_refused_by_its_name(taught):
+    """The student's two heads are split over two devices, the teacher's one cannot be."""
+    with pytest.raises(
+        ConfigError, match=r"parameter teacher/model/encoder/layers/attention/\S+ of shape .*heads of 1"
+    ):
+        taught("squeezebert_transfer", (4, 1, 2), **{"teacher.heads": 1, "mesh.fallbacks.heads": []})
