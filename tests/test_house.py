@@ -47,6 +47,7 @@ BELOW = {
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places"},
     "bertzoo.curves": {"errors", "report"},
+    "bertzoo.published": set(),
     "bertzoo.attention_maps": {"errors", "convert"},
     "bertzoo.heatmaps": {"errors"},
     "bertzoo.supervisor": {"errors", "train"},
@@ -151,3 +152,4 @@ def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
     ).stdout.split()
     assert Path(shown[0]).is_relative_to(tmp_path)
     assert shown[1:] == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
+    assert (tmp_path / "installed" / "bertzoo" / "published.csv").read_bytes() == (PACKAGE / "published.csv").read_bytes()
