@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "train"}
+ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "tasks", "train"}
 RECIPES = {"recipe", "transfer"}
 READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
@@ -30,6 +30,7 @@ BELOW = {
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
     "bertzoo.data": {"errors", "places"},
+    "bertzoo.tasks": {"errors", "places", "schema", "data"},
     "bertzoo.train": {"errors", "places", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.transfer": ROOMS | {"recipe"},
@@ -59,7 +60,7 @@ BELOW = {
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
-NO_JAX = ("data", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
+NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
 NEVER = {"torch", "transformers", "tensorflow"}
 # Old checkpoints, where torch or TensorFlow is installed to read them.

@@ -28,7 +28,7 @@ class Range:
 
     def documents(self) -> Iterator[str]:
         """The texts of one feature; raises CorpusError naming the example that has none."""
-        examples = _open(self.dataset)
+        examples = opened(self.dataset)
         for index in range(self.start, self.stop):
             place, example = f"{PREFIX}{self.dataset}[{index}]", examples[index]
             text = example.get(self.text_field)
@@ -49,13 +49,14 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
 
     Raises CorpusError without TensorFlow Datasets, or where the data set is not prepared on this machine.
     """
-    count = len(_open(dataset))
+    count = len(opened(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 
-def _open(dataset: str) -> Any:
+def opened(dataset: str, split: str = SPLIT) -> Any:
+    """The examples of a split, by index; raises CorpusError as `ranges` does."""
     try:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -63,7 +64,7 @@ def _open(dataset: str) -> Any:
             f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: pip install 'bertzoo[tfds]'"
         ) from error
     try:
-        return tensorflow_datasets.data_source(dataset, split=SPLIT, download=False)
+        return tensorflow_datasets.data_source(dataset, split=split, download=False)
     except Exception as error:  # of as many kinds as there are ways for a data set not to be there
         said = " ".join(str(error).split())[:200].rstrip(".")
         raise CorpusError(

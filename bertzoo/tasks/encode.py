@@ -1,0 +1,111 @@
+"""Examples as rows of ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import cast
+
+import numpy as np
+
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.task import Example, Kind, Label
+
+_TOGETHER = 10_000  # texts that are tokenised at once
+LEAST = 5  # [CLS], two [SEP] and a token of each text
+
+
+def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind) -> Rows:
+    """The rows of examples, cut to max_length; raises ConfigError where that leaves no room for two texts.
+
+    A second text without tokens is as none, as BERT's code has it. Where labels are to be predicted there are none.
+    """
+    if max_length < LEAST:
+        raise ConfigError(f"max_length = {max_length} leaves no room for two texts, whose least is {LEAST}")
+    make = _tokens if kind == "tokens" else _texts
+    ids, middle, lengths, first, cut = make(examples, tokenizer, max_length)
+    labels = [example.label for example in examples]
+    if any(label is None for label in labels):
+        label = None
+    elif first is not None:
+        label = _of_words(labels, first, lengths)
+    else:
+        label = np.array(labels, np.float32 if kind == "regression" else np.int32)
+    return Rows(
+        keys=tuple(example.key for example in examples),
+        ids=ids,
+        lengths=lengths,
+        middle=middle,
+        cut=cut,
+        label=label,
+        first=first,
+        words=None if first is None else np.array([len(example.words or ()) for example in examples], np.int64),
+        specials=tokenizer.specials,
+        max_length=max_length,
+    )
+
+
+_Made = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
+
+
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
+    a = _tokenised(tokenizer, [example.text_a for example in examples])
+    b = _tokenised(tokenizer, [example.text_b or "" for example in examples])
+    a_count, b_count = (np.array([len(text) for text in texts], np.int64) for texts in (a, b))
+    paired = b_count > 0
+    a_kept, b_kept = truncated(a_count, b_count, max_length - 2 - paired)
+    cls, sep = (np.array([special], np.int32) for special in (tokenizer.specials.cls, tokenizer.specials.sep))
+    none = np.zeros(0, np.int32)
+    parts = (
+        (cls, a[i][:keep], sep, b[i][:other], sep if pair else none)
+        for i, (keep, other, pair) in enumerate(zip(a_kept, b_kept, paired, strict=True))
+    )
+    lengths = 2 + a_kept + np.where(paired, b_kept + 1, 0)
+    ids = np.concatenate([none, *chain.from_iterable(parts)])
+    return ids, a_kept + 2, lengths, None, (a_kept < a_count) | (b_kept < b_count)
+
+
+def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
+    """Also where the words begin: at their first token. A word of no token the vocabulary knows is [UNK]."""
+    words = sorted({word for example in examples for word in example.words or ()})
+    unknown = np.array([tokenizer.specials.unk], np.int32)
+    pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}
+    ids: list[int] = []
+    first: list[bool] = []
+    lengths, cut = [], []
+    for example in examples:
+        text = [int(token) for word in example.words or () for token in pieces[word]]
+        starts = [place == 0 for word in example.words or () for place in range(len(pieces[word]))]
+        kept = min(len(text), max_length - 2)
+        ids += [tokenizer.specials.cls, *text[:kept], tokenizer.specials.sep]
+        first += [False, *starts[:kept], False]
+        lengths.append(kept + 2)
+        cut.append(kept < len(text))
+    made = np.array(lengths, np.int64)
+    return np.array(ids, np.int32), made, made, np.array(first, bool), np.array(cut, bool)
+
+
+def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """(T,): the label of a word at its first token, of those words that were not cut off."""
+    ends = np.cumsum(lengths)
+    kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
+    found = np.zeros(len(first), np.int32)
+    found[first] = [tag for label, count in zip(labels, kept, strict=True) for tag in cast(tuple, label)[:count]]
+    return found
+
+
+def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    batches = (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER))
+    return [ids for batch in batches for ids in tokenizer.encode_batch(batch)]
+
+
+def truncated(a: np.ndarray, b: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens two texts keep where both have to fit: the longer loses its last, of equally long the second.
+
+    In the end the shorter is whole, or both have half of the room.
+    """
+    a_half, b_half = room - room // 2, room // 2
+    fits = a + b <= room
+    a_kept = np.where(fits | (a <= a_half), a, np.where(b <= b_half, room - b, a_half))
+    b_kept = np.where(fits | (b <= b_half), b, np.where(a <= a_half, room - a, b_half))
+    return np.minimum(a, a_kept), np.minimum(b, b_kept)

@@ -1,0 +1,137 @@
+"""The user's own files as a task: TSV, CSV, JSONL, Parquet or a word a line, their columns named in the config."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.places import on_disk
+from bertzoo.tasks import cells, tables
+from bertzoo.tasks.metrics import METRICS
+from bertzoo.tasks.tables import Table
+from bertzoo.tasks.task import Example, Label, Read, Task
+
+_SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """Classification of a text or of two, regression, or a label for every word of a text (`tokens`)."""
+
+    kind: Literal["classification", "regression", "tokens"] = "classification"
+    train: str = ""  # files, relative to data_dir; a split without one is not there
+    dev: str = ""
+    test: str = ""  # may lack the label
+    text_a: str = "text"  # for `tokens` a list of words, or words separated by spaces
+    text_b: str = ""  # unset: there is one text
+    label: str = "label"  # for `tokens` as many as there are words
+    labels: tuple[str, ...] = ()  # in the order of the logits; unset: those of train, sorted
+    metrics: tuple[str, ...] = ()  # unset: the first that metrics.py has for the kind
+    header: bool = True  # without it columns of .tsv and .csv are called 0, 1, and so on
+
+    def __post_init__(self) -> None:
+        if self.kind == "tokens" and self.text_b:
+            raise ConfigError(f"text_b = {self.text_b!r} is a second text where kind = 'tokens' has one: leave it out")
+        if self.kind == "regression" and self.labels:
+            raise ConfigError(f"labels = {list(self.labels)} are classes where kind = 'regression' has numbers")
+        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+            raise ConfigError(f"labels = {list(self.labels)} must be two or more, each once")
+        if unknown := [name for name in self.metrics if name not in METRICS[self.kind]]:
+            known = ", ".join(METRICS[self.kind])
+            raise ConfigError(f"metrics = {unknown} are none of kind = {self.kind!r}: known are {known}")
+
+    def task(self, directory: Path | str) -> Task:
+        """The task of the files in a directory, read for its labels where they are not given; raises UserError."""
+        labels = self.labels or (() if self.kind == "regression" else self._found(directory))
+        metrics = self.metrics or tuple(METRICS[self.kind])[:1]
+        if "f1" in metrics and len(labels) != 2:
+            raise ConfigError(f"metrics = {list(metrics)} have the F1 of two classes, and there are {len(labels)}")
+
+        def read(split: str, directory: Path | str) -> Read:
+            return self._read(split, directory, labels)
+
+        train, dev, test = ((split,) if getattr(self, split) else () for split in _SPLITS)
+        return Task(
+            name="own",
+            kind=self.kind,
+            metrics=metrics,
+            read=read,
+            labels=labels,
+            pair=bool(self.text_b),
+            train=train,
+            dev=dev,
+            test=test,
+        )
+
+    def _open(self, split: str, directory: Path | str) -> Table:
+        if not (name := getattr(self, split, "")):
+            given = ", ".join(s for s in _SPLITS if getattr(self, s)) or "none"
+            raise UserError(f"there is no file of the split {split}, of {given}: name one in {split}")
+        root = on_disk(directory, "data_dir", "copy the files to this machine and name the copy")
+        return tables.read(root / name, header=self.header)
+
+    def _found(self, directory: Path | str) -> tuple[str, ...]:
+        table = self._open("train", directory)
+        if names := table.names.get(self.label):
+            return names
+        found = {
+            cells.spelt(cell, place, self.label)
+            for place, (given,) in _rows(table, [self.label])
+            for cell in (cells.items(given, place, self.label) if self.kind == "tokens" else [given])
+        }
+        if len(found) < 2:
+            raise UserError(f"{table.name} has the label {', '.join(found)!r} alone in the column {self.label!r}")
+        return tuple(sorted(found, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
+
+    def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> Read:
+        table = self._open(split, directory)
+        index = {label: place for place, label in enumerate(labels)}
+        texts = [self.text_a, *filter(None, [self.text_b])]
+        hidden = split == "test"  # a label may be missing
+        wanted = [*texts, *([] if hidden and self.label not in table.columns else [self.label])]
+        examples = []
+        for nth, (place, row) in enumerate(_rows(table, wanted)):
+            given = row[len(texts)] if len(row) > len(texts) else None
+            if self.kind == "tokens":
+                words = tuple(
+                    cells.filled(word, place, self.text_a) for word in cells.items(row[0], place, self.text_a)
+                )
+                label = None if hidden and _missing(given) else self._tags(given, len(words), table, index, place)
+                examples.append(Example(str(nth), " ".join(words), None, label, words))
+                continue
+            filled = [cells.filled(cell, place, column) for cell, column in zip(row, texts, strict=False)]
+            label = None if hidden and _missing(given) else self._label(given, table, index, place)
+            examples.append(Example(str(nth), filled[0], filled[1] if self.text_b else None, label))
+        if not examples:
+            raise UserError(f"{table.name} holds no example")
+        return Read(examples, {})
+
+    def _label(self, cell: Any, table: Table, index: dict[str, int], place: str) -> Label:
+        if self.kind == "regression":
+            return cells.number(cell, place, self.label)
+        spelt = cells.spelt(cell, place, self.label, table.names.get(self.label, ()))
+        return cells.chosen(spelt, index, place, self.label)
+
+    def _tags(self, cell: Any, count: int, table: Table, index: dict[str, int], place: str) -> Label:
+        names = table.names.get(self.label, ())
+        tags = [cells.spelt(tag, place, self.label, names) for tag in cells.items(cell, place, self.label)]
+        if len(tags) != count:
+            raise UserError(f"{place} has {count} words in {self.text_a!r} and {len(tags)} labels in {self.label!r}")
+        return tuple(cells.chosen(tag, index, place, self.label) for tag in tags)
+
+
+def _rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
+    for row in table.select(columns):
+        place = table.place(row.number)
+        if row.cells is None:
+            raise UserError(f"{place} has {row.why}: mend it or leave it out")
+        yield place, row.cells
+
+
+def _missing(cell: Any) -> bool:
+    return cell is None or cell == "" or (cell == -1 and not isinstance(cell, bool))
+
+
+def _is_integer(label: str) -> bool:
+    return label.removeprefix("-").isdecimal()

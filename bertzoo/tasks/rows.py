@@ -1,0 +1,160 @@
+"""Rows of ids in a few lengths: which rows make a batch, the batch, and outputs back in the order of the examples."""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bertzoo.data.rng import fold, fold_arrays
+from bertzoo.data.vocabulary import Specials
+
+_ROWS, _BATCHES = 1, 2  # what is shuffled
+MULTIPLE = 8  # of which the length of a batch is one, or the longest allowed
+
+
+class Slot(NamedTuple):
+    """A batch before it is made: which rows, at most as many as a batch has, and its length."""
+
+    rows: np.ndarray
+    length: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """N rows of T tokens in all, one behind another.
+
+    ids: (T,) int32. lengths, middle: (N,), tokens of a row, and those before its second text; for one text they are
+    equal. cut: (N,) bool, whether it is shorter than its texts. label: (N,) int32 or float32, of words (T,) int32, or
+    None. first: (T,) bool, where words begin, and words: (N,) how many the example has; None where it has no words.
+    """
+
+    keys: tuple[str, ...]
+    ids: np.ndarray
+    lengths: np.ndarray
+    middle: np.ndarray
+    cut: np.ndarray
+    label: np.ndarray | None
+    first: np.ndarray | None
+    words: np.ndarray | None
+    specials: Specials
+    max_length: int
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """(N,) where each row begins among the tokens."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
+        """The batches of an epoch: every row once, in batches of `lengths`, of which at most one is not full.
+
+        A pure function of its arguments. Without a seed rows are ordered by length; with one they are shuffled, each
+        goes to the shortest length that holds it, what does not fill a batch to the next, and batches are shuffled.
+        """
+        if len(self) and (longest := int(self.lengths.max())) > max(lengths):
+            raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
+        sizes = np.array(sorted(lengths))
+        if seed is None:
+            order = np.argsort(self.lengths, kind="stable")
+            return [self._slot(order[i : i + batch_size], sizes) for i in range(0, len(self), batch_size)]
+        order = _shuffled(np.arange(len(self)), fold(seed, _ROWS, epoch))
+        bucket = np.searchsorted(sizes, self.lengths[order])
+        slots, left = [], np.zeros(0, np.int64)
+        for size in range(len(sizes)):
+            found = np.concatenate([left, order[bucket == size]])
+            full = len(found) - len(found) % batch_size
+            slots += [self._slot(found[i : i + batch_size], sizes) for i in range(0, full, batch_size)]
+            left = found[full:]
+        slots += [self._slot(left, sizes)] if len(left) else []
+        return [slots[i] for i in _shuffled(np.arange(len(slots)), fold(seed, _BATCHES, epoch))]
+
+    def _slot(self, rows: np.ndarray, sizes: np.ndarray) -> Slot:
+        return Slot(rows, int(sizes[np.searchsorted(sizes, self.lengths[rows].max())]))
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """The arrays of a batch; rows beyond those of the slot have [CLS] alone and weight 0."""
+        count, length = len(slot.rows), slot.length
+        inside = np.arange(length) < self.lengths[slot.rows, None]
+        places = np.where(inside, self.starts[slot.rows, None] + np.arange(length), 0)
+        types = inside & (np.arange(length) >= self.middle[slot.rows, None])
+        ids = np.full((batch_size, length), self.specials.pad, np.int32)
+        ids[count:, 0] = self.specials.cls
+        ids[:count] = np.where(inside, self.ids[places], self.specials.pad)
+        attention = np.zeros((batch_size, length), np.int32)
+        attention[:count], attention[count:, 0] = inside, 1
+        batch = {
+            "input_ids": ids,
+            "token_type_ids": _padded(types.astype(np.int32), batch_size),
+            "attention_mask": attention,
+            "row_weight": _padded(np.ones(count, np.float32), batch_size),
+        }
+        if self.label is not None and self.first is not None:
+            weight = inside & self.first[places]
+            batch["label"] = _padded(np.where(weight, self.label[places], 0).astype(np.int32), batch_size)
+            batch["label_weight"] = _padded(weight.astype(np.float32), batch_size)
+        elif self.label is not None:
+            batch["label"] = _padded(self.label[slot.rows], batch_size)
+        return batch
+
+    def batches(
+        self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """The batches of `plan`, one after another."""
+        return (self.batch(slot, batch_size) for slot in self.plan(batch_size, lengths, seed, epoch))
+
+    def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """(N,...) in the order of the examples, of what (B,...) came of each batch; ValueError unless that is all."""
+        order = np.concatenate([slot.rows for slot in slots])
+        if not np.array_equal(np.sort(order), np.arange(len(self))):
+            raise ValueError(f"batches of {len(order)} rows are not those of all {len(self)}")
+        found = np.concatenate([output[: len(slot.rows)] for slot, output in zip(slots, outputs, strict=True)])
+        return found[np.argsort(order)]
+
+    def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `restore`, of (B,L) what was said of each word: as many as the example has, -1 where it was cut off."""
+        assert self.first is not None and self.words is not None
+        longest = max(slot.length for slot in slots)
+        said = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
+        found = []
+        for row, (start, length, words) in enumerate(zip(self.starts, self.lengths, self.words, strict=True)):
+            kept = said[row, :length][self.first[start : start + length]]
+            found.append(np.concatenate([kept, np.full(words - len(kept), -1, kept.dtype)]))
+        return found
+
+
+def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:
+    """At most `buckets` lengths of batches that hold all rows with the least padding.
+
+    They are multiples of MULTIPLE or max_length. One is max_length itself, to which the reference codes pad.
+    """
+    if buckets < 1:
+        raise ValueError(f"{buckets} buckets")
+    if buckets == 1:
+        return (max_length,)
+    held = np.minimum(-(-np.concatenate([each.lengths for each in rows]) // MULTIPLE) * MULTIPLE, max_length)
+    sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
+    shorter = [0, *itertools.accumulate(counts)]  # rows of the first n sizes
+
+    @functools.cache
+    def best(upto: int, left: int) -> tuple[float, tuple[int, ...]]:
+        """The least number of tokens in rows of the first `upto` sizes padded to `left` lengths, and the lengths."""
+        if not upto or not left:
+            return (0 if not upto else math.inf), ()
+        below = ((best(start, left - 1), (shorter[upto] - shorter[start]) * sizes[upto - 1]) for start in range(upto))
+        return min((tokens + more, (*lengths, sizes[upto - 1])) for (tokens, lengths), more in below)
+
+    return best(len(sizes), buckets)[1]
+
+
+def _shuffled(values: np.ndarray, key: int) -> np.ndarray:
+    return values[np.argsort(fold_arrays(key, np.arange(len(values))), kind="stable")]
+
+
+def _padded(array: np.ndarray, rows: int) -> np.ndarray:
+    return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])

@@ -1,0 +1,80 @@
+"""Small files in GLUE's layout, and a tokenizer of single characters and a few words."""
+
+from pathlib import Path
+
+from bertzoo.data.wordpiece import WordPiece, WordPieceTokenizer
+
+# The columns of GLUE's own files, by the split's sort; the text of column i of row r is "{name} {r}".
+HEADERS = {
+    "cola": (None, "index\tsentence"),
+    "sst2": ("sentence\tlabel", "index\tsentence"),
+    "mrpc": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "index\t#1 ID\t#2 ID\t#1 String\t#2 String"),
+    "stsb": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
+    ),
+    "qqp": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "id\tquestion1\tquestion2"),
+    "mnli": (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+        "\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+        "\tsentence2_parse\tsentence1\tsentence2",
+    ),
+    "qnli": ("index\tquestion\tsentence\tlabel", "index\tquestion\tsentence"),
+    "rte": ("index\tsentence1\tsentence2\tlabel", "index\tsentence1\tsentence2"),
+    "wnli": ("index\tsentence1\tsentence2\tlabel", "index\tsentence1\tsentence2"),
+    "ax": (None, "index\tsentence1\tsentence2"),
+}
+FOLDERS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+    "ax": "diagnostic",
+}
+# Where the texts and the label lie (text_a, text_b, label), as BERT's and ELECTRA's code have it.
+COLUMNS = {
+    "cola": ((3, None, 1), (1, None)),
+    "sst2": ((0, None, 1), (1, None)),
+    "mrpc": ((3, 4, 0), (3, 4)),
+    "stsb": ((-3, -2, -1), (-2, -1)),
+    "qqp": ((3, 4, 5), (1, 2)),
+    "mnli": ((8, 9, -1), (8, 9)),
+    "qnli": ((1, 2, 3), (1, 2)),
+    "rte": ((1, 2, 3), (1, 2)),
+    "wnli": ((1, 2, 3), (1, 2)),
+    "ax": (None, (1, 2)),
+}
+# BERT's lists of labels, in the order of the logits.
+LABELS = {
+    "cola": ["0", "1"],
+    "sst2": ["0", "1"],
+    "mrpc": ["0", "1"],
+    "stsb": None,
+    "qqp": ["0", "1"],
+    "mnli": ["contradiction", "entailment", "neutral"],
+    "qnli": ["entailment", "not_entailment"],
+    "rte": ["entailment", "not_entailment"],
+    "wnli": ["0", "1"],
+    "ax": ["contradiction", "entailment", "neutral"],
+}
+
+
+def write(path: Path, *lines: str) -> Path:
+    """A file of these lines, its directory made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(("\n".join(lines) + "\n").encode())
+    return path
+
+
+def tokenizer() -> WordPieceTokenizer:
+    """[PAD] [UNK] [CLS] [SEP] [MASK], the letters with and without ##, and three words."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["the", "cat", "sat"]
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters), *words]
+    return WordPieceTokenizer(WordPiece(vocab_size=len(entries)), entries, "made here")

@@ -1,0 +1,163 @@
+"""GLUE's files: every task's columns and labels, the quirks of its TSVs, and what is refused with file and line."""
+
+import re
+
+import pytest
+from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
+
+from bertzoo.errors import UserError
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.task import double_unordered
+
+SCORES = ["0.000", "5.0", "2.4"]
+
+
+def made(name, split, directory):
+    """A split of three rows of a task under the header that GLUE gives it; the cells of every row."""
+    header = HEADERS[name][split.startswith("test")]
+    width = len(header.split("\t")) if header else 4
+    rows = [[f"cell {row} {column}" for column in range(width)] for row in range(3)]
+    for nth, row in enumerate(rows):
+        if split.startswith("test"):
+            row[0] = str(nth)
+        else:
+            row[COLUMNS[name][0][2]] = (LABELS[name] or SCORES)[nth % (len(LABELS[name] or SCORES))]
+    file = "diagnostic" if name == "ax" else split
+    write(directory / FOLDERS[name] / f"{file}.tsv", *filter(None, [header]), *("\t".join(row) for row in rows))
+    return rows
+
+
+def test_there_are_nine_tasks_and_the_diagnostic_set():
+    assert list(GLUE) == list(FOLDERS)
+    assert GLUE["ax"].train == GLUE["ax"].dev == () and GLUE["ax"].labels == GLUE["mnli"].labels
+    assert GLUE["mnli"].dev == ("dev_matched", "dev_mismatched") and GLUE["mnli"].test[1] == "test_mismatched"
+    assert [name for name, task in GLUE.items() if task.symmetric] == ["mrpc", "stsb"]
+    assert [name for name, task in GLUE.items() if not task.pair] == ["cola", "sst2"]
+    metrics = {name: task.metrics for name, task in GLUE.items()}
+    assert metrics["cola"] == metrics["ax"] == ("matthews",) and metrics["stsb"] == ("pearson", "spearman")
+    assert metrics["mrpc"] == metrics["qqp"] == ("accuracy", "f1")
+    assert {metrics[name] for name in ("sst2", "mnli", "qnli", "rte", "wnli")} == {("accuracy",)}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_split_has_its_columns(tmp_path, name):
+    task = GLUE[name]
+    for split in (*task.train, *task.dev):
+        rows = made(name, split, tmp_path)
+        (a, b, label), read = COLUMNS[name][0], task.read(split, tmp_path)
+        assert read.skipped == {} and [e.key for e in read.examples] == ["0", "1", "2"]
+        for example, row in zip(read.examples, rows, strict=True):
+            assert (example.text_a, example.text_b) == (row[a], None if b is None else row[b])
+            expected = LABELS[name].index(row[label]) if LABELS[name] else float(row[label])
+            assert example.label == expected and type(example.label) is type(expected)
+    for split in task.test:
+        rows = made(name, split, tmp_path)
+        (a, b), examples = COLUMNS[name][1], task.read(split, tmp_path).examples
+        found = [(e.key, e.text_a, e.text_b, e.label) for e in examples]
+        assert found == [(row[0], row[a], None if b is None else row[b], None) for row in rows]
+
+
+def test_a_directory_is_known_by_its_other_names_and_by_itself(tmp_path):
+    made("sst2", "train", tmp_path)
+    assert len(GLUE["sst2"].read("train", tmp_path / "SST-2").examples) == 3
+    (tmp_path / "SST-2").rename(tmp_path / "sst")
+    assert len(GLUE["sst2"].read("train", str(tmp_path)).examples) == 3
+    write(tmp_path / "mnli" / "diagnostic.tsv", "index\tsentence1\tsentence2", "7\ta\tb")
+    assert GLUE["ax"].read("test", tmp_path).examples[0].key == "7"
+
+
+def test_quotation_marks_and_line_ends_are_as_they_stand(tmp_path):
+    long = 'x" ' * 40_000
+    write(
+        tmp_path / "MRPC" / "train.tsv",
+        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r",
+        '1\t7\t8\t" He said\t"no" and " left .\r',
+        f"0\t7\t8\t{long}\tnaïve\u2028 \x0b\x85 text\r",
+        "1\t7\t8\t\t\r",
+    )
+    first, second, third = GLUE["mrpc"].read("train", tmp_path).examples
+    assert (first.text_a, first.text_b, first.label) == ('" He said', '"no" and " left .', 1)
+    assert second.text_a == long and second.text_b == "naïve\u2028 \x0b\x85 text"
+    assert (third.text_a, third.text_b) == ("", "")
+
+
+def test_malformed_rows_are_skipped_and_counted_and_keep_their_number(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    rows = ["0\t1\t2\ta\tb\t1", "1\t1\t2\tbroken", "", "3\t1\t2\ta\tsplit\there\t1", "4\t1\t2\tc\td\t0"]
+    write(tmp_path / "QQP" / "dev.tsv", header, *rows)
+    read = GLUE["qqp"].read("dev", tmp_path)
+    assert [(e.key, e.text_a) for e in read.examples] == [("0", "a"), ("4", "c")]
+    assert read.skipped == {"fewer columns than the header": 2, "more columns than the header": 1}
+    write(tmp_path / "QQP" / "test.tsv", "id\tquestion1\tquestion2", "0\ta\tb", "1\tbroken")
+    with pytest.raises(UserError, match=r"test\.tsv line 3 has fewer columns .*a test set needs every row"):
+        GLUE["qqp"].read("test", tmp_path)
+
+
+NAN = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore", "0" + 8 * "\tx"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("sst2", ["text\tlabel", "a\t1"], r"has no column 'sentence' but text, label: name"),
+        ("sst2", ["sentence\tlabel", "a\tpos"], r"line 2 has the label 'pos' in the column 'label': known are 0, 1"),
+        ("sst2", ["sentence\tlabel", "a\t1", "b\t"], r"line 3 has no label in the column 'label'"),
+        ("sst2", ["sentence\tlabel"], "holds no example"),
+        ("sst2", ["sentence\tlabel\tlabel", "a\t1\t1"], "has the column 'label' twice"),
+        ("cola", ["a\t2\t\tb"], r"line 1 has the label '2' in the column '1': known are 0, 1"),
+        ("cola", ["sentence\tlabel", "a\t1"], r"line 1 has 2 columns: 4 columns without a header"),
+        ("cola", ["x\t1\t\t\0"], r"line 1 holds a NUL byte"),
+        ("rte", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tneutral"], "known are entailment, not_entailment"),
+        ("stsb", [NAN[0], NAN[1] + "\tnan"], r"line 2 has 'nan' in the column 'score': give a finite number"),
+        ("stsb", [NAN[0], NAN[1] + "\tx"], r"line 2 has 'x' in the column 'score'"),
+        ("stsb", [NAN[0], NAN[1] + "\t5.1"], r"line 2 has 5\.1 in the column 'score', outside 0 to 5"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, name, lines, message):
+    path = write(tmp_path / FOLDERS[name] / "train.tsv", *lines)
+    with pytest.raises(UserError, match=re.escape(str(path)) + ".*" + message) as caught:
+        GLUE[name].read("train", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    write(tmp_path / "CoLA" / "train.tsv").write_bytes(b"a\t1\t\tgood\nb\t0\t\tna\xefve\n")
+    with pytest.raises(UserError, match=r"train\.tsv line 2 is not UTF-8 text"):
+        GLUE["cola"].read("train", tmp_path)
+    write(tmp_path / "CoLA" / "train.tsv").write_bytes(b"")
+    with pytest.raises(UserError, match=r"train\.tsv is empty"):
+        GLUE["cola"].read("train", tmp_path)
+
+
+def test_a_missing_file_says_where_to_put_it(tmp_path):
+    wanted = r"put GLUE's CoLA/dev\.tsv \(4 columns .*cola/validation-00000-of-00001\.parquet there, or name tfds:glue"
+    with pytest.raises(UserError, match=rf"{tmp_path} holds no dev split of CoLA: {wanted}"):
+        GLUE["cola"].read("dev", tmp_path)
+    with pytest.raises(UserError, match=r"put GLUE's QQP/test\.tsv \(columns id and question1, question2 under"):
+        GLUE["qqp"].read("test", tmp_path / "nowhere")
+    with pytest.raises(
+        UserError, match=r"mnli has no split 'dev' but train, dev_matched, dev_mismatched, test_matched"
+    ):
+        GLUE["mnli"].read("dev", tmp_path)
+    with pytest.raises(UserError, match="is a URL where only a path on disk will do"):
+        GLUE["cola"].read("dev", "gs://bucket/glue")
+
+
+def test_two_sources_in_one_place_are_refused(tmp_path):
+    made("rte", "train", tmp_path)
+    (tmp_path / "RTE" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"RTE holds both train\.tsv and train-00000-of-00001\.parquet: remove one"):
+        GLUE["rte"].read("train", tmp_path)
+
+
+def test_a_prepared_data_set_of_another_task_is_refused():
+    with pytest.raises(UserError, match=r"tfds:glue/cola is the data set of cola where rte is asked for"):
+        GLUE["rte"].read("train", "tfds:glue/cola")
+
+
+def test_pairs_are_doubled_the_other_way_round(tmp_path):
+    rows = made("mrpc", "train", tmp_path)
+    examples = double_unordered(GLUE["mrpc"].read("train", tmp_path).examples)
+    assert [e.key for e in examples] == ["0", "1", "2", "3", "4", "5"]
+    assert [(e.text_a, e.text_b) for e in examples[3:]] == [(row[4], row[3]) for row in rows]
+    assert [e.label for e in examples[3:]] == [e.label for e in examples[:3]] == [0, 1, 0]

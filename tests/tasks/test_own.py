@@ -1,0 +1,176 @@
+"""The user's own files: every kind of file and task, labels given and found, and what is refused with its line."""
+
+import csv
+import json
+import re
+
+import pytest
+from labelled import write
+
+from bertzoo.config import load
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks.own import Own
+
+CSV = ["id,text,label", '1,"a ""quoted"", text",yes', '2,"two', 'lines",no', "", "3,c,yes"]
+
+
+def test_csv_has_quotation_and_lines_inside_it(tmp_path):
+    write(tmp_path / "train.csv", *CSV)
+    task = Own(train="train.csv").task(tmp_path)
+    assert (task.kind, task.labels, task.metrics, task.pair) == ("classification", ("no", "yes"), ("accuracy",), False)
+    assert (task.train, task.dev, task.test) == (("train",), (), ())
+    found = [(e.key, e.text_a, e.text_b, e.label) for e in task.read("train", tmp_path).examples]
+    assert found == [("0", 'a "quoted", text', None, 1), ("1", "two\nlines", None, 0), ("2", "c", None, 1)]
+
+
+def test_a_cell_of_csv_may_be_long_and_other_readers_keep_their_limit(tmp_path):
+    before = csv.field_size_limit()
+    write(tmp_path / "a.csv", "text,label", "x" * (before + 1) + ",1", "b,0")
+    first, _ = Own(train="a.csv").task(tmp_path).read("train", tmp_path).examples
+    assert len(first.text_a) == before + 1 and csv.field_size_limit() == before
+
+
+def test_pairs_numbers_and_other_names_of_columns(tmp_path):
+    write(tmp_path / "a.tsv", "x\ty\tz", '"a\tb"\t0.5', "c\td\t-1e3")
+    own = Own(kind="regression", train="a.tsv", text_a="x", text_b="y", label="z", metrics=("spearman", "mse"))
+    task = own.task(tmp_path)
+    assert task.pair and task.labels == () and task.metrics == ("spearman", "mse")
+    assert [e[1:4] for e in task.read("train", tmp_path).examples] == [('"a', 'b"', 0.5), ("c", "d", -1000.0)]
+
+
+def test_columns_without_a_header_have_numbers(tmp_path):
+    write(tmp_path / "a.tsv", "1\tone", "10\tten", "9\tnine")
+    own = Own(train="a.tsv", header=False, text_a="1", label="0")
+    task = own.task(tmp_path)
+    assert task.labels == ("1", "9", "10")
+    assert [(e.text_a, e.label) for e in task.read("train", tmp_path).examples] == [("one", 0), ("ten", 2), ("nine", 1)]
+
+
+def test_jsonl_labels_are_text_integers_or_truth(tmp_path):
+    records = [{"text": "x" * 100_000, "label": True}, {"text": "b", "label": "true"}, {"text": "c", "label": 3}]
+    write(tmp_path / "a.jsonl", *map(json.dumps, records))
+    task = Own(train="a.jsonl", labels=("3", "true")).task(tmp_path)
+    examples = task.read("train", tmp_path).examples
+    assert [e.label for e in examples] == [1, 1, 0] and len(examples[0].text_a) == 100_000
+
+
+def test_a_test_file_may_lack_labels(tmp_path):
+    write(tmp_path / "train.jsonl", '{"text": "a", "label": "x"}', '{"text": "a", "label": "y"}')
+    write(tmp_path / "test.csv", "text", "a", "b")
+    own = Own(train="train.jsonl", dev="test.csv", test="test.csv")
+    task = own.task(tmp_path)
+    assert [e.label for e in task.read("test", tmp_path).examples] == [None, None]
+    with pytest.raises(UserError, match=r"test\.csv has no column 'label' but text"):
+        task.read("dev", tmp_path)
+    write(tmp_path / "test.csv", "text,label", "a,y", "b,")
+    assert [e.label for e in task.read("test", tmp_path).examples] == [1, None]
+    with pytest.raises(UserError, match=r"test\.csv line 3 has no label in the column 'label'"):
+        task.read("dev", tmp_path)
+
+
+CONLL = ["-DOCSTART- -X- O", "", "EU NNP B-ORG", "rejects VBZ O", "", "", "# NN O", "Peter NNP B-PER"]
+WORDS = [("EU", "rejects"), ("#", "Peter")]
+TAGS = [("B-ORG", "O"), ("O", "B-PER")]
+
+
+@pytest.mark.parametrize("suffix", ["conll", "tabs.conll", "jsonl", "tsv"])
+def test_words_and_their_tags(tmp_path, suffix):
+    lines = {
+        "conll": CONLL,
+        "tabs.conll": [line.replace(" ", "\t") for line in CONLL],
+        "jsonl": [json.dumps({"0": words, "-1": tags}) for words, tags in zip(WORDS, TAGS, strict=True)],
+        "tsv": ["-1\t0", *(" ".join(tags) + "\t" + " ".join(words) for words, tags in zip(WORDS, TAGS, strict=True))],
+    }[suffix]
+    write(tmp_path / f"a.{suffix}", *lines)
+    task = Own(kind="tokens", train=f"a.{suffix}", text_a="0", label="-1").task(tmp_path)
+    assert task.labels == ("B-ORG", "B-PER", "O") and task.metrics == ("entity_f1",)
+    examples = task.read("train", tmp_path).examples
+    assert [e.words for e in examples] == WORDS and examples[0].text_a == "EU rejects"
+    assert [tuple(task.labels[tag] for tag in e.label) for e in examples] == TAGS
+
+
+def test_words_without_tags_are_read_for_prediction(tmp_path):
+    write(tmp_path / "a.conll", "EU B-ORG", "said O")
+    write(tmp_path / "b.jsonl", '{"0": ["EU", "New York"]}')
+    task = Own(kind="tokens", train="a.conll", test="b.jsonl", text_a="0", label="1").task(tmp_path)
+    (example,) = task.read("test", tmp_path).examples
+    assert example.words == ("EU", "New York") and example.label is None
+
+
+@pytest.mark.parametrize(
+    ("file", "lines", "message"),
+    [
+        ("a.csv", ["text,label", "a,x,b"], "line 2 has more columns than the header: mend it or leave it out"),
+        ("a.csv", ["text,label", 'a,"x'], "line 2 cannot be read as CSV: unexpected end of data"),
+        ("a.csv", ["text,label", "a,x", " ,y"], "line 3 has an empty text in the column 'text': fill it"),
+        ("a.csv", ["body,label", "a,x"], "has no column 'text' but body, label: name the columns that it has"),
+        ("a.jsonl", ['{"text": "a", "label": "x"}', "{"], "line 2 is not JSON"),
+        ("a.jsonl", ["[1]"], "line 1 is JSON without an object: give one object a line"),
+        ("a.jsonl", ['{"text": 5, "label": "x"}'], "line 1 has no text in the column 'text' but 5"),
+        ("a.jsonl", ['{"text": "\\ud800", "label": "x"}'], "line 1 holds half a surrogate pair in the column 'text'"),
+        ("a.jsonl", ['{"text": "a", "label": "x"}', '{"text": "a"}'], "line 2 has no label in the column 'label'"),
+        ("a.jsonl", ['{"text": "a", "label": "z"}'], "line 1 has the label 'z' in the column 'label': known are x, y"),
+        ("a.jsonl", ['{"text": "a", "label": 1.5}'], "line 1 has 1.5 in the column 'label': give a label as text"),
+        ("a.jsonl", [""], "is empty"),
+        ("a.xlsx", ["text"], "is of no kind that can be read: name it .tsv, .csv, .jsonl, .parquet"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, message):
+    path = write(tmp_path / file, *lines)
+    with pytest.raises(UserError, match=re.escape(f"{path} {message}")) as caught:
+        Own(train=file, labels=("x", "y")).task(tmp_path).read("train", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "shown"), [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")])
+def test_a_target_must_be_a_finite_number(tmp_path, value, shown):
+    write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {value}}}')
+    with pytest.raises(UserError, match=rf"a\.jsonl line 1 has {shown} in the column 'label': give a finite number"):
+        Own(kind="regression", train="a.jsonl").task(tmp_path).read("train", tmp_path)
+
+
+def test_words_and_tags_must_be_as_many(tmp_path):
+    own = Own(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
+    write(tmp_path / "a.jsonl", '{"text": ["a", "b"], "label": ["O"]}')
+    with pytest.raises(UserError, match=r"line 1 has 2 words in 'text' and 1 labels in 'label'"):
+        own.task(tmp_path).read("train", tmp_path)
+    write(tmp_path / "a.jsonl", '{"text": [], "label": []}')
+    with pytest.raises(UserError, match=r"line 1 lists nothing in the column 'text'"):
+        own.task(tmp_path).read("train", tmp_path)
+    write(tmp_path / "a.conll", "a B", "b", "", "c B")
+    with pytest.raises(UserError, match=r"a\.conll line 2 has 1 columns where the first line has 2"):
+        Own(kind="tokens", train="a.conll", text_a="0", label="1", labels=("A", "B")).task(tmp_path).read(
+            "train", tmp_path
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "tokens", "text_b": "b"}, "text_b = 'b' is a second text where kind = 'tokens' has one"),
+        ({"kind": "regression", "labels": ("x", "y")}, r"labels = \['x', 'y'\] are classes where kind = 'regression'"),
+        ({"labels": ("x", "x")}, "must be two or more, each once"),
+        ({"labels": ("x",)}, "must be two or more, each once"),
+        ({"metrics": ("pearson",)}, r"metrics = \['pearson'\] are none of kind = 'classification': known are accuracy"),
+    ],
+)
+def test_options_that_disagree_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Own(**options)
+
+
+def test_labels_must_be_found_and_fit_the_metric(tmp_path):
+    write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
+    with pytest.raises(UserError, match=r"a\.csv has the label 'x' alone in the column 'label'"):
+        Own(train="a.csv").task(tmp_path)
+    with pytest.raises(ConfigError, match="have the F1 of two classes, and there are 3"):
+        Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
+    with pytest.raises(UserError, match="there is no file of the split dev, of train: name one in dev"):
+        Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
+    with pytest.raises(UserError, match=r"the file .*b\.csv does not exist"):
+        Own(train="b.csv").task(tmp_path)
+
+
+def test_own_is_a_config(tmp_path):
+    write(tmp_path / "own.toml", 'kind = "regression"', 'train = "a.csv"', 'metrics = ["mse"]')
+    assert load(Own, [tmp_path / "own.toml"]) == Own(kind="regression", train="a.csv", metrics=("mse",))

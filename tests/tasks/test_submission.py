@@ -1,0 +1,91 @@
+"""The zip that GLUE's leaderboard takes, read back as its files say."""
+
+import zipfile
+
+import pytest
+
+from bertzoo.errors import UserError
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.submission import FILES, write
+
+# The rows of GLUE's test sets, without their headers.
+ROWS = {
+    "CoLA.tsv": 1063,
+    "SST-2.tsv": 1821,
+    "MRPC.tsv": 1725,
+    "STS-B.tsv": 1379,
+    "QQP.tsv": 390_965,
+    "MNLI-m.tsv": 9796,
+    "MNLI-mm.tsv": 9847,
+    "QNLI.tsv": 5463,
+    "RTE.tsv": 3000,
+    "WNLI.tsv": 146,
+    "AX.tsv": 1104,
+}
+FEW = dict.fromkeys(FILES, 4)
+
+
+def predicted(rows=FEW, without=()):
+    """Of every task the last label for each row, and of STS-B more than the most; the rows backwards."""
+    last = {name: 7.25 if name == "stsb" else len(GLUE[name.partition("_")[0]].labels) - 1 for name in FILES}
+    return {name: {str(i): last[name] for i in reversed(range(rows[name]))} for name in FILES if name not in without}
+
+
+def read(path):
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_a_submission_has_the_official_files_and_rows(tmp_path):
+    write(tmp_path / "glue.zip", predicted({name: rows for name, (_, rows) in FILES.items()}, without=("wnli",)))
+    files = read(tmp_path / "glue.zip")
+    assert {name: text.count("\n") - 1 for name, text in files.items()} == ROWS
+    assert all(text.startswith("index\tprediction\n0\t") for text in files.values())
+
+
+def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
+    write(tmp_path / "glue.zip", predicted(), wnli="predicted", rows=FEW)
+    said = {name: text.split("\n")[1:-1] for name, text in read(tmp_path / "glue.zip").items()}
+    words = {"MNLI-m.tsv": "neutral", "MNLI-mm.tsv": "neutral", "AX.tsv": "neutral"}
+    words |= {"QNLI.tsv": "not_entailment", "RTE.tsv": "not_entailment", "STS-B.tsv": "5.000000"}
+    assert said == {name: [f"{i}\t{words.get(name, '1')}" for i in range(4)] for name in ROWS}
+
+
+def test_wnli_is_the_majority_unless_it_is_to_be_predicted(tmp_path):
+    write(tmp_path / "a.zip", predicted(), rows=FEW)
+    assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
+    with pytest.raises(UserError, match="the submission needs predictions of wnli too"):
+        write(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted", rows=FEW)
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_equal_predictions_make_equal_files(tmp_path):
+    for name in ("a.zip", "b.zip"):
+        write(tmp_path / name, predicted(), rows=FEW)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ax": None, "qqp": None}, "the submission needs predictions of qqp, ax too"),
+        ({"mnli": {"0": 1}}, "mnli is of no file of a submission: known are cola, sst2"),
+        ({"rte": {"0": 1, "2": 1}}, "needs 4 rows of rte, of which 2 are missing: 1, 3"),
+        ({"rte": dict.fromkeys("01234", 1)}, "needs 4 rows of rte and is given 5, such as 4"),
+        ({"rte": dict.fromkeys("0123", 2)}, "row 0 of rte is 2: it must be a place in entailment, not_entailment"),
+        ({"rte": dict.fromkeys("0123", 0.5)}, "row 0 of rte is 0.5: it must be"),
+        ({"rte": dict.fromkeys("0123", float("nan"))}, "row 0 of rte is nan: it must be"),
+        ({"stsb": dict.fromkeys("0123", float("nan"))}, "row 0 of stsb is nan: a finite number is needed"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(tmp_path, change, message):
+    given = {name: found for name, found in {**predicted(), **change}.items() if found is not None}
+    with pytest.raises(UserError, match=message):
+        write(tmp_path / "glue.zip", given, rows=FEW)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_number_below_the_least_is_the_least(tmp_path):
+    write(tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW)
+    assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
