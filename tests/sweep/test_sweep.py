@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,20 @@ def started(count: int) -> list[int]:
     raise AssertionError("the runs did not start")
 
 
+@contextmanager
+def sweeping(*options: str) -> Iterator[subprocess.Popen]:
+    """A sweep in a process of its own; nothing of it is left afterwards, whatever happens."""
+    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
+                with suppress(ProcessLookupError):
+                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
+
+
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -173,9 +189,7 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_runs_and_the_same_command_goes_on(place, number: signal.Signals) -> None:
     place.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
-    options = ["--run_dir=runs/s", "--from=m", "--tasks=cola", "--processes=2"]
-    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with sweeping("--tasks=cola", "--processes=2") as process:
         pids = started(3)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
@@ -190,8 +204,7 @@ def test_a_signal_ends_the_runs_and_the_same_command_goes_on(place, number: sign
 
 def test_a_second_interrupt_kills(place) -> None:
     place.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
-    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with sweeping() as process:
         pids = started(1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
@@ -203,8 +216,7 @@ def test_a_second_interrupt_kills(place) -> None:
 
 def test_two_sweeps_do_not_share_a_directory(place) -> None:
     place.behave({"--task": {"wait": True}})
-    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with sweeping() as process:
         started(1)
         _, err = place.sweep("--from=m", code=2)
         process.terminate()
