@@ -8,7 +8,7 @@ from bertzoo import config
 from bertzoo.errors import ConfigError
 from bertzoo.finetune.settings import Finetune
 from bertzoo.recipe import Pretrain
-from bertzoo.transfer import Transfer
+from bertzoo.transfer import Recipe, Transfer
 
 Kind = type[Pretrain] | type[Transfer] | type[Finetune]
 # What one sort of config alone has; what has neither is a pretraining.
@@ -27,6 +27,14 @@ def class_of(*files: str | Path) -> Kind:
                 if mark in table:
                     return kind
     return Pretrain
+
+
+def recipe_class(*files: str | Path) -> type[Recipe]:
+    """As `class_of`; raises ConfigError for a config of fine-tuning, whose model is another run's."""
+    kind = class_of(*files)
+    if kind is Finetune:
+        raise ConfigError(f"{', '.join(map(str, files))} describes fine-tuning and has no model of its own")
+    return kind  # pyright: ignore[reportReturnType]
 
 
 def shipped(kind: Kind) -> list[str]:

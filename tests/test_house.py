@@ -15,7 +15,7 @@ PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "tasks", "train"}
-RECIPES = {"recipe", "transfer"}
+RECIPES = {"recipe", "transfer", "kinds", "finetune.settings"}
 READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
@@ -34,6 +34,9 @@ BELOW = {
     "bertzoo.train": {"errors", "places", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.transfer": ROOMS | {"recipe"},
+    "bertzoo.kinds": ROOMS | {"recipe", "transfer", "finetune.settings"},
+    "bertzoo.finetune": ROOMS | RECIPES | {"start", "rundir", "convert", "convert.directory"},
+    "bertzoo.finetune.settings": ROOMS,
     "bertzoo.phases": ROOMS | RECIPES | {"feed"},
     "bertzoo.feed": ROOMS | RECIPES,
     "bertzoo.mirror": {"errors", "data"},

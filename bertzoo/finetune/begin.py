@@ -1,5 +1,6 @@
 """What a fine-tuning run starts from: another model without its heads, under the head of the task."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from bertzoo.convert import directory, tensors
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
 from bertzoo.finetune.settings import Finetune
-from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.models.tasks import NoHead, SequenceClassification, TokenClassification, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.start import padded_to
 from bertzoo.tasks.task import Task
@@ -34,6 +35,12 @@ class Begun:
     tokenizer: Tokenizer
     record: dict[str, Any]
     said: list[str]
+
+    @property
+    def parameters(self) -> int:
+        """How many the model has, its head apart."""
+        shapes = parameter_shapes(self.model, NoHead(pooler=self.head.pooler))
+        return sum(math.prod(shape) for shape in shapes.values())
 
 
 def begin(path: Path, recipe: Finetune, task: Task) -> Begun:

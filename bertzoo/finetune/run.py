@@ -1,7 +1,6 @@
 """A fine-tuning run: its task and its model put together, its seeds one after another, and what they came to."""
 
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,6 +37,8 @@ Results = dict[str, Any]
 
 def task_of(recipe: Finetune) -> Task:
     """The task that a config names; raises ConfigError where there is none of that name."""
+    if not recipe.task:
+        raise ConfigError(f"no task is named; give --task with one of {', '.join(GLUE)} or own")
     if recipe.task == "own":
         return recipe.own.task(recipe.data_dir)
     if recipe.task not in GLUE:
@@ -173,7 +174,7 @@ def _results(recipe: Finetune, task: Task, begun: Begun, data: _Data, seeds: lis
     found = {
         "version": 1,
         "task": task.name,
-        "model": {"kind": begun.model.kind, "parameters": sum(math.prod(a.shape) for a in begun.initial.values())},
+        "model": {"kind": begun.model.kind, "parameters": begun.parameters},
         "from": begun.record["path"],
         "config": loader.plain(recipe),
         "examples": {"train": len(data.train.rows)} | {name: len(split.rows) for name, split in data.dev.items()},

@@ -30,7 +30,7 @@ SCORES, MODEL = "scores.json", "model"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one beginning with `row`."""
+    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one that `row` begins."""
 
     recipe: Finetune
     begun: Begun

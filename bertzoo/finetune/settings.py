@@ -34,7 +34,7 @@ class Finetune:
     patience: epochs without a better score after which a seed ends; 0: none does. select: which epoch is kept.
     """
 
-    task: str
+    task: str = ""
     data_dir: str = ""
     own: Own = field(default_factory=Own)
     seed: int = 0

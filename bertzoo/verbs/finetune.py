@@ -11,13 +11,11 @@ the median, least and greatest score, and comes last.
 examples:
   bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
   bertzoo finetune finetune --task=mrpc --data_dir=glue/MRPC --from=runs/mnli --run_dir=runs/mrpc --seeds=3 --epochs=5
-  bertzoo evaluate runs/cola
-  bertzoo predict runs/cola 'They drank the pub dry.'
+  bertzoo results runs/cola
 """
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bertzoo.verbs import runs
 from bertzoo.verbs.shared import say

@@ -64,11 +64,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     # A plan is made on the processor, whatever else is here: no device of this machine is looked at.
     os.environ["JAX_PLATFORMS"] = "cpu"
     from bertzoo import config as loader
+    from bertzoo.kinds import recipe_class
     from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
-    from bertzoo.transfer import class_of
 
     topology = chips.parse(args.topology)
-    recipe = loader.load(class_of(*args.files), args.files, overrides)
+    recipe = loader.load(recipe_class(*args.files), args.files, overrides)
     step.imagined(recipe, topology)  # what a run there would refuse is said before anything takes long
     found, missing = None, None
     if args.no_compile:
