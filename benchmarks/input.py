@@ -9,13 +9,15 @@ share of a training step that waits for its batch.
 Without --train the process binds itself to one core. Both clocks are shown: other work on the machine slows the wall
 clock, not the processor's. With it, CPU devices train on the corpus, on all cores. A step waits while the loop
 asks for a batch and while it puts one onto the devices; the first step, which is compiled, does not count.
+The exit code is 1 where a target is missed.
 """
 
 import argparse
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +45,11 @@ class Result:
     target: float | None
     wall: float
     processor: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is as fast as it must be."""
+        return self.target is None or self.processor >= self.target
 
 
 def measure(
@@ -132,8 +139,8 @@ class Clock:
         return batch
 
 
-def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path) -> None:
-    """Trains a few steps and prints what of them was waiting."""
+def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path) -> bool:
+    """Trains a few steps and prints what of them was waiting; whether that is little enough."""
     from bertzoo import config, phases
     from bertzoo.feed import Feed
     from bertzoo.recipe import Pretrain
@@ -182,6 +189,7 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
     share = (waited / steps + put) / (total / steps)
     numbers = f"{total / steps:.2f} | {1e3 * waited / steps:.2f} | {1e3 * put:.2f} | {share:.2%}"
     print(f"| {shape} | {numbers} | {WAITING:.0%} | {'yes' if share < WAITING else 'NO'} |")
+    return share < WAITING
 
 
 def print_table(results: list[Result]) -> None:
@@ -190,13 +198,13 @@ def print_table(results: list[Result]) -> None:
     print("|---|---|---:|---:|---:|---|")
     for result in results:
         target = "" if result.target is None else f"{result.target:,.0f}"
-        reached = "" if result.target is None else ("yes" if result.processor >= result.target else "NO")
+        reached = "" if result.target is None else ("yes" if result.reached else "NO")
         speeds = " | ".join(f"{s:,.0f}" if s >= 100 else f"{s:.2f}" for s in (result.wall, result.processor))
         print(f"| {result.name} | {result.unit} | {target} | {speeds} | {reached} |")
 
 
-def main() -> None:
-    """Measures and prints."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints; 1 where a target is missed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default=Data().source)
     parser.add_argument("--vocabulary", default="", help="a vocab.txt; without it, one of 8,000 entries is trained")
@@ -207,7 +215,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16, help="rows of a step, on all devices together")
     parser.add_argument("--workers", type=int, default=0, help="processes that make the batches; 0: a thread")
     parser.add_argument("--steps", type=int, default=6)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.train:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", options.devices)
@@ -224,10 +232,11 @@ def main() -> None:
             results.append(measure_tokenisation(data, directory))
         corpus = Corpus.open(options.corpus or directory / "corpus")
         if options.train:
-            measure_waiting(options, corpus, directory)
-        else:
-            print_table(results + measure_batches(corpus, directory))
+            return int(not measure_waiting(options, corpus, directory))
+        results += measure_batches(corpus, directory)
+    print_table(results)
+    return int(not all(result.reached for result in results))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -29,8 +29,9 @@ def load(cls: type[T], files: Iterable[str | Path] = (), overrides: Iterable[tup
     table: dict[str, Any] = {}
     for name in files:
         path = find(name)
+        given = read(path)
         with _named(str(path)):
-            table = schema.merge(cls, table, _read(path))
+            table = schema.merge(cls, table, given)
             schema.build(cls, table, complete=False)
     # A kind decides which keys its table has, so it is set before them, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
@@ -90,13 +91,14 @@ def find(name: str | Path, folder: str = "") -> Path:
     raise ConfigError(f"{name} is neither a file nor the name of a shipped config{schema.nearest(path.stem, known)}")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """The table in a TOML file; raises ConfigError naming the file."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"not a config file, it is not UTF-8 text (byte {error.start})") from error
+        raise ConfigError(f"{path}: not a config file, it is not UTF-8 text (byte {error.start})") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"not valid TOML: {error}") from error
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from bertzoo import phases
-from bertzoo.data.corpus import Corpus
+from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import UserError
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.rundir import RunDirectory
@@ -19,7 +19,7 @@ from bertzoo.transfer import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and the corpus.
+    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and its tokenizer.
 
     The objective and the parameters are without the spare rows of the vocabulary that the run computes with, and of a
     student they are what it is without its teacher.
@@ -30,7 +30,7 @@ class Trained:
     objective: MaskedObjective | ReplacedObjective
     params: Any
     step: int
-    corpus: Corpus
+    tokenizer: Tokenizer
 
 
 def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
@@ -48,8 +48,7 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
         params,
         state.abstract_params(objective, mesh),
     )
-    corpus = run.open_corpus()
-    return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, corpus=corpus)
+    return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class Blank:
 
 def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
     """The `top` likeliest tokens for every `blank` in a text; raises UserError where no blank is or too long a text."""
-    tokenizer = trained.corpus.tokenizer
+    tokenizer = trained.tokenizer
     specials = tokenizer.specials
     parts = text.split(blank)
     if len(parts) == 1:

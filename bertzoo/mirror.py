@@ -18,13 +18,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bertzoo import facts
+from bertzoo.data import tokenizer
 from bertzoo.data.remote import Folder, workplace
 from bertzoo.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 OWNER = ".owner.json"
 METRICS = "metrics.jsonl"
-FILES = ("config.toml", "run.json", METRICS)
+FILES = ("config.toml", facts.NAME, METRICS, *(f"{facts.TOKENIZER}/{name}" for name in tokenizer.ALL_FILES))
 _LOCAL = (".lock", "plans")  # of this machine alone
 _SECONDS = 30  # between two uploads that nothing asks for
 _SHARE = 20  # an upload's time, and at least so many times that without one
@@ -55,6 +57,7 @@ class Mirror:
             data = self.folder.read(name)
             # What could not be sent before a process ended is not lost to the next one here.
             if not (name == METRICS and here.is_file() and here.read_bytes().startswith(data)):
+                here.parent.mkdir(exist_ok=True)
                 here.write_bytes(data)
 
     def hold(self) -> str:

@@ -26,6 +26,11 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
     return Path(name)
 
 
+def run_directory(name: Path | str) -> Path:
+    """The path of a run's directory; raises UserError for a URL."""
+    return on_disk(name, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
+
+
 def place(name: Path | str) -> Path:
     """The absolute path that a name is, or one that reads and writes what is behind a URL as if it were a path."""
     if not is_url(str(name)):

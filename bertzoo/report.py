@@ -4,7 +4,6 @@ The run directory and `metrics.jsonl` are as docs/architecture.md describes them
 """
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -13,8 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bertzoo import config, facts
 from bertzoo.errors import UserError
-from bertzoo.places import on_disk
+from bertzoo.places import run_directory
 
 Line = Mapping[str, Any]
 SHARES = ("accuracy", "precision", "recall")  # the endings of metrics that are shown in per cent
@@ -63,14 +63,16 @@ class Run:
 
 def open_run(directory: str | Path) -> Run:
     """Read a run directory; raises UserError when it is none or has no metrics yet."""
-    directory = on_disk(directory, "the run directory", "copy or mount it and name that")
+    directory = run_directory(directory)
     for name in ("config.toml", "metrics.jsonl"):
         if not (directory / name).is_file():
             raise UserError(f"{directory} is not the directory of a run: it has no {name}")
-    config = tomllib.loads((directory / "config.toml").read_text(encoding="utf-8"))
-    about = directory / "run.json"
-    facts = json.loads(about.read_text(encoding="utf-8")) if about.is_file() else {}
-    return Run(directory=directory, history=read_history(directory / "metrics.jsonl"), config=config, facts=facts)
+    return Run(
+        directory=directory,
+        history=read_history(directory / "metrics.jsonl"),
+        config=config.read(directory / "config.toml"),
+        facts=facts.read(directory, str(directory)),
+    )
 
 
 def read_history(path: Path) -> History:
@@ -154,13 +156,13 @@ def page(run: Run) -> str:
 
 
 def _what(run: Run) -> str:
-    facts = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items())
+    told = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items() if key != facts.TOKENIZER)
     model = ", ".join(f"{key} {_plain(v)}" for key, v in run.config.get("model", {}).items() if not isinstance(v, dict))
     stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
     table = _table(["stage", *columns], rows) if stages else ""
-    lines = [f"Model: {model}." if model else "", f"Run: {facts}." if facts else "", table]
+    lines = [f"Model: {model}." if model else "", f"Run: {told}." if told else "", table]
     return "\n\n".join(line for line in lines if line)
 
 

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import logging
 import os
 import platform
 import subprocess
@@ -14,20 +13,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertzoo import __version__, config
-from bertzoo.data import remote
+from bertzoo import __version__, config, facts, provenance
 from bertzoo.data.corpus import Corpus
-from bertzoo.data.manifest import NAME as MANIFEST
-from bertzoo.data.vocabulary import write_atomically
+from bertzoo.data.vocabulary import Tokenizer, write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.kinds import recipe_class
 from bertzoo.mirror import Mirror
-from bertzoo.places import is_url, on_disk, place
+from bertzoo.places import place, run_directory
 from bertzoo.train import checkpoint, hosts
 from bertzoo.train.stages import locate, stage_of
 from bertzoo.transfer import Recipe
 
-_LOG = logging.getLogger(__name__)
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = (
     "from",
@@ -64,7 +60,7 @@ class RunDirectory:
             self.checkpoints = place(f"{self.mirror.folder.url}/checkpoints")
             self.corpus, self.plans = f"{self.mirror.folder.url}/corpus", self.mirror.kept / "plans"
             return
-        self._path = on_disk(path, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
+        self._path = run_directory(path)
         self.checkpoints, self.corpus, self.plans = (self._path / name for name in ("checkpoints", "corpus", "plans"))
 
     @property
@@ -134,20 +130,23 @@ class RunDirectory:
         write_atomically(self.config, config.dump(recipe).encode())
         self.send()
 
+    def facts(self) -> dict[str, Any]:
+        """What run.json says; nothing where nothing has begun."""
+        return facts.read(self.path, self.name)
+
     def origin(self, of: str = "from") -> dict[str, Any] | None:
         """What run.json says of the model that the run started `from`, or of its `teacher`; None where there is none,
         or where nothing has begun.
         """
-        facts = self.path / "run.json"
-        return json.loads(facts.read_text(encoding="utf-8")).get(of) if facts.is_file() else None
+        return self.facts().get(of)
 
     def describe(
         self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
     ) -> None:
         """Write run.json: which software, which devices and how many processes train this run, on which tokenised
-        corpus, and the models that it is made of (`ORIGINS`).
+        corpus, and the models that it is made of (`ORIGINS`); and beside it the corpus's tokenizer.
         """
-        facts: dict[str, Any] = {
+        said: dict[str, Any] = {
             "bertzoo": __version__,
             "git": git_revision(),
             "python": platform.python_version(),
@@ -156,23 +155,32 @@ class RunDirectory:
             "optax": version("optax"),
             "devices": devices,
             "processes": processes,
-            "corpus": corpus.address,
+            **provenance.keep(corpus, self.path),
             **(origins or {}),
         }
-        write_atomically(self.path / "run.json", (json.dumps(facts, indent=2) + "\n").encode())
+        write_atomically(self.path / facts.NAME, (json.dumps(said, indent=2) + "\n").encode())
         self.send()
 
-    def open_corpus(self) -> Corpus:
-        """The tokenised corpus that the run was trained on, its own or that of its source, copied here where it is
-        behind a URL.
+    def tokenizer(self) -> Tokenizer:
+        """What the run's text was tokenised with: the run's own copy or, of a run without one, the corpus's."""
+        return provenance.kept_tokenizer(self.path, self.facts(), self.name) or self.open_corpus().tokenizer
+
+    def open_corpus(self, where: str | None = None) -> Corpus:
+        """The tokenised corpus that the run was trained on; where: the path or URL at which it is by now.
+
+        Raises CorpusError where it is not there, or is another.
         """
-        if isinstance(self.corpus, Path) and (self.corpus / MANIFEST).exists():
-            return Corpus.open(self.corpus)
-        facts = self.path / "run.json"
-        if not facts.is_file():
-            raise UserError(f"{self.name} has not begun to train: it has no {facts.name}")
-        corpus = json.loads(facts.read_text(encoding="utf-8"))["corpus"]
-        return remote.open_corpus(corpus, _LOG.warning) if is_url(corpus) else Corpus.open(Path(corpus))
+        return provenance.find_corpus(self.corpus, self.facts(), self.name, where)
+
+    def corpus_is_elsewhere(self) -> bool:
+        """Whether run.json names a corpus that is not the run's own at this place, which its text makes again."""
+        own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
+        said = self.facts()
+        return "corpus_sha256" in said and said["corpus"] != own
+
+    def check_corpus(self, corpus: Corpus) -> None:
+        """Raise CorpusError where a corpus is not the one that run.json names."""
+        provenance.check(corpus.address, corpus.hash, self.facts(), self.name)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

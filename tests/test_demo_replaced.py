@@ -27,16 +27,16 @@ def area(scores: np.ndarray, labels: np.ndarray) -> float:
 def frequencies(trained: Trained) -> np.ndarray:
     """How often each token is in the training text; the special ones that are in every row, far above all."""
     counts = np.zeros(trained.recipe.model.vocab_size)
-    for tokens in trained.corpus.stream("train"):
+    for tokens in trained.run.open_corpus().stream("train"):
         counts += np.bincount(tokens, minlength=len(counts))
-    counts[[trained.corpus.tokenizer.specials.cls, trained.corpus.tokenizer.specials.sep]] = counts.sum()
+    counts[[trained.tokenizer.specials.cls, trained.tokenizer.specials.sep]] = counts.sum()
     return counts
 
 
 def measure(trained: Trained, counts: np.ndarray) -> tuple[float, float, float]:
     """Areas of the discriminator and of word frequencies on the same corrupted rows; the generator's accuracy."""
     objective, params = trained.objective, trained.params
-    feed = Feed(trained.recipe, trained.corpus, trained.run.plans, lambda warning: None)
+    feed = Feed(trained.recipe, trained.run.open_corpus(), trained.run.plans, lambda warning: None)
 
     @jax.jit
     def judged(batch):

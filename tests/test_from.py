@@ -168,10 +168,10 @@ def test_every_parameter_is_the_sources(folder, adapted):
 
 def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
     """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
-    heldout = rows(adapted, "heldout")
+    heldout, trained = rows(adapted, "heldout"), load(adapted, 1)
     assert [row["step"] for row in heldout] == [0, 1, 2]
-    trained = load(adapted, 1)
-    batches = list(Feed(trained.recipe, trained.corpus, adapted / "plans", print).heldout(0, 8, jax.device_count()))
+    feed = Feed(trained.recipe, trained.run.open_corpus(), adapted / "plans", print)
+    batches = list(feed.heldout(0, 8, jax.device_count()))
     model, params, _ = bertzoo.load(folder / "hf")
     loss = {"mlm": [0.0, 0.0], "nsp": [0.0, 0.0]}
     apply = jax.jit(model.apply)
@@ -193,7 +193,7 @@ def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
 
 
 def test_the_text_is_tokenised_as_the_source_has_it(folder, adapted):
-    own = load(adapted).corpus.tokenizer
+    own = load(adapted).tokenizer
     assert [own.token(i) for i in range(own.vocab_size)] == WORDS
     assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
 

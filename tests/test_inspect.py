@@ -12,6 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from PIL import Image
 
 import bertzoo
@@ -202,6 +204,35 @@ def test_held_out_rows_are_read_unmasked(home: Path) -> None:
         length = expected["attention_mask"][index].sum()
         assert np.array_equal(row.input_ids, expected["input_ids"][index, :length])
         assert np.array_equal(row.token_type_ids, expected["token_type_ids"][index, :length])
+
+
+class Bucket(MemoryFileSystem):
+    """What is behind gs:// here."""
+
+    protocol = ("gs",)
+    store, pseudo_dirs = {}, [""]  # its own
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.removeprefix("gs:/"))
+
+
+def test_held_out_rows_of_a_run_in_a_bucket(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(_registry, "gs", Bucket)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for path in [home / "run" / "config.toml", *(home / "run" / "corpus").rglob("*")]:
+        if path.is_file():
+            Bucket().pipe(f"/bucket/{path.relative_to(home)}", path.read_bytes())
+    Bucket().pipe("/bucket/run/run.json", b'{"corpus": "gs://bucket/run/corpus"}')
+    said = []
+    for run in ("HOME/run", "gs://bucket/run"):
+        assert inspect(home, "teacher", f"--heldout={run}", "--average", "--rows=2", "--json") == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[0] == said[1]
+    assert inspect(home, "teacher", "--heldout=gs:/bucket/run") == 2
+    assert "gs:/bucket/run is a URL where only a path on disk will do" in capsys.readouterr().err
 
 
 def test_permuted_heads_are_found_again(home: Path, capsys: pytest.CaptureFixture) -> None:

@@ -62,6 +62,19 @@ def test_another_machine_goes_on_with_what_is_there(mirror, bucket, tmp_path, mo
     assert (other.directory / METRICS).read_text() == "1\n2\n" and (other.directory / "config.toml").read_text() == "a"
 
 
+def test_the_tokenizer_is_one_of_the_small_files(mirror, bucket):
+    (mirror.directory / "config.toml").write_text("a")
+    (mirror.directory / "tokenizer").mkdir()
+    for name in ("settings.json", "vocab.txt"):
+        (mirror.directory / "tokenizer" / name).write_text(name)
+    mirror.send()
+    assert held(bucket).keys() == {"config.toml", "tokenizer/settings.json", "tokenizer/vocab.txt", OWNER}
+    reader = Mirror(URL)
+    reader.fetch()
+    kept = reader.directory / "tokenizer"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == {n: n for n in ("settings.json", "vocab.txt")}
+
+
 def test_lines_that_were_not_sent_are_not_lost_to_this_machine(mirror, bucket):
     (mirror.directory / "config.toml").write_text("a")
     (mirror.directory / METRICS).write_text("1\n")

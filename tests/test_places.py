@@ -22,6 +22,7 @@ COMMANDS = {
     "predict": ["predict", URL, "a [MASK]"],
     "report": ["report", URL],
     "checkpoints": ["checkpoints", URL],
+    "inspect": ["inspect", "attention", URL, "--out=a.png"],
     "convert from": ["convert", URL, "out", "--to=bertzoo"],
     "convert to": ["convert", "here", URL, "--to=bertzoo"],
     "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],
@@ -35,6 +36,14 @@ def test_every_verb_refuses_a_url_that_it_cannot_use(command, tmp_path, monkeypa
     *_, message = capsys.readouterr().err.splitlines()
     assert "/bucket/place is a URL where only a path on disk will do: " in message
     assert not list(tmp_path.rglob("*:*"))
+
+
+def test_the_verbs_that_read_a_run_give_one_advice(capsys):
+    said = []
+    for verb in ("report", "checkpoints", "evaluate"):
+        assert main([verb, "gs:/bucket/run"]) == 2
+        said.append(capsys.readouterr().err)
+    assert len(set(said)) == 1 and "mounted one perhaps, or gs://…" in said[0]
 
 
 def test_what_a_path_has_made_of_a_url_is_refused_too():

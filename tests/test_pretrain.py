@@ -216,6 +216,11 @@ def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, 
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
 
 
+def test_a_mistyped_source_leaves_nothing(config, tmp_path, capsys):
+    said = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'runs' / 'run'}", "--data.source=nowhere.txt")
+    assert "the source file nowhere.txt does not exist" in said and not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_path, capsys):
     run = tmp_path / "run"

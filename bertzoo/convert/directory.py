@@ -86,7 +86,7 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
         model=recipe.model,
         head=_head(recipe),
         params={name: array for name, array in params.items() if not name.startswith("generator/")},
-        tokenizer=trained.corpus.tokenizer,
+        tokenizer=trained.tokenizer,
         origin=str(path),
         source={"format": "run", "path": str(path), "step": trained.step, "sentence": recipe.objective.sentence},
         generator={name: array for name, array in params.items() if name.startswith("generator/")},

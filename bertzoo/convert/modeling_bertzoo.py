@@ -23,6 +23,7 @@ from torch.nn import functional
 
 Outputs = dict[str, Any]
 MASKED_SCORE = -3e4
+EXCLUDED = -1000.0
 
 
 class Part(nn.Module):
@@ -275,6 +276,32 @@ class ClassificationHead(Part):
         return self.output(self.dropout(x))
 
 
+class DensePair(Part):
+    tensors = ("kernel", "bias")
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        first, second = self.kernel.chunk(2)
+        return x @ first + y @ second + self.bias
+
+
+class PairHead(Part):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.output(self.activation(self.dense(x, y)))[..., 0]
+
+
+class JointSpanHead(Part):
+    """start_logits (B,L), starts (B,K), end_logits (B,K,L) given each start, null_logits (B,)."""
+
+    def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
+        excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
+        start_logits = self.start(x)[..., 0] + excluded
+        chosen = start_logits.topk(min(self.beam, x.shape[1])).indices if starts is None else starts
+        first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
+        end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
+        null_logits = self.null(x[:, 0], (start_logits.softmax(-1)[:, None] @ x)[:, 0])
+        return {"start_logits": start_logits, "starts": chosen, "end_logits": end_logits, "null_logits": null_logits}
+
+
 class Encoding(Part):
     """The model: hidden_states, attentions (probabilities), pooled, and what its head adds; pads are 0 in the mask."""
 
@@ -305,6 +332,15 @@ class TokenClassifier(Encoding):
 class SpanFinder(Encoding):
     def head(self, x: Tensor, pooled: Tensor) -> Outputs:
         return {"logits": self.span_head(x)}
+
+
+class JointSpanFinder(Encoding):
+    """The ends are those given `starts` (B,K), or without them given the likeliest starts."""
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, starts: Tensor | None = None):
+        outputs = super().forward(input_ids, token_type_ids, attention_mask)
+        second = token_type_ids * attention_mask
+        return outputs | self.joint_span_head(outputs["hidden_states"][-1], second, starts)
 
 
 class Discriminator(Encoding):

@@ -22,7 +22,10 @@ def read(prefix: Path, wanted: Callable[[str], bool]) -> Tensors:
     try:
         import tensorflow
     except ImportError as error:
-        raise UserError(f"{prefix} is a TensorFlow checkpoint, which needs TensorFlow: install bertzoo[tf]") from error
+        raise UserError(
+            f"{prefix} is a TensorFlow checkpoint, which needs TensorFlow: "
+            "`pip install '.[tf]'` in the checkout adds it"
+        ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         names = sorted(filter(wanted, reader.get_variable_to_shape_map()))

@@ -33,7 +33,9 @@ def prepare(runner: str, options: Sequence[str] = ()) -> Any:
         import apache_beam as beam  # pyright: ignore[reportMissingImports]
         from apache_beam.options.pipeline_options import PipelineOptions  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise CorpusError("--runner needs Apache Beam, which is missing: pip install 'bertzoo[beam]'") from error
+        raise CorpusError(
+            "--runner needs Apache Beam, which is missing: `pip install '.[beam]'` in the checkout adds it"
+        ) from error
     known = PipelineOptions([]).get_all_options()
     for option in options:
         if (name := option.removeprefix("--").split("=")[0]) not in known:

@@ -16,7 +16,9 @@ def documents(file: File, text_field: str) -> Iterator[str]:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise CorpusError(f"{file} is read with pyarrow, which is missing: pip install 'bertzoo[parquet]'") from error
+        raise CorpusError(
+            f"{file} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
+        ) from error
 
     with file.open() as raw:
         try:

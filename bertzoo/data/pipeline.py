@@ -59,12 +59,18 @@ def open_corpus(
         else:
             tokenize_to(data, directory, **options, tell=tell)
             corpus = remote.open_corpus(directory, tell)
-    if vocabulary is not None and (found := difference(vocabulary, corpus.tokenizer)) is not None:
+    if vocabulary is not None:
+        check_words(corpus, vocabulary)
+    return corpus
+
+
+def check_words(corpus: Corpus, vocabulary: Tokenizer) -> None:
+    """Raise ConfigError where a corpus was tokenised with another tokenizer than a model's."""
+    if (found := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
             f"the corpus {corpus.address} was tokenised with another tokenizer than the model's, whose words would "
             f"be taken for others: {found}"
         )
-    return corpus
 
 
 def _existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:

@@ -125,6 +125,11 @@ def is_corpus(url: str) -> bool:
     return False
 
 
+def read_manifest(url: str) -> Manifest:
+    """The manifest of the corpus behind a URL; raises CorpusError where there is none, or where it cannot be read."""
+    return manifest.parse(Folder.at(url).read(NAME), f"{url}/{NAME}")
+
+
 def open_corpus(url: str, tell: Tell) -> Corpus:
     """The corpus behind a URL, read from this machine's copy, which is made or mended where it is not whole.
 

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import sentencepiece
@@ -83,6 +83,16 @@ class SentencePiece:
             text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
         return text.lower() if self.lowercase else text
 
+    def sources(self, text: str) -> list[tuple[int, int]]:
+        """For every character of `normalize(text)`, from where to where it stood in the text."""
+        found: list[tuple[int, int]] = []
+        start = 0
+        while start < len(text):
+            end = start + (2 if text[start : start + 2] in ("``", "''") else 1)
+            found += [(start, end)] * len(self.normalize(text[start:end]))
+            start = end
+        return found
+
 
 class SentencePieceTokenizer:
     """A Tokenizer over a serialised SentencePiece model."""
@@ -111,6 +121,32 @@ class SentencePieceTokenizer:
         """The int32 ids of every text, without special tokens (text such as "[MASK]" is spelt out)."""
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
         return [np.array(self._split(ids), np.int32) for ids in encoded]
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of every text the ids as from `encode_batch`, and offsets (n,2) int32: the characters that each stands for,
+        from the first to past the last.
+        """
+        normal = [self.config.normalize(text) for text in texts]
+        protos = self._processor.encode(normal, return_type="proto", num_threads=1)
+        return [
+            self._offsets(proto.pieces, text, self.config.sources(source))
+            for proto, text, source in zip(protos, normal, texts, strict=True)
+        ]
+
+    def _offsets(self, pieces: Any, text: str, sources: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids and offsets of the pieces of a normalised text, whose characters stood at `sources`."""
+        characters = np.cumsum([0, *(len(character.encode()) for character in text)])  # the library counts bytes
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        for piece in pieces:
+            start, end = np.searchsorted(characters, (piece.begin, piece.end)).tolist()
+            parts = self._apart.get(piece.id, (piece.id,))
+            for place, part in enumerate(parts):
+                rest = sum(len(self._pieces[other].lstrip(_SPACE)) for other in parts[place + 1 :])
+                ids.append(part)
+                offsets.append((start, end - rest))
+                start = end - rest
+        return np.array(ids, np.int32), np.array(_outside(offsets, sources), np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
         """Numbers apart from the commas after them, as ALBERT's code has them (encode_pieces)."""
@@ -141,6 +177,18 @@ class SentencePieceTokenizer:
     def contents(self) -> bytes:
         """The model as its file has it."""
         return self._model
+
+
+def _outside(offsets: list[tuple[int, int]], sources: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets in the text, from those in what it was normalised to.
+
+    A piece that is nothing but the mark of a word's beginning stands before its word; of the pieces of one character,
+    such as a ligature, the library gives it to the last.
+    """
+    length = sources[-1][1] if sources else 0
+    starts = [first for first, _ in sources] + [length]
+    ends = [0] + [last for _, last in sources]
+    return [(starts[start], max(starts[start], ends[end])) for start, end in offsets]
 
 
 def ends_in_number_and_comma(piece: str) -> bool:

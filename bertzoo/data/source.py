@@ -101,6 +101,15 @@ def readings(parts: Sequence[Part], heldout: float) -> list[Reading]:
     ]
 
 
+def check(parts: Sequence[Part], heldout: float) -> None:
+    """Raise CorpusError where a source is missing or empty, or the first document of a part cannot be read."""
+    firsts: dict[int, Origin] = {}
+    for reading in readings(parts, heldout):
+        firsts.setdefault(reading.part, reading.origin)
+    for origin in firsts.values():
+        next(iter(origin.documents()), None)
+
+
 def pieces(parts: Sequence[Part], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
     """Cuts sources into pieces, in a fixed order and never across origins.
 

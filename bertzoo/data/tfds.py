@@ -61,7 +61,8 @@ def opened(dataset: str, split: str = SPLIT) -> Any:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: pip install 'bertzoo[tfds]'"
+            f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: "
+            "`pip install '.[tfds]'` in the checkout adds it"
         ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=split, download=False)

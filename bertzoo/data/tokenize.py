@@ -57,6 +57,8 @@ def tokenize(
     if data.tokenizer.path:
         vocabulary = None
     settings = corpus_settings(data, vocabulary)
+    if not (destination / "settings.json").exists():
+        source.check(data.parts, data.heldout)  # before the place is claimed, which the corrected command will want
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
     if not (destination / "manifest.json").exists():
@@ -90,7 +92,8 @@ def tokenize_to(
     if data.tokenizer.path:
         vocabulary = None
     settings, folder = corpus_settings(data, vocabulary), remote.Folder.at(url)
-    source.readings(data.parts, data.heldout)  # what is missing is told before the place is claimed
+    if not folder.has(remote.SETTINGS):
+        source.check(data.parts, data.heldout)  # before the place is claimed, which the corrected command will want
     if (contents := remote.claim(folder, settings)) is not None:
         return contents
     directory = remote.workplace("tokenising", folder.url, settings)

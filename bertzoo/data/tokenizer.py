@@ -12,6 +12,7 @@ from bertzoo.data.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.errors import CorpusError
 
 __all__ = [
+    "ALL_FILES",
     "SentencePiece",
     "Specials",
     "Tokenizer",
@@ -29,6 +30,7 @@ __all__ = [
 
 TokenizerConfig = WordPiece | SentencePiece
 _KINDS = {"wordpiece": (WordPiece, "vocab.txt"), "sentencepiece": (SentencePiece, "spiece.model")}
+ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # of any kind
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
@@ -107,6 +109,6 @@ def fingerprint(directory: Path) -> str:
     """The sha256 of a saved tokenizer: its vocabulary and its options."""
     digest = hashlib.sha256()
     for path in sorted(directory.iterdir()):
-        if path.name in ("settings.json", *(file for _, file in _KINDS.values())):
+        if path.name in ALL_FILES:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

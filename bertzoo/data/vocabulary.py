@@ -47,6 +47,12 @@ class Tokenizer(Protocol):
         """The int32 ids of every text, without special tokens (text such as "[MASK]" is spelt out)."""
         ...
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of every text the ids as from `encode_batch`, and offsets (n,2) int32: the characters that each stands for,
+        from the first to past the last.
+        """
+        ...
+
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text; special tokens stay visible."""
         ...

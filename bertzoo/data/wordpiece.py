@@ -103,6 +103,16 @@ class WordPieceTokenizer:
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of every text the ids as from `encode_batch`, and offsets (n,2) int32: the characters that each stands for,
+        from the first to past the last.
+        """
+        encodings = self._library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+            for encoding in encodings
+        ]
+
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text; special tokens stay visible."""
         return self._library.decode([int(index) for index in ids], skip_special_tokens=False)

@@ -11,7 +11,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, pretraining
 from bertzoo.models.replaced import replaced_head
-from bertzoo.nn import ClassificationHead, Dense, Dropout
+from bertzoo.nn import ClassificationHead, Dense, DensePair, Dropout, JointSpanHead, PairHead
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
@@ -63,6 +63,37 @@ class SpanFinder(Encoding):
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
         return self.span_head(last_BLD, train)
+
+
+class JointSpanOutput(NamedTuple):
+    """As Encoded, and as JointSpans: start_logits (B,L), starts (B,K), end_logits (B,K,L), null_logits (B,)."""
+
+    hidden_states: tuple[jax.Array, ...]
+    attentions: tuple[jax.Array, ...]
+    pooled: jax.Array
+    start_logits: jax.Array
+    starts: jax.Array
+    end_logits: jax.Array
+    null_logits: jax.Array
+
+
+class JointSpanFinder(OnBackbone):
+    """A backbone under a head for starts, ends given each of K starts, and whether there is no answer."""
+
+    joint_span_head: nn.Module
+
+    def __call__(
+        self,
+        input_ids: jax.Array,
+        token_type_ids: jax.Array,
+        attention_mask: jax.Array,
+        train: bool = False,
+        starts_BK: jax.Array | None = None,
+    ) -> JointSpanOutput:
+        """The ends are those given `starts_BK`, or without them given the likeliest starts."""
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        second_BL = token_type_ids * attention_mask
+        return JointSpanOutput(*encoded, *self.joint_span_head(encoded.hidden_states[-1], second_BL, starts_BK))
 
 
 class Discriminator(Encoding):
@@ -166,6 +197,38 @@ class SpanExtraction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JointSpanExtraction:
+    """The first and, given it, the last token of an answer, and whether there is none, as ELECTRA's code has it.
+
+    hidden_size: of the layers that read two tokens; beam: how many starts ends are looked for from, in predicting.
+    """
+
+    kind: Literal["joint_span"] = "joint_span"
+    hidden_size: int = 512
+    beam: int = 20
+    pooler: ClassVar[bool] = False
+
+    def __post_init__(self):
+        for name in ("hidden_size", "beam"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} is not a size: give at least 1")
+
+    def build(self, model: Any, compute: Compute) -> JointSpanFinder:
+        head = JointSpanHead(start=_logit(), end=self._pair(compute), null=self._pair(compute), beam=self.beam)
+        return JointSpanFinder(*_backbone(model, compute, self.pooler), head)
+
+    def _pair(self, compute: Compute) -> PairHead:
+        dense = DensePair(
+            features=self.hidden_size,
+            axes=("model", "pooled"),
+            kernel_init=nn.initializers.glorot_uniform(),
+            dtype=compute.jax_dtype,
+        )
+        # The exact gelu, whatever the model's activation is.
+        return PairHead(dense=dense, activation=ACTIVATIONS["gelu"], output=_logit())
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
     """Which tokens were replaced: the discriminator of replaced token detection, without its generator or a pooler."""
 
@@ -176,7 +239,15 @@ class ReplacedTokens:
         return Discriminator(*_backbone(model, compute, self.pooler), replaced_head(model, compute))
 
 
-Head = NoHead | MaskedLanguageModel | ReplacedTokens | SequenceClassification | TokenClassification | SpanExtraction
+Head = (
+    NoHead
+    | MaskedLanguageModel
+    | ReplacedTokens
+    | SequenceClassification
+    | TokenClassification
+    | SpanExtraction
+    | JointSpanExtraction
+)
 
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
@@ -200,6 +271,12 @@ def _classification(make: Leaves, classes: int, dropout: float) -> Classificatio
     return ClassificationHead(
         dense=None, activation=ACTIVATIONS["gelu"], input_dropout=nothing, output=output, dropout=Dropout(dropout)
     )
+
+
+def _logit() -> Dense:
+    """One logit, Glorot-uniform as in the reference, which leaves TF's default."""
+    init = nn.initializers.glorot_uniform()
+    return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
 
 def _check_head(head: Any) -> None:

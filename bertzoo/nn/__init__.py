@@ -13,7 +13,7 @@ pooled (D), classes (C), bottleneck (I, where a kernel has the model width too).
 
 from bertzoo.nn.attention import SelfAttention
 from bertzoo.nn.bottleneck import Bottleneck, BottleneckLayer, SharedBottleneck, from_bottleneck, from_stream
-from bertzoo.nn.dense import Dense
+from bertzoo.nn.dense import Dense, DensePair
 from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.dynamic_convolution import (
     Depthwise,
@@ -28,7 +28,16 @@ from bertzoo.nn.dynamic_convolution import (
 from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
+from bertzoo.nn.heads import (
+    ClassificationHead,
+    JointSpanHead,
+    JointSpans,
+    MaskedHead,
+    PairHead,
+    ReplacedHead,
+    Untied,
+    pool,
+)
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import zeros_beyond
@@ -39,6 +48,7 @@ __all__ = [
     "BottleneckLayer",
     "ClassificationHead",
     "Dense",
+    "DensePair",
     "Depthwise",
     "Dropout",
     "DynamicConvolution",
@@ -48,11 +58,14 @@ __all__ = [
     "FeedForward",
     "FixedConvolution",
     "Grouped",
+    "JointSpanHead",
+    "JointSpans",
     "Layer",
     "LayerNorm",
     "MaskedHead",
     "MixedAttention",
     "NoNorm",
+    "PairHead",
     "ReplacedHead",
     "SelfAttention",
     "SharedBottleneck",

@@ -1,6 +1,7 @@
 """Heads: what reads the encoder's last hidden state."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
 
+EXCLUDED = -1000.0  # added to the logit of a position where no answer can be
 SPARE = -1e9  # the logit of a row without a token: exp of it is 0, and it is finite
 
 
@@ -90,3 +92,51 @@ class ClassificationHead(nn.Module):
         if self.dense is not None:
             x = self.activation(self.dense(self.input_dropout(x, train)))
         return self.output(self.dropout(x, train)).astype(jnp.float32)
+
+
+class PairHead(nn.Module):
+    """(..., D) and (..., D), which broadcast -> logits (...) in float32: output(activation(dense(x, y)))."""
+
+    dense: nn.Module
+    activation: Callable[[jax.Array], jax.Array]
+    output: nn.Module
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        return self.output(self.activation(self.dense(x, y))).astype(jnp.float32)[..., 0]
+
+
+class JointSpans(NamedTuple):
+    """start_logits (B,L); starts (B,K), the positions that ends are looked for from; end_logits (B,K,L); null_logits
+    (B,), above 0 where there is no answer. Where no answer can be, a logit is 1000 less.
+    """
+
+    start_logits: jax.Array
+    starts: jax.Array
+    end_logits: jax.Array
+    null_logits: jax.Array
+
+
+class JointSpanHead(nn.Module):
+    """Starts of answers, ends given a start, and whether there is no answer (ELECTRA's qa_tasks.py; in no paper).
+
+    start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
+    logit. An answer is in the second segment, or it is [CLS].
+    """
+
+    start: nn.Module
+    end: nn.Module
+    null: nn.Module
+    beam: int
+
+    def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
+        """Without starts the `beam` likeliest are taken; second_BL is 1 for the tokens of the second segment."""
+        length = hidden_BLD.shape[1]
+        excluded_BL = EXCLUDED * (1.0 - jnp.maximum(second_BL, jnp.arange(length) == 0).astype(jnp.float32))
+        start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
+        if starts_BK is None:
+            _, starts_BK = jax.lax.top_k(start_BL, min(self.beam, length))
+        first_BKD = jnp.take_along_axis(hidden_BLD, starts_BK[:, :, None], axis=1)
+        end_BKL = self.end(first_BKD[:, :, None], hidden_BLD[:, None]) + excluded_BL[:, None]
+        expected_BD = jnp.einsum("bl,bld->bd", jax.nn.softmax(start_BL), hidden_BLD.astype(jnp.float32))
+        null_B = self.null(hidden_BLD[:, 0].astype(jnp.float32), expected_BD)
+        return JointSpans(start_BL, starts_BK, end_BKL, null_B)

@@ -4,10 +4,12 @@ from bertzoo.objectives.base import Metrics, Objective, Sums
 from bertzoo.objectives.knowledge import Knowledge
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective
+from bertzoo.objectives.span import JointSpanObjective, SpanObjective
 from bertzoo.objectives.taught import PROJECTIONS, TaughtObjective, Teacher, teacher
 
 __all__ = [
     "PROJECTIONS",
+    "JointSpanObjective",
     "Knowledge",
     "Masked",
     "MaskedObjective",
@@ -15,6 +17,7 @@ __all__ = [
     "Objective",
     "Replaced",
     "ReplacedObjective",
+    "SpanObjective",
     "Sums",
     "TaughtObjective",
     "Teacher",

@@ -24,6 +24,9 @@ PROGRAM = 85e3  # bytes for each unit of fusion.Alive.effort, give or take 30 %
 # many copies of the largest parameter, of which LAMB looks at a whole tensor before it applies any of its update, and
 # so many of all that train.stacking stacks.
 GRADIENTS, UPDATE, LAMB_UPDATE, STACKED = 1.15, 0.5, 2.0, 3.25
+# The gradient of a pooler, of one position a row, comes by columns where fsdp splits its kernel, and all that it is
+# added to further down with it: arrays that go from rows to columns, or back, for each that a scale or bias sums up.
+TURNS = 2.5
 UPDATE_ON_CHIP = 0.375  # of a device's on-chip memory, for some of these copies
 # A table of words whose rows are not whole tiles lies by columns, and is turned, as its two moments are, to be updated
 # where its gradient has been gathered by rows.
@@ -63,7 +66,7 @@ class Traffic:
 class Estimate:
     """A stage's step on a mesh, for any number of rows on each device; raises ConfigError as a run does.
 
-    Arrays that the mesh axis `tensor` would split are counted whole, and so are copies that rows over `fsdp` gather.
+    What loops do within (a transfer's layers below the one that learns) is counted whole where `tensor` would split it.
     """
 
     def __init__(self, recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip):
@@ -72,9 +75,9 @@ class Estimate:
         state = step.abstract(recipe, index, mesh)
         self._state = _bytes(state.params, tiles.stored), _bytes(state.opt_state, tiles.stored)
         self.parameters, self.optimizer = _bytes(state.params), _bytes(state.opt_state)
-        self._whole, self.checkpoint = _bytes(state.params, whole=True), _bytes(state, whole=True)
+        self.checkpoint = _bytes(state, whole=True)
         leaves = jax.tree.leaves(nn.unbox(state.params))
-        largest = max(leaves, key=lambda leaf: leaf.size)
+        largest = max(leaves, key=_bytes)
         update = LAMB_UPDATE if isinstance(recipe.optimizer, Lamb) else UPDATE
         stacked = sum(_bytes(leaf) for leaf in leaves if leaf.size <= STACK_LIMIT)
         self._update = int(update * _bytes(largest) + STACKED * stacked)
@@ -83,7 +86,17 @@ class Estimate:
         frozen = step.frozen(recipe, mesh)
         self._teacher = _bytes(frozen, tiles.stored)
         learnt, shapes = phases.learnt(recipe, index), (step.parameters(recipe), frozen)
-        self._growth = fusion.Growth(lambda rows: fusion.Flat(learnt, *shapes, example(recipe, index, rows)))
+        kept = tuple(_along(leaf, "fsdp") is not None for leaf in leaves)
+        self._split = sum(_bytes(leaf) for leaf, split in zip(leaves, kept, strict=True) if split)
+        cut = fusion.Cut(
+            parts=mesh.shape["tensor"],
+            arguments=tuple(_along(leaf, "tensor") for leaf in jax.tree.leaves((leaves, nn.unbox(frozen)))),
+            results=tuple(leaf.size // math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves),
+            kept=kept,
+            gathered=tuple(kept),
+            turned=any(kept) and "pooler" in step.parameters(recipe),
+        )
+        self._growth = fusion.Growth(lambda rows: fusion.Flat(learnt, *shapes, example(recipe, index, rows), cut=cut))
 
     @property
     def shards(self) -> int:
@@ -99,7 +112,6 @@ class Estimate:
         """The account for so many rows a device, by default the stage's."""
         rows = self.rows if rows is None else rows
         alive, parts = self._growth.at(rows), self.stage.accumulate
-        share = self.parameters / self._whole
         # Microbatches add up into gradients of float32, which are there all the time.
         summed = self.parameters if parts > 1 else 0
         fixed = {
@@ -117,7 +129,7 @@ class Estimate:
         gradients = max(0, alive.gradients - max(0, spared - alive.temporaries - alive.activations))
         backward = Memory(
             **fixed,
-            gradients=int(gradients * share) + summed,
+            gradients=gradients + summed,
             activations=activations,
             temporaries=temporaries,
         )
@@ -141,14 +153,29 @@ class Estimate:
 
     def traffic(self) -> Traffic:
         """What moves in a step: the state is read and written, every array written once and read once, and gradients
-        are summed over the devices that share the rows; parameters that `fsdp` splits are gathered twice.
+        are summed over the devices that share the rows. Parameters that `fsdp` splits are gathered for the forward and
+        for the backward pass, their gradients are left where they belong, and what is summed up for those of norms and
+        biases is turned. What `tensor` splits into parts of a sum is summed.
         """
         alive, parts = self._growth.at(self.rows), self.stage.accumulate
         state = self.parameters + self.optimizer
-        whole, fsdp = self._whole // self._mesh.shape["tensor"], self._mesh.shape["fsdp"]
-        summed = alive.returned * whole / self._whole
-        sent = 2 * summed * (self.shards - 1) / self.shards + 2 * whole * (fsdp - 1) / fsdp
+        data, fsdp, tensor = (self._mesh.shape[axis] for axis in ("data", "fsdp", "tensor"))
+        width = np.dtype(self._recipe.compute.dtype).itemsize
+        sent = _ring(self.shards) * alive.returned + (fsdp - 1 + _ring(data)) * alive.kept
+        sent += parts * (_ring(tensor) * alive.summed + (fsdp - 1) / fsdp * TURNS * alive.turned)
+        sent += parts * 2 * (fsdp - 1) * self._split * width / 4
         return Traffic(memory=2 * state + self._teacher * parts + 2 * alive.moved * parts, sent=int(sent))
+
+
+def _ring(devices: int) -> float:
+    """What a device sends in a sum over so many, for each byte of it."""
+    return 2 * (devices - 1) / devices
+
+
+def _along(leaf: Any, axis: str) -> int | None:
+    """The dimension of an array that a mesh axis splits."""
+    names = [name if isinstance(name, tuple) else (name,) for name in leaf.sharding.spec]
+    return next((dimension for dimension, split in enumerate(names) if axis in split), None)
 
 
 def _bytes(tree: Any, elements: Callable[[Sequence[int]], int] = math.prod, whole: bool = False) -> int:

@@ -1,7 +1,8 @@
 """What the TPU's own compiler says of a run's steps for a slice that need not be there.
 
 The compiler is in libtpu, whose environment and lock no other part of the program should see: it runs in a process of
-its own, `python -m bertzoo.plan.compiled CONFIG SLICE FOLDER`, which prints one JSON object for every stage.
+its own, `python -m bertzoo.plan.compiled CONFIG SLICE FOLDER`, which prints one JSON object for every stage, and one
+more before it compiles.
 """
 
 import dataclasses
@@ -74,7 +75,7 @@ def available() -> bool:
 def compile_stages(
     recipe: Recipe, topology: chips.Topology, folder: Path, said: Callable[[str], None], *, kept: bool = False
 ) -> list[Compiled | None]:
-    """Compile the step of every stage, or read what an earlier call found; `said` hears of each as it is done.
+    """Compile the step of every stage, or read what an earlier call found; `said` hears of each, before and after.
 
     kept: compile nothing; a stage that no earlier call compiled is None. Raises UserError where there is no compiler
     or it fails otherwise than for want of memory.
@@ -99,10 +100,15 @@ def compile_stages(
                     if not line.startswith("{"):  # libtpu, too, writes here
                         continue
                     record = json.loads(line)
+                    stage = f"stage {len(found)} on {topology.name}"
+                    if "compiling" in record:
+                        said(f"{stage}: compiling, which takes minutes")
+                        continue
+                    known = record.pop("known", False)
                     found.append(one := _read(record))
                     if "passed_over" not in record:
                         took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
-                        said(f"stage {len(found) - 1} on {topology.name}: {took}")
+                        said(f"{stage}: {'compiled before' if known else took}")
             except BaseException:  # who interrupts this does not wait for minutes
                 process.kill()
                 raise
@@ -191,10 +197,15 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None
         lowered = step.lower(recipe, index, mesh)
         name = cache.key(lowered.as_text(), *versions)
         record = cache.read(Path(folder), name)
-        if record is None and mode == "compile":
+        if record is not None:
+            print(json.dumps({**record, "known": True}), flush=True)
+        elif mode == "compile":
+            print(json.dumps({"compiling": True}), flush=True)
             record = _one(lowered, topology.devices)
             cache.write(Path(folder), name, record)
-        print(json.dumps(record or {}), flush=True)
+            print(json.dumps(record), flush=True)
+        else:
+            print(json.dumps({}), flush=True)
 
 
 if __name__ == "__main__":

@@ -214,17 +214,18 @@ def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fit
     found = []
     if not recipe.compute.remat:
         remat = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=True))
-        found.append(("compute.remat=true", total(remat, mesh)))
+        found.append(("--compute.remat=true", total(remat, mesh)))
     devices = list(mesh.devices.flat)
     for name, sizes in (("fsdp", (2, 4, 8, 16)), ("accumulate", (2, 4, 8, 16))):
         for size in sizes:
             if name == "fsdp":
                 config = sharding.Mesh(data=-1, fsdp=size * mesh.shape["fsdp"], tensor=mesh.shape["tensor"])
-                option = f"mesh.fsdp={config.fsdp}"
-                needed = total(recipe, sharding.make_mesh(config, devices)) if len(devices) % config.fsdp == 0 else None
+                option = _mesh_options(recipe.mesh, config)
+                even = len(devices) % (config.fsdp * config.tensor) == 0
+                needed = total(recipe, sharding.make_mesh(config, devices)) if even else None
             else:
                 parts = size * recipe.stages[index].accumulate
-                option = f"{recipe.where(index)}.accumulate={parts}"
+                option = f"--{recipe.where(index)}.accumulate={parts}"
                 needed = total(_cut(recipe, index, parts), mesh) if _divides(recipe, index, parts) else None
             if needed is not None and needed <= chip.capacity:
                 found.append((option, needed))
@@ -232,7 +233,13 @@ def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fit
     fitting = [option for option, needed in found if needed is not None and needed <= chip.capacity]
     if not fitting:
         return "neither remat nor fsdp nor microbatches alone make it fit; take a larger slice or a smaller batch"
-    return f"it would fit with {' or '.join(f'--{option}' for option in fitting)}"
+    return f"it would fit with {' or '.join(fitting)}"
+
+
+def _mesh_options(given: sharding.Mesh, wanted: sharding.Mesh) -> str:
+    """What makes one mesh of the other: all sizes that differ, as a run refuses those that do not fit its devices."""
+    before = given.sizes
+    return " ".join(f"--mesh.{name}={size}" for name, size in wanted.sizes.items() if size != before[name])
 
 
 def _divides(recipe: Recipe, index: int, parts: int) -> bool:

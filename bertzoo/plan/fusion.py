@@ -15,11 +15,14 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from bertzoo.plan import split
+
 # Makes arrays of its own, as whatever begins with one of the second line does; all else is made where it is used.
 _MAKERS = ("dot_general", "conv_general_dilated", "gather", "sort", "cumsum", "argmax", "scan", "while", "cond")
 _MAKES = ("reduce_", "scatter", "random_", "threefry")
 _PRODUCTS = _MAKERS[:2]
 _WORK = ("exp", "exp2", "erf", "tanh", "logistic", "log", "mul", "div", "rsqrt", "integer_pow")
+_TURNED = 4  # what is turned for the scales and biases of a layer's two norms is there at once
 _SMALL = 192 << 10
 _LONG = 4  # what works on larger arrays is a loop of no more operations
 _LARGE = 4  # an array is large beside another of less than so many times its size
@@ -30,14 +33,19 @@ class Alive:
     """Bytes at the worst moment of a function: `activations`, made in the forward pass for the backward pass,
     `gradients`, which are returned, and `temporaries`, all else.
 
-    returned: bytes of all that is returned; moved: of all arrays, however long they live; effort: the sum over the
-    arrays of log2(1 + bytes / 192 KiB), at most 4, which the length of the program goes with.
+    returned: bytes of all that is returned but for kept: of gradients whose other parts are other devices'; summed: of
+    what devices add up within the function; turned: of what goes from a device's rows to its columns; moved: of all
+    arrays, however long they live; effort: the sum over the arrays of log2(1 + bytes / 192 KiB), at most 4, which the
+    length of the program goes with.
     """
 
     activations: int
     gradients: int
     temporaries: int
     returned: int
+    kept: int
+    summed: int
+    turned: int
     moved: int
     effort: float
 
@@ -50,7 +58,8 @@ class Alive:
 class Operation:
     """One of a flat function; values are numbers, and the function's arguments have none.
 
-    makes: it makes arrays of its own; backward: it belongs to the backward pass.
+    makes: it makes arrays of its own; backward: it belongs to the backward pass; elementwise: it makes a
+    part of its arrays from the same part of each operand that is no scalar.
     """
 
     name: str
@@ -58,19 +67,47 @@ class Operation:
     outputs: tuple[int, ...]
     makes: bool
     backward: bool
+    elementwise: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How devices share the work: arguments are in so many `parts` along a dimension, or whole on every device (None);
+    `results`: how many devices share each; `kept`: whether those that share it have rows of their own each. What is not
+    listed is whole. gathered: arguments that come in pieces from other devices as a product uses them; turned: what is
+    summed over rows for a kept result goes from rows to columns first.
+    """
+
+    parts: int = 1
+    arguments: tuple[split.Dimension, ...] = ()
+    results: tuple[int, ...] = ()
+    kept: tuple[bool, ...] = ()
+    gathered: tuple[bool, ...] = ()
+    turned: bool = False
 
 
 class Flat:
-    """A function's jaxpr as one list of operations, without those that no result needs, and the bytes of each value."""
+    """A function's jaxpr as one list of operations, without those that no result needs, and the bytes of each value.
 
-    def __init__(self, function: Callable, *arguments: Any):
+    With `cut` the bytes are those of one device of several, and `summed` has the values that devices add up.
+    """
+
+    def __init__(self, function: Callable, *arguments: Any, cut: Cut | None = None):
         self.bytes: list[int] = []
+        self.summed: list[int] = []
+        self._cut, self._shares = cut or Cut(), list[int]()
+        self._pieces: set[core.Var] = set()
+        self._places: dict[int, int] = {}
         self.operations: list[Operation] = []
         self._worked: set[int] = set()
         self._converted: dict[int, list[int]] = defaultdict(list)
         jaxpr, known = jax.make_jaxpr(function)(*arguments).jaxpr, {}
-        self._inline(jaxpr, known, backward=False)
+        self._pieces.update(v for v, gathered in zip(jaxpr.invars, self._cut.gathered, strict=False) if gathered)
+        self._inline(jaxpr, known, dict(zip(jaxpr.invars, self._cut.arguments, strict=False)), backward=False)
         self.results = [known[v] for v in jaxpr.outvars if isinstance(v, core.Var) and v in known]
+        for variable, share in zip(jaxpr.outvars, self._cut.results, strict=False):
+            if isinstance(variable, core.Var) and variable in known:
+                self._shares[known[variable]] = share
         wanted, kept = set(self.results), []
         for operation in reversed(self.operations):
             if wanted.intersection(operation.outputs):
@@ -82,26 +119,112 @@ class Flat:
         for value, outputs in self._converted.items():
             if uses[value] == len(outputs) and value not in self.results:
                 self.bytes[value] = min(self.bytes[value], max(self.bytes[output] for output in outputs))
+        self._share()
+        self.turned: list[int] = []
+        self.waiting: int | None = None
+        given = [known.get(v) if isinstance(v, core.Var) else None for v in jaxpr.outvars]
+        self.kept = [v for v, kept in zip(given, self._cut.kept, strict=False) if v is not None and kept]
+        if self._cut.turned:
+            self._turn()
+        if self.kept:
+            self._wait()
 
-    def _inline(self, jaxpr: core.Jaxpr, known: dict[core.Var, int], backward: bool) -> None:
+    def _turn(self) -> None:
+        """Find what goes into sums over rows of which a device keeps some columns: it goes from rows to columns."""
+        makers = {value: operation for operation in self.operations for value in operation.outputs}
+        for value in self.kept:
+            summed = False
+            while value in makers and makers[value].name in ("reduce_sum", "convert_element_type", "reshape"):
+                summed, value = summed or makers[value].name == "reduce_sum", makers[value].inputs[0]
+            if summed:
+                self.turned.append(value)
+
+    def _wait(self) -> None:
+        """Put the largest product of which only gradients are made, and all that is made of it, at the end.
+
+        Compilers keep it, with what it is made from, to have something to do while parameters are on their way.
+        """
+        reached: dict[int, set[int]] = defaultdict(set)  # by value, the products behind it that nothing else multiplies
+        multiplied: set[int] = set()
+        for place, operation in enumerate(self.operations):
+            behind = set().union(*(reached[value] for value in operation.inputs))
+            if operation.name in _PRODUCTS:
+                multiplied |= behind
+                behind = {place}
+            for value in operation.outputs:
+                reached[value] = behind
+        ends = {place: value for value in self.results for place in reached[value] - multiplied}
+        if ends:
+            last = max(ends, key=lambda place: sum(self.bytes[value] for value in self.operations[place].inputs))
+            later = [operation for operation in self.operations if last in reached[operation.outputs[0]]]
+            self.operations = [operation for operation in self.operations if operation not in later] + later
+            self.waiting = ends[last]
+
+    def _share(self) -> None:
+        """Divide the bytes by the devices that share a value; what goes into shares alone, part by part, is shared."""
+        users: dict[int, list[Operation]] = defaultdict(list)
+        for operation in reversed(self.operations):
+            for value in operation.outputs:
+                if self._shares[value] == 1 and users[value] and value not in self.results:
+                    into = [self._shares[user.outputs[0]] if user.elementwise else 1 for user in users[value]]
+                    self._shares[value] = min(into)
+            for value in operation.inputs:
+                users[value].append(operation)
+        made = {value for operation in self.operations for value in operation.outputs}
+        self.summed = [value for value in self.summed if value in made]
+        self.bytes = [size // share for size, share in zip(self.bytes, self._shares, strict=True)]
+
+    def _inline(
+        self, jaxpr: core.Jaxpr, known: dict[core.Var, int], cut: dict[core.Var, split.Dimension], backward: bool
+    ) -> None:
         for equation in jaxpr.eqns:
+            along = [cut.get(v) if isinstance(v, core.Var) else None for v in equation.invars]
             given = [known.get(v) if isinstance(v, core.Var) else None for v in equation.invars]
             behind = backward or "transpose(" in str(equation.source_info.name_stack)
             if (inner := _called(equation)) is not None:
                 inside = {v: number for v, number in zip(inner.invars, given, strict=True) if number is not None}
-                self._inline(inner, inside, behind)
+                within = dict(zip(inner.invars, along, strict=True))
+                for variable, outside in zip(inner.invars, equation.invars, strict=True):
+                    piece = isinstance(outside, core.Var) and outside in self._pieces
+                    (self._pieces.add if piece else self._pieces.discard)(variable)
+                self._inline(inner, inside, within, behind)
                 pairs = zip(equation.outvars, inner.outvars, strict=True)
-                known.update({v: inside[made] for v, made in pairs if isinstance(made, core.Var) and made in inside})
+                pairs = [(v, made) for v, made in pairs if isinstance(made, core.Var)]
+                known.update({v: inside[made] for v, made in pairs if made in inside})
+                cut.update({v: within[made] for v, made in pairs if made in within})
+                self._pieces.update(v for v, made in pairs if made in self._pieces)
                 continue
             outputs = tuple(range(len(self.bytes), len(self.bytes) + len(equation.outvars)))
             self.bytes.extend(map(_bytes, equation.outvars))
+            dimensions, summed = split.outputs(equation, along, self._cut.parts)
+            cut.update(zip(equation.outvars, dimensions, strict=True))
+            self._shares.extend(1 if dimension is None else self._cut.parts for dimension in dimensions)
+            if summed:
+                self.summed.extend(outputs)
             known.update(zip(equation.outvars, outputs, strict=True))
             used = tuple(number for number in given if number is not None)
             name = equation.primitive.name
             if name == "convert_element_type" and used:
                 self._converted[used[0]].extend(outputs)
             makes = self._makes(equation, used, outputs)
-            self.operations.append(Operation(name=name, inputs=used, outputs=outputs, makes=makes, backward=behind))
+            self._meet(equation, known)
+            one = {"name": name, "inputs": used, "outputs": outputs, "makes": makes, "backward": behind}
+            self._places.update(dict.fromkeys(outputs, len(self.operations)))
+            self.operations.append(Operation(**one, elementwise=split.elementwise(equation)))
+
+    def _meet(self, equation: core.JaxprEqn, known: dict[core.Var, int]) -> None:
+        """A product with what comes in pieces is done in as many, each of which reads the other factor: an array."""
+        arrays = [v for v in equation.invars if v.aval.shape]  # type: ignore[attr-defined]
+        pieces = [v for v in arrays if isinstance(v, core.Var) and v in self._pieces]
+        if split.elementwise(equation) and pieces and len(pieces) == len(arrays):
+            self._pieces.update(equation.outvars)
+        elif equation.primitive.name in _PRODUCTS and len(pieces) == 1:
+            (other,) = (v for v in equation.invars if isinstance(v, core.Var) and v not in pieces)
+            place = self._places.get(known.get(other, -1))
+            while place is not None and self.operations[place].name in ("reshape", "transpose", "convert_element_type"):
+                place = self._places.get(self.operations[place].inputs[0]) if self.operations[place].inputs else None
+            if place is not None and self.operations[place].name in _WORK:
+                self.operations[place] = dataclasses.replace(self.operations[place], makes=True)
 
     def _makes(self, equation: core.JaxprEqn, used: Iterable[int], outputs: Iterable[int]) -> bool:
         name = equation.primitive.name
@@ -140,6 +263,7 @@ def alive(flat: Flat, size: list[int]) -> Alive:
             for value in operation.inputs:
                 last.update(dict.fromkeys(sources[value], place))
     returned = {source for value in flat.results for source in sources[value]}
+    shared = {source for value in flat.kept for source in sources[value]}
     last.update(dict.fromkeys(returned, len(flat.operations)))
     ending = defaultdict(list)
     for value, place in last.items():
@@ -161,11 +285,18 @@ def alive(flat: Flat, size: list[int]) -> Alive:
     }
     kept = (forward & backward & worst) - returned
     activations, gradients = sum(size[v] for v in kept), sum(size[v] for v in worst & returned)
+    temporaries = max(0, most) - activations - gradients
+    if flat.waiting is not None and flat.waiting not in worst:
+        gradients += size[flat.waiting]
+    turned = sorted((size[value] for value in flat.turned), reverse=True)
     return Alive(
         activations=activations,
         gradients=gradients,
-        temporaries=max(0, most) - activations - gradients,
-        returned=sum(size[value] for value in returned),
+        temporaries=temporaries + sum(turned[:_TURNED]),
+        returned=sum(size[value] for value in returned - shared),
+        kept=sum(size[value] for value in shared),
+        summed=sum(size[value] for value in flat.summed),
+        turned=sum(turned),
         moved=sum(size[value] for value in made),
         effort=sum(min(_LONG, math.log2(1 + size[value] / _SMALL)) for value in made),
     )

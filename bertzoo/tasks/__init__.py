@@ -13,6 +13,12 @@
     average("squeezebert_dev", scores)  # averages.py: the means that papers print
     write("glue.zip", predictions)  # submission.py: what the GLUE leaderboard takes
 
+    questions = squad.load(directory, "train", "1.1")  # squad.py
+    found = windows.make(questions, tokenizer, Windowing(), labels=True); found.rows, found.skipped  # windows.py
+    found.batch(slot, 16); decode(found, found.restore(slots, outputs), Decoding())  # answers.py
+    score_1(questions, predictions); save(directory, answered)  # squad_metric.py
+
 A batch is `input_ids, token_type_ids, attention_mask` (B, L) int32, `row_weight` (B,) float32, 0 in rows that only
-pad; where there are labels `label` (B,) int32 or float32, or for tokens (B, L) int32 and `label_weight` (B, L) float32.
+pad; where there are labels `label` (B,) int32 or float32, or for tokens (B, L) int32 and `label_weight` (B, L) float32;
+of windows `start`, `end` (B,) int32 and `answerable` (B,) float32.
 """

@@ -179,7 +179,9 @@ def _parquet(path: Path) -> Table:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UserError(f"{path} is read with pyarrow, which is missing: pip install 'bertzoo[parquet]'") from error
+        raise UserError(
+            f"{path} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
+        ) from error
     damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
 
     def refused(error: Exception) -> UserError:

@@ -343,7 +343,10 @@ def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest
     else:
         step = which if which in found else None
     if step is None:
-        raise CheckpointError(f"{directory} has no checkpoint {which!r}; it has {found or 'none at all'}")
+        if not found:
+            raise CheckpointError(f"{directory} holds no checkpoint yet; give a run that has saved one")
+        asked = "with a held-out loss, to be the best" if which == "best" else which
+        raise CheckpointError(f"{directory} has no checkpoint {asked}; it has {found}")
     return directory / str(step)
 
 

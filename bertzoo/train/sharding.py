@@ -36,6 +36,7 @@ RULES: dict[str, str | None] = {
 
 
 REPLICATE = "replicate"
+_SPARE = ", or make compute.vocab_multiple a multiple of it, which adds spare rows to the vocabulary"
 Fallback = Literal[
     "vocab", "embed", "position", "model", "heads", "head_size", "feed_forward", "window", "group_in", "group_out",
     "pooled", "bottleneck", "replicate",
@@ -160,7 +161,7 @@ def place(
             raise ConfigError(
                 f"parameter {name} of shape {tuple(shape)}: dimension {what} the mesh axis {axis}={parts} and {none}; "
                 f"choose a mesh whose {axis} divides it, or give mesh.fallbacks.{logical[index]} another dimension of "
-                f"{', '.join(map(str, logical))} or {REPLICATE}"
+                f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}"
             )
         if other == REPLICATE:
             taken.append(f"{name}: {what} {axis}={parts}; whole on every device")

@@ -2,6 +2,7 @@
 
 examples:
   bertzoo evaluate runs/demo
+  bertzoo evaluate runs/first --corpus=gs://bucket/corpus
   bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
 """
 
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from bertzoo.errors import UserError
-from bertzoo.verbs.shared import checkpoint_option
+from bertzoo.verbs.shared import checkpoint_option, corpus_option
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
 
@@ -21,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
     checkpoint_option(parser)
+    corpus_option(parser, "the run's corpus")
     parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
     parser.add_argument(
         "--below_unigram",
@@ -46,12 +48,13 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     index = len(stages) - 1 if args.stage is None else args.stage
     if not 0 <= index < len(stages):
         raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
-    feed = Feed(trained.recipe, trained.corpus, trained.run.plans, lambda warning: None)
+    corpus = trained.run.open_corpus(args.corpus)
+    feed = Feed(trained.recipe, corpus, trained.run.plans, lambda warning: None)
     heldout = feed.of(index, "heldout")
     step, totals = make_eval_step(trained.objective), Totals()
     for batch in feed.heldout(index, heldout.rows, 1):
         totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
-    unigram = unigram_entropy(trained.corpus)
+    unigram = unigram_entropy(corpus)
     figures = {
         "step": trained.step,
         "rows": heldout.rows,

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.errors import UserError
+from bertzoo.verbs.shared import corpus_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,12 +65,13 @@ class Found(NamedTuple):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("what", choices=("attention",), help="what to look at")
-    parser.add_argument("model", metavar="MODEL", type=Path, help="the model, or the student")
-    parser.add_argument("--teacher", metavar="MODEL", type=Path, help="the model that it is compared with")
+    parser.add_argument("model", metavar="MODEL", help="the model, or the student")
+    parser.add_argument("--teacher", metavar="MODEL", help="the model that it is compared with")
     parser.add_argument("--text", action="append", metavar="TEXT", help="what they read; may be given several times")
     parser.add_argument(
-        "--heldout", metavar="RUN", type=Path, help="read held-out rows of this run (default: of MODEL, if it is one)"
+        "--heldout", metavar="RUN", help="read held-out rows of this run (default: of MODEL, if it is one)"
     )
+    corpus_option(parser, "that run's corpus")
     parser.add_argument(
         "--rows",
         type=int,
@@ -124,6 +126,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"--out={args.out} cannot be written: name a file in a directory that exists")
     if args.text and args.heldout:
         raise UserError("--text and --heldout both say what is read; give one of them")
+    if args.text and args.corpus:
+        raise UserError("--text and --corpus both say what is read; give one of them")
     if args.text and args.rows is not None:
         raise UserError("--rows is of held-out text; leave it out beside --text")
     if args.rows is not None and args.rows < 1:
@@ -135,10 +139,10 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError("--layers names layers of a teacher, but there is no --teacher")
 
 
-def _read(path: Path) -> "Pretrained":
+def _read(path: str) -> "Pretrained":
     from bertzoo.convert import directory
 
-    found = replace(directory.read(path), origin=str(path))
+    found = replace(directory.read(path), origin=path)
     if found.tokenizer is None:
         raise UserError(f"{path} holds no tokenizer, without which it can read no text")
     return found
@@ -181,14 +185,15 @@ def _heldout(args: argparse.Namespace, model: "Pretrained") -> Source:
     if args.heldout is None and model.source.get("format") != "run":
         raise UserError(f"{model.origin} is not a run, which has text: give --text, or a run as --heldout")
     run = RunDirectory(args.heldout or str(model.source["path"]))
-    recipe, corpus = run.load(), run.open_corpus()
-    _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.path}")
+    run.fetch()
+    recipe, corpus = run.load(), run.open_corpus(args.corpus)
+    _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
     batches = Feed(recipe, corpus, run.plans, lambda warning: None).of(0, "heldout")
     wanted = args.rows or (ROWS if args.teacher or args.average else 1)
     if wanted > batches.rows:
-        raise UserError(f"--rows={wanted}, but {run.path} holds out {batches.rows} rows of the first stage's length")
+        raise UserError(f"--rows={wanted}, but {run.name} holds out {batches.rows} rows of the first stage's length")
     rows = unmasked(batches.sequential(0, wanted))
-    what = f"{wanted} held-out row{'s' * (wanted > 1)} of {run.path}"
+    what = f"{wanted} held-out row{'s' * (wanted > 1)} of {run.name}"
     return Source(rows, what, _tokens(corpus.tokenizer, rows[0]))
 
 

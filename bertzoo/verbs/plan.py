@@ -17,7 +17,6 @@ examples:
 import argparse
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,8 +60,11 @@ def _price(text: str) -> float:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Plan and print."""
-    # A plan is made on the processor, whatever else is here: no device of this machine is looked at.
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+
+    # A plan is made on the processor, whatever else is here: no device of this machine is looked at. It is the setting
+    # and not the environment, which is too late where an option's key has been looked up in the config's class.
+    jax.config.update("jax_platforms", "cpu")
     from bertzoo import config as loader
     from bertzoo.kinds import recipe_class
     from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
@@ -76,12 +78,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     elif not compiled.available():
         missing = compiled.INSTALL
     else:
-        say(f"compiling {len(step.planned(recipe))} step(s) for {topology.name}; the first time this takes minutes")
         found = compiled.compile_stages(recipe, topology, cache.directory(args.cache), say)
     name = Path(args.files[0]).stem
     # What is printed of a recipe is not printed of another that more files or options have made of it.
     own = not overrides and len(args.files) == 1
     published = convention.PUBLISHED.get(name) if own else None
     plan = estimate.make(recipe, topology, found, price=args.price, published=published)
-    print(json.dumps(page.as_json(name, plan)) if args.json else page.as_text(name, plan, missing))
+    print(json.dumps(page.as_json(name, plan, missing)) if args.json else page.as_text(name, plan, missing))
     return 0

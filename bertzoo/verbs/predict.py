@@ -30,10 +30,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.inference import fill, load
 
     trained = load(args.run, args.checkpoint)
-    if not 1 <= args.top <= trained.corpus.tokenizer.vocab_size:
-        raise UserError(
-            f"--top={args.top} is not between 1 and the {trained.corpus.tokenizer.vocab_size} entries of the vocabulary"
-        )
+    entries = trained.tokenizer.vocab_size
+    if not 1 <= args.top <= entries:
+        raise UserError(f"--top={args.top} is not between 1 and the {entries} entries of the vocabulary")
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
     answers = [(text, fill(trained, text, BLANK, args.top)) for text in texts]
     if args.json:

@@ -81,7 +81,7 @@ def begin(
     from bertzoo.train import hosts
 
     if hosts.share("the newest checkpoint", run.latest) is not None:
-        return None, None if origin is None else run.open_corpus().tokenizer
+        return None, None if origin is None else run.tokenizer()
     if origin is None:
         return None, None
     start, before = read(origin, recipe), run.origin()

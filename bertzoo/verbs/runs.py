@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.places import on_disk
-from bertzoo.verbs.shared import batch_workers_option, say, tokenising, workers_option
+from bertzoo.verbs.shared import batch_workers_option, corpus_option, say, tokenising, workers_option
 
 if TYPE_CHECKING:
     import jax
@@ -29,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the run goes")
     workers_option(parser)
     batch_workers_option(parser)
+    corpus_option(parser, "the corpus of a run that is resumed")
     many = parser.add_argument_group(
         "several processes",
         "found by themselves on Cloud TPU, GKE and Slurm; elsewhere give each its own --distributed.process. All need "
@@ -152,16 +153,34 @@ def open_corpus(
     vocabulary: "Tokenizer | None",
     tell: Callable[[str], None],
 ) -> "Corpus":
-    """The corpus of a run, tokenised by the first process if need be; raises UserError where others find another."""
+    """The corpus of a run, tokenised by the first process if need be; raises UserError where others find another.
+
+    A run that has a checkpoint reads the corpus that it began with, wherever that is by now.
+    """
     from bertzoo.data import pipeline
     from bertzoo.train import hosts
 
+    begun = run.latest() is not None
+    if args.corpus and not begun:
+        raise UserError(
+            f"--corpus={args.corpus} is for a run that is resumed, but {run.name} has no checkpoint; name its corpus "
+            "with --data.source"
+        )
+
     @functools.cache
     def opened() -> "Corpus":
+        if begun and (args.corpus or run.corpus_is_elsewhere()):
+            corpus = run.open_corpus(args.corpus)
+            if vocabulary is not None:
+                pipeline.check_words(corpus, vocabulary)
+            return corpus
         with tokenising() as progress:
-            return pipeline.open_corpus(
+            corpus = pipeline.open_corpus(
                 recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary, tell=say
             )
+        if begun:
+            run.check_corpus(corpus)
+        return corpus
 
     expected = hosts.share("the corpus", lambda: opened().hash, timeout=24 * 3600)
     corpus = opened()

@@ -51,6 +51,22 @@ def checkpoint_option(
     parser.add_argument("--checkpoint", type=_checkpoint, default=default, help=shown)
 
 
+def corpus_option(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Declare --corpus, of what moved since the run."""
+    parser.add_argument(
+        "--corpus",
+        type=_corpus,
+        metavar="DIR|URL",
+        help=f"where {whose} is by now (default: where it was); another is refused",
+    )
+
+
+def _corpus(text: str) -> str:
+    if text:
+        return text
+    raise UserError("--corpus is empty; name the tokenised corpus")
+
+
 def _checkpoint(text: str) -> str | int:
     if text in ("latest", "best"):
         return text

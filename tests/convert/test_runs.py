@@ -104,7 +104,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert expected.keys() - found.keys() == {"sentence_head/bias", "sentence_head/kernel"}
     assert all(np.array_equal(expected[name], found[name]) for name in found)
     text = "Lorem [MASK] ipsum, Ärgernis 123."
-    np.testing.assert_array_equal(tokenizer.encode_batch([text])[0], trained.corpus.tokenizer.encode_batch([text])[0])
+    np.testing.assert_array_equal(tokenizer.encode_batch([text])[0], trained.tokenizer.encode_batch([text])[0])
 
 
 def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
         assert ("left out: the generator (--head=masked" in said) == (not options)
         assert ("left out: replaced_head/dense/kernel\n" in said) == bool(options)
     trained = inference.load(replaced)
-    ids = trained.corpus.tokenizer.encode_batch(["a text of words"])[0][None]
+    ids = trained.tokenizer.encode_batch(["a text of words"])[0][None]
     places = np.array([[1, 2]])
     batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1, "masked_positions": places}
     inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]

@@ -362,4 +362,4 @@ def test_without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     (tmp_path / "model.ckpt.index").touch()
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert "needs TensorFlow: install bertzoo[tf]" in said and said.count("\n") == 1
+    assert "needs TensorFlow: `pip install '.[tf]'` in the checkout" in said and said.count("\n") == 1

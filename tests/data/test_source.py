@@ -221,9 +221,13 @@ def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
         (
             "pyarrow",
             "a.parquet",
-            r"a\.parquet is read with pyarrow, which is missing: pip install 'bertzoo\[parquet\]'",
+            r"a\.parquet is read with pyarrow, which is missing: `pip install '\.\[parquet\]'` in",
         ),
-        ("tensorflow_datasets", "tfds:c4/en", r"tfds:c4/en is read with .*: pip install 'bertzoo\[tfds\]'"),
+        (
+            "tensorflow_datasets",
+            "tfds:c4/en",
+            r"tfds:c4/en is read with .*: `pip install '\.\[tfds\]'` in the checkout",
+        ),
     ],
 )
 def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, message):

@@ -117,6 +117,29 @@ def test_another_corpus_is_not_overwritten(corpus, changes, message):
         tokenize(replace(data, **changes), corpus.directory)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": "tixt.txt"}, "the source file tixt.txt does not exist"),
+        ({"source": "tfds:no_such/set"}, "tfds:no_such/set"),
+        ({"source": "nowhere://bucket/text.txt"}, "nowhere://bucket/text.txt"),
+        ({"text_field": "txt"}, r"story\.jsonl"),
+    ],
+)
+def test_a_mistaken_source_leaves_the_place_to_the_corrected_one(tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    documents = [json.dumps({"text": f"The {i}th baker bakes.\nBread is good."}) + "\n" for i in range(200)]
+    Path("story.jsonl").write_text("".join(documents))
+    right = small(Path("story.jsonl"))
+    with pytest.raises(CorpusError, match=message):
+        tokenize(replace(right, **changes), tmp_path / "new" / "c", workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["story.jsonl"]
+    (tmp_path / "made").mkdir()
+    with pytest.raises(CorpusError, match=message):
+        tokenize(replace(right, **changes), tmp_path / "made", workers=1)
+    assert isinstance(tokenize(right, tmp_path / "made", workers=1), Corpus)
+
+
 def test_a_directory_with_other_files_is_refused(text, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(CorpusError, match="is not empty and holds no tokenised corpus"):
@@ -273,6 +296,6 @@ def test_the_manifest_holds_no_time_and_no_worker_count(finished):
 
 def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(CorpusError, match=r"pip install 'bertzoo\[beam\]'"):
+    with pytest.raises(CorpusError, match=r"`pip install '\.\[beam\]'` in the checkout"):
         tokenize(small(text), tmp_path / "c", runner="DirectRunner")
     assert not (tmp_path / "c").exists()

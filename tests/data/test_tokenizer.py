@@ -183,3 +183,40 @@ def test_a_damaged_directory_is_refused(tmp_path):
     (tmp_path / "settings.json").write_text('{"kind": "wordpiece"')
     with pytest.raises(CorpusError, match=r"settings\.json is damaged"):
         tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_offsets_are_of_the_characters_that_were_given(config):
+    """Of ASCII text every character but the spaces is in one piece; of all text the ids are those of encode_batch."""
+    trained = build(config, lambda: iter(TEXTS))
+    texts = [TEXTS[0], "The café's ﬁsh, 日本; cafe\u0301 A\u00a0B ☃ ½", "12,345, or 19,", "``The fox''", "", " \u0301"]
+    for text, ids, (same, offsets) in zip(
+        texts, trained.encode_batch(texts), trained.encode_offsets(texts), strict=True
+    ):
+        np.testing.assert_array_equal(same, ids)
+        assert offsets.shape == (len(ids), 2) and offsets.dtype == np.int32
+        covered = [text[start:end].replace(" ", "") for start, end in offsets]
+        if text.isascii():
+            assert "".join(covered) == text.replace(" ", "")
+        for part, index in zip(covered, ids, strict=True):
+            entry = trained.token(index).removeprefix("##").removeprefix("▁")
+            if part.isascii() and part and index != trained.specials.unk:
+                assert part.lower().replace("``", '"').replace("''", '"') == entry
+    (_, offsets) = trained.encode_offsets(["Éa ½"])[0]
+    assert offsets.tolist()[-1] == [3, 4] and [0, 1] in offsets.tolist()
+
+
+def test_a_number_and_its_comma_have_offsets_of_their_own():
+    """ALBERT's code cuts such pieces; within a text, where a space belongs to the piece, as at its beginning."""
+    trained = build(
+        SentencePiece(vocab_size=60), lambda: iter(["of " + " ".join(f"{i}," for i in range(10, 100))] * 50)
+    )
+    assert "▁99," in [trained.token(index) for index in range(trained.vocab_size)]
+    for text in ("99,", "of 99, 19, f"):
+        ids, offsets = trained.encode_offsets([text])[0]
+        commas = [
+            tuple(place) for index, place in zip(ids, offsets.tolist(), strict=True) if trained.token(index) == ","
+        ]
+        assert commas == [(i, i + 1) for i, character in enumerate(text) if character == ","]
+        before = [text[a:b] for a, b in offsets.tolist() if (b, b + 1) in commas]
+        assert len(before) == text.count(",") and all(part.strip() and part.strip().isdigit() for part in before)

@@ -97,6 +97,10 @@ def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
     assert [found | {"bytes": 0} for found in json.loads(out)] == [one | {"bytes": 0} for one in json.loads(local)]
     assert any(name.startswith("damaged-3/") for name in objects(cloud, "run/checkpoints/"))
 
+    third = {"XDG_CACHE_HOME": str(tmp_path / "third")}
+    out, _ = bertzoo(cloud, "predict", "gs://bucket/run", "a [MASK]", "--json", **third)
+    local, _ = bertzoo(cloud, "predict", tmp_path / "run", "a [MASK]", "--json")
+    assert json.loads(out) == json.loads(local) and not (tmp_path / "third" / "bertzoo" / "corpora").exists()
     out, _ = bertzoo(cloud, "evaluate", "gs://bucket/run", "--json", **elsewhere)
     local, _ = bertzoo(cloud, "evaluate", tmp_path / "run", "--json")
     assert json.loads(out) == json.loads(local)

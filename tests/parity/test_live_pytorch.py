@@ -32,6 +32,7 @@ from bertzoo.models import (
     attention,
 )
 from bertzoo.models.tasks import (
+    JointSpanExtraction,
     MaskedLanguageModel,
     NoHead,
     ReplacedTokens,
@@ -62,6 +63,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "mobilebert-tiny": (MobileBert(**MOBILE, attention_input="bottleneck"), NoHead()),
     "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
     "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
+    "convbert-joint-span": (ConvBert(**CONVOLVED), JointSpanExtraction(hidden_size=14, beam=3)),
     "convbert-fixed": (ConvBert(**CONVOLVED, convolution="fixed"), SequenceClassification(hidden="gelu")),
     "bottleneck-mixed-grouped": (
         MobileBert(
@@ -77,6 +79,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
 }
+HEADS = ("logits", "masked_logits", "sentence_logits", "start_logits", "end_logits", "null_logits")
 
 
 def pretrained(model: Any, head: Any) -> Pretrained:
@@ -137,14 +140,12 @@ def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
     @jax.jit
     def ours(params):
         output = module.apply({"params": params}, ids, types, mask, *positions)
-        heads = [getattr(output, key, None) for key in ("logits", "masked_logits", "sentence_logits")]
+        heads = [getattr(output, key, None) for key in HEADS]
         return sum((head**2).mean() for head in heads if head is not None) + output.pooled.mean(), output
 
     (_, output), gradients = jax.value_and_grad(ours, has_aux=True)(tree(source.params))
-    heads = [key for key in ("logits", "masked_logits", "sentence_logits") if key in found]
-    assert {key for key in heads} == {
-        key for key in ("logits", "masked_logits", "sentence_logits") if getattr(output, key, None) is not None
-    }
+    heads = [key for key in HEADS if key in found]
+    assert set(heads) == {key for key in HEADS if getattr(output, key, None) is not None}
     (sum((found[key] ** 2).mean() for key in heads) + found["pooled"].mean()).backward()
     for key in ("hidden_states", "attentions"):
         assert len(getattr(output, key)) == len(found[key])

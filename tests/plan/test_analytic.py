@@ -96,3 +96,23 @@ def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
     donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
     assert sum(donated) == len(jax.tree.leaves(state))
     assert '"fsdp"=2' in lowered.as_text()
+
+
+def test_tensor_splits_what_lies_between_the_maps_of_a_layer(load):
+    whole, parts = (estimate(load(mesh__data="1", mesh__tensor=tensor), "v5e:1x1" if tensor == "1" else "v5e:2x2")
+                    for tensor in ("1", "4"))  # fmt: skip
+    many = 1 << 14
+    before, after = whole.memory(many), parts.memory(many)
+    assert before.activations / 4 < after.activations < 0.8 * before.activations
+    assert parts.traffic().sent > 0 == whole.traffic().sent
+
+
+def test_fsdp_sends_parameters_to_and_fro_and_gradients_to_their_places(load):
+    """Without a pooler nothing is turned: a half as much again for what is split as for a sum over all."""
+    alone = {"objective__sentence": "none", "compute__dtype": "float32"}
+    usual, parts = estimate(load(**alone)), estimate(load(mesh__fsdp="4", **alone))
+    split = 4 * (usual.parameters - parts.parameters) / 3  # bytes of what is split, whole
+    assert parts.traffic().sent - usual.traffic().sent == pytest.approx(0.75 * split, rel=0.01)
+    pooled = {"objective__sentence": "sop", "compute__dtype": "float32"}
+    rows = 4 * 4 * 32 * 16  # of one array of all tokens on a device
+    assert estimate(load(mesh__fsdp="4", **pooled)).traffic().sent > parts.traffic().sent + 4 * rows

@@ -53,6 +53,17 @@ def test_results_are_read_stage_by_stage(compiler, recipe, tmp_path):
     assert len(said) == 3 and "2 s" in said[0] and "not compiled" in said[2]
 
 
+def test_it_is_said_what_is_compiled_and_what_is_known(compiler, recipe, tmp_path):
+    known = RECORD[:-1] + ', "known": true}'
+    compiler(['{"compiling": true}', RECORD, known, '{"passed_over": true}'])
+    said: list[str] = []
+    first, second, _ = compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, said.append)
+    assert first == second is not None
+    stages = [f"stage {index} on v5e:2x2: " for index in (0, 0, 1)]
+    words = ["compiling, which takes minutes", "2 s to compile", "compiled before"]
+    assert said == [stage + word for stage, word in zip(stages, words, strict=True)]
+
+
 def test_a_compiler_that_fails_is_one_sentence(compiler, recipe, tmp_path):
     compiler([], 1, "RuntimeError: no such thing")
     with pytest.raises(UserError, match="failed for v5e:2x2: RuntimeError: no such thing"):

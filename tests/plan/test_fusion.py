@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.plan.fusion import Flat, Growth, alive
+from bertzoo.plan.fusion import Cut, Flat, Growth, alive
 
 D = 64
 
@@ -111,3 +111,38 @@ def test_growth_is_what_a_trace_of_so_many_rows_gives():
 def test_a_function_that_changes_with_the_rows_is_refused():
     with pytest.raises(ValueError, match="another one for 2 rows"):
         Growth(lambda rows: Flat(lambda x: x @ x if rows == 2 else x + x, jnp.zeros((2, 2))))
+
+
+def test_where_rows_are_apart_the_longest_product_of_a_gradient_waits():
+    """Of a table's columns, of which nothing else is made, with the logits that it is made from."""
+    ids, wide = jnp.zeros((256, 1), jnp.int32), 16 * D
+
+    def loss(params, ids):
+        x = jnp.tanh(params["inner"][ids[:, 0]] @ params["kernel"])
+        logits = x @ params["table"]
+        return jnp.sum(jax.nn.logsumexp(logits, axis=-1))
+
+    params = {"inner": jnp.zeros((8, D)), "kernel": jnp.zeros((D, D)), "table": jnp.zeros((D, wide))}
+    apart = Flat(jax.grad(loss), params, ids, cut=Cut(results=(1, 4, 1), kept=(False, True, False)))
+    whole = Flat(jax.grad(loss), params, ids)
+    assert [o.name for o in whole.operations].index("dot_general") < len(whole.operations) - 1
+    assert apart.operations[-1].outputs == (apart.waiting,) and apart.operations[-1].name in (
+        "dot_general",
+        "transpose",
+    )
+    found, usual = alive(apart, apart.bytes), alive(whole, whole.bytes)
+    assert found.kept == 4 * D * D // 4 and found.returned + found.kept < usual.returned
+    assert found.total >= 4 * (256 * wide + D * wide) > 4 * D * wide  # logits and gradient at once
+    assert usual.total <= found.total
+
+
+def test_sums_over_rows_for_columns_are_of_turned_arrays():
+    x = jnp.zeros((512, D))
+
+    def loss(params, x):
+        return jnp.sum(jnp.tanh(x @ params["kernel"] + params["bias"]) ** 2)
+
+    params = {"bias": jnp.zeros(D), "kernel": jnp.zeros((D, D))}
+    for turned in (False, True):
+        flat = Flat(jax.grad(loss), params, x, cut=Cut(results=(4, 4), kept=(True, True), turned=turned))
+        assert alive(flat, flat.bytes).turned == turned * 4 * 512 * D

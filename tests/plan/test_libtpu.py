@@ -24,6 +24,8 @@ SMALL = [
     ("demo", "v5e:2x2", ("model.layers=1",)),
     ("bert_base", "v4:2x2x1", ("model.layers=1", "stages.*.batch_size=32")),
     ("bert_small", "v5e:4x4", ("model.layers=4",)),
+    ("bert_small", "v5e:2x2", ("model.layers=1", "stages.*.batch_size=512", "mesh.fsdp=4")),
+    ("bert_base", "v5e:2x2", ("model.layers=2", "mesh.tensor=2")),
 ]
 
 
@@ -32,7 +34,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("results")
 
 
-@pytest.mark.parametrize(("name", "slice_", "options"), SMALL, ids=[name for name, *_ in SMALL])
+@pytest.mark.parametrize(
+    ("name", "slice_", "options"), SMALL, ids=[f"{name}-{options[-1]}" for name, _, options in SMALL]
+)
 def test_the_estimate_is_within_15_percent_of_the_compiler(folder, name, slice_, options):
     recipe = config.load(Pretrain, [name], [tuple(option.split("=")) for option in options])
     recipe = dataclasses.replace(recipe, stages=recipe.stages[:1])
@@ -46,6 +50,13 @@ def test_the_estimate_is_within_15_percent_of_the_compiler(folder, name, slice_,
         assert memory.parameters + memory.optimizer + memory.batch == pytest.approx(made.arguments, rel=0.02)
         assert memory.total == pytest.approx(made.total, rel=0.15)
         assert made.collectives is not None
+        if any(option.startswith("mesh.") for option in options):
+            assert plan.mesh["data"] < topology.devices
+            sent = sum(one.sent for one in made.collectives)
+            assert stage.roofline.interconnect == pytest.approx(sent / topology.chip.ici_bandwidth)
+            guessed = estimate.make(recipe, topology).stages[0].roofline.interconnect
+            assert guessed == pytest.approx(stage.roofline.interconnect, rel=0.3)
+            continue
         # Every gradient is summed over all devices, some in bfloat16, the word table's in two parts.
         (one,) = made.collectives
         assert one.kind == "all-reduce" and one.group == topology.devices

@@ -3,12 +3,15 @@
 import dataclasses
 import json
 
+import jax
 import pytest
 import tiny
 
 from bertzoo import cli, config
-from bertzoo.plan import chips, compiled, estimate, hlo, page
+from bertzoo.plan import chips, compiled, convention, estimate, hlo, page, step
+from bertzoo.plan.analytic import Estimate
 from bertzoo.recipe import Pretrain
+from bertzoo.train import sharding
 
 SENT = hlo.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)
 FOUND = compiled.Compiled(seconds=1.0, arguments=7 << 30, temporaries=2 << 30, code=1 << 30, collectives=(SENT,))
@@ -60,6 +63,7 @@ def test_a_program_reads_all_of_a_plan(run):
     assert made["chip_hours"] == pytest.approx(hours) and made["dollars"] == pytest.approx([3 * hour for hour in hours])
     assert made["model_flops"] == 6 * stage["model_flops"]
     assert made["published_flops"] is None and made["electra_flops"] > 0 and made["checkpoint_bytes"] > 0
+    assert made["not_compiled"] == "--no-compile was given"
 
 
 def test_a_person_reads_the_same(plan):
@@ -100,7 +104,106 @@ def test_what_does_not_fit_is_a_result_with_what_would(run, monkeypatch):
     code, out, _ = run(*options)
     stage = json.loads(out)["stages"][0]
     assert code == 0 and not stage["fits"] and stage["estimated"]["total"] > stage["capacity"]
-    assert "fit" in stage["advice"]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> str:
+    """A config of which parameters and activations both take room, and no device is left over."""
+    whole = tiny.write_config(tmp_path_factory.mktemp("large"), "text.txt")
+    text = whole.read_text().replace("hidden_size = 16", "hidden_size = 128").replace("layers = 1", "layers = 2")
+    text = text.replace("feed_forward_size = 32", "feed_forward_size = 512").replace(
+        "batch_size = 16", "batch_size = 512"
+    )
+    second = text.index("[[stages]]", text.index("[[stages]]") + 1)
+    whole.write_text(text[:second])
+    return str(whole)
+
+
+def advised(file: str, room: int, *options: tuple[str, str]) -> tuple[list[list[tuple[str, str]]], chips.Topology]:
+    """The options of each way that the advice names for devices with so many bytes, and the slice of these devices."""
+    kind = dataclasses.replace(chips.CHIPS["v5e"], hbm=room / chips.GIB, on_chip=0)
+    topology = chips.Topology(chip=kind, shape=(2, 4))
+    (stage,) = estimate.make(config.load(Pretrain, [file], list(options)), topology).stages
+    assert not stage.fits
+    before, told, ways = stage.advice.partition("it would fit with ")
+    assert told and not before
+    return [[tuple(word[2:].split("=")) for word in way.split()] for way in ways.split(" or ")], topology  # type: ignore
+
+
+@pytest.mark.slow  # estimates of ten other meshes
+@pytest.mark.parametrize("mesh", [(), (("mesh.data", "8"),), (("mesh.data", "4"), ("mesh.tensor", "2"))])
+def test_what_is_advised_fits_and_half_of_it_does_not(large, mesh):
+    def total(*options: tuple[str, str]) -> int:
+        recipe = config.load(Pretrain, [large], [*mesh, *options])
+        topology = chips.parse("v5e:2x4")
+        chip = dataclasses.replace(topology.chip, on_chip=0)
+        return Estimate(recipe, 0, step.imagined(recipe, topology), chip).memory().total
+
+    needed = total(("stages.0.accumulate", "4"))
+    ways, topology = advised(large, needed + 1, *mesh)
+    names = [tuple(name for name, _ in way) for way in ways]
+    assert ("stages.0.accumulate",) in names
+    for way in ways:
+        assert total(*way) <= topology.chip.capacity  # a run takes the options as they are
+        name, size = way[-1]
+        if size.isdigit() and int(size) > 2:
+            assert total(*way[:-1], (name, str(int(size) // 2))) > topology.chip.capacity
+    if mesh:
+        assert all(("mesh.data", "-1") in way for way in ways if way[-1][0] == "mesh.fsdp")
+
+
+def test_a_mesh_is_advised_with_all_that_differs():
+    mesh = sharding.Mesh(data=8, fsdp=1, tensor=1)
+    assert estimate._mesh_options(mesh, sharding.Mesh(data=-1, fsdp=4)) == "--mesh.data=-1 --mesh.fsdp=4"
+    assert estimate._mesh_options(sharding.Mesh(), sharding.Mesh(fsdp=4)) == "--mesh.fsdp=4"
+    every = sharding.Mesh(data=2, fsdp=1, tensor=-1)
+    assert estimate._mesh_options(every, sharding.Mesh(fsdp=2, tensor=4)) == (
+        "--mesh.data=-1 --mesh.fsdp=2 --mesh.tensor=4"
+    )
+
+
+def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
+    options = [("mesh.tensor", "4"), ("model.layers", "3"), ("model.feed_forward_size", "34")]
+    options += [(f"mesh.fallbacks.{name}", '["replicate"]') for name in ("heads", "feed_forward", "group_out", "vocab")]
+    recipe = config.load(Pretrain, [file], options)
+    found = step.fallbacks(recipe, step.imagined(recipe, chips.parse("v5e:2x2")))
+    assert len(found) > 3
+    text = page.as_text("tiny", dataclasses.replace(plan, fallbacks=found), None)
+    lines = [line.strip() for line in text.splitlines() if "whole on every device" in line]
+    assert 3 * len(lines) == len(found)
+    (bias,) = [line for line in lines if "feed_forward/intermediate/bias" in line]
+    assert bias.startswith("encoder/layers_0 … layers_2/feed_forward/intermediate/bias: group_out of 34 is not")
+
+
+def test_only_what_is_alike_is_folded():
+    lines = [f"a/layers_{index}/b: x" for index in (0, 1, 2, 4, 7, 8)] + ["a/layers_3/b: y", "c: x"]
+    assert page.folded(lines) == [
+        "a/layers_0 … layers_2, layers_4, layers_7 … layers_8/b: x", "a/layers_3/b: y", "c: x"
+    ]  # fmt: skip
+
+
+def test_what_is_printed_of_a_recipe_stands_beside_ours(run, plan, monkeypatch):
+    def make(*_, published=None, **__):
+        flops, note = published or (None, "")
+        return dataclasses.replace(plan, published_flops=flops, published_note=note)
+
+    monkeypatch.setattr(convention, "PUBLISHED", {"tiny": (1.5e18, "of twice the steps")})
+    monkeypatch.setattr(estimate, "make", make)
+    options = ("--topology=v5e:2x2", "--no-compile")
+    assert "; ConvBERT prints 1.5e+18 (of twice the steps)" in run(*options)[1]
+    assert json.loads(run(*options, "--json")[1])["published_flops"] == 1.5e18
+    assert "ConvBERT prints" not in run(*options, "--stages.0.steps=7")[1]  # that is another run
+
+
+def test_no_device_of_this_machine_is_looked_at(run, plan, monkeypatch):
+    """However jax came to be imported: an option's key is looked up in the config's class first, which imports it."""
+    monkeypatch.setattr(estimate, "make", lambda *_, **__: plan)
+    jax.config.update("jax_platforms", None)
+    try:
+        assert run("--topology=v5e:2x2", "--no-compile", "--stages.0.steps=7")[0] == 0
+        assert jax.config.jax_platforms == "cpu"  # type: ignore[attr-defined]
+    finally:
+        jax.config.update("jax_platforms", "cpu")
 
 
 @pytest.mark.parametrize(

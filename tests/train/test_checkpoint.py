@@ -120,8 +120,13 @@ def test_parameters_alone(saved: Path):
 def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
     with pytest.raises(CheckpointError, match="holds no checkpoints"):
         checkpoint.find(tmp_path / "nowhere", which)
-    with pytest.raises(CheckpointError, match="none at all"):
+    with pytest.raises(CheckpointError, match="holds no checkpoint yet; give a run that has saved one"):
         checkpoint.find(tmp_path, which)
+
+
+def test_what_there_is_in_place_of_a_checkpoint(saved: Path):
+    with pytest.raises(CheckpointError, match=r"has no checkpoint 9; it has \[.*3\]"):
+        checkpoint.find(saved, 9)
 
 
 def largest(directory: Path) -> Path:

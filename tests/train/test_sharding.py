@@ -87,6 +87,14 @@ def test_a_fallback_that_does_not_fit_is_refused():
         sharding.place("w", (8, 3, 5), ("model", "heads", "head_size"), toy.mesh(8, **EIGHT), fallbacks)
 
 
+def test_a_vocabulary_that_is_not_divisible_is_told_its_remedy():
+    with pytest.raises(ConfigError, match=r"vocab of 7 .*tensor=2 .*replicate, or make compute\.vocab_multiple a mult"):
+        sharding.place("w", (7, 8), ("vocab", "embed"), toy.mesh(8, **EIGHT))
+    with pytest.raises(ConfigError) as raised:
+        sharding.place("w", (3, 8), ("heads", "embed"), toy.mesh(8, **EIGHT))
+    assert "vocab_multiple" not in str(raised.value)
+
+
 @pytest.mark.parametrize("names", [("heads",), ("replicate", "head_size"), ("head_size", "head_size")])
 def test_a_fallback_that_means_nothing_is_refused(names):
     with pytest.raises(ConfigError, match=r"fallbacks\.heads"):

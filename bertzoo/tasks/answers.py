@@ -1,0 +1,183 @@
+"""What a model says of windows -> answers: the decoding of BERT (§4.2, §4.3, run_squad.py) and of ELECTRA's code."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks.windows import Window, Windows
+
+Output = Mapping[str, np.ndarray]
+NEVER = 1e6  # what null odds are where nothing can be answered; finite, since JSON has no infinity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How answers are chosen; with `nulls` (SQuAD 2.0) none is given where the null odds are above `threshold`.
+
+    The threshold is 0 in BERT's code, beside logits of [CLS], and -2.75 in ELECTRA's, beside its joint head.
+    """
+
+    candidates: int = 20  # starts of a window, ends of a window or start, and answers of a question
+    longest: int = 30  # pieces of an answer
+    nulls: bool = False
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "longest"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer: give at least 1")
+        if not math.isfinite(self.threshold):
+            raise ConfigError(f"threshold = {self.threshold} is not a finite number")
+
+
+class Candidate(NamedTuple):
+    """A text with the scores of its start and its end, whose sum ranks it, and its share among the candidates."""
+
+    text: str
+    start: float
+    end: float
+    probability: float
+
+
+class Answered(NamedTuple):
+    """The answer to a question: `text`, empty where none is given, `best`, which is never withheld, and the odds that
+    there is none (None unless decoded with nulls). The best candidates come first.
+    """
+
+    key: str
+    text: str
+    best: str
+    null_odds: float | None
+    candidates: list[Candidate]
+
+
+class Pairs(NamedTuple):
+    """Possible answers (N,) in one row: positions of start and end, and their scores; `null` is the score of none.
+
+    null_pair: the logits that it is the sum of, where none is ranked among the answers.
+    """
+
+    row: int
+    starts: np.ndarray
+    ends: np.ndarray
+    start_scores: np.ndarray
+    end_scores: np.ndarray
+    null: float
+    null_pair: tuple[float, float] | None
+
+
+def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
+    """The answers to all questions, in their order, from what a model gave for every row of their windows.
+
+    An output has `start_logits` and `end_logits` (L,), or of a joint head `start_scores` and `starts` (K,),
+    `end_scores` and `ends` (K,M) given each start, and `null_score` (). A question without a row gets an empty answer.
+    Raises UserError where an output is not finite.
+    """
+    if len(outputs) != len(windows.windows):
+        raise ValueError(f"{len(outputs)} outputs are not of {len(windows.windows)} rows")
+    found: list[list[Pairs]] = [[] for _ in windows.questions]
+    for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
+        if not all(np.all(np.isfinite(array)) for array in output.values()):
+            raise UserError(f"the model's output for {windows.questions[window.question].place} is not finite")
+        pairs = _beams if "starts" in output else _logits
+        found[window.question].append(pairs(row, window, output, decoding))
+    return [
+        _answer(question.key, several, windows, decoding)
+        for question, several in zip(windows.questions, found, strict=True)
+    ]
+
+
+def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
+    """All pairs of the best starts and the best ends; padding is no place for either."""
+    start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
+    starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
+    pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+    null = float(start[0]), float(end[0])
+    return _possible(Pairs(row, *pairs, start[pairs[0]], end[pairs[1]], sum(null), null), window, decoding)
+
+
+def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
+    """The pairs that a joint head's search gives; its score of none is one number."""
+    starts = output["starts"][: decoding.candidates]
+    ends = output["ends"][: decoding.candidates, : decoding.candidates]
+    scores = output["end_scores"][: decoding.candidates, : decoding.candidates].astype(np.float64)
+    firsts = output["start_scores"][: decoding.candidates].astype(np.float64)
+    repeats = ends.shape[1]
+    pairs = Pairs(
+        row,
+        np.repeat(starts, repeats),
+        ends.reshape(-1),
+        np.repeat(firsts, repeats),
+        scores.reshape(-1),
+        float(output["null_score"]),
+        None,
+    )
+    return _possible(pairs, window, decoding)
+
+
+def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
+    """Those inside the paragraph, short enough, and whose start has its most context here."""
+    starts, ends = pairs.starts - window.context, pairs.ends - window.context
+    kept = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
+    kept[kept] = window.best[starts[kept]]
+    return pairs._replace(
+        starts=pairs.starts[kept],
+        ends=pairs.ends[kept],
+        start_scores=pairs.start_scores[kept],
+        end_scores=pairs.end_scores[kept],
+    )
+
+
+def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:
+    ranked = _ranked(several, windows, decoding)
+    best = next((candidate for candidate in ranked if candidate.text), None)
+    text = best.text if best else ""
+    if not decoding.nulls:
+        return Answered(key, text, text, None, ranked)
+    odds = NEVER
+    if best and (null := _null(several)).null_pair is None:
+        odds = null.null
+    elif best:
+        odds = null.null - best.start - best.end
+    return Answered(key, "" if odds > decoding.threshold else text, text, odds, ranked)
+
+
+def _null(several: list[Pairs]) -> Pairs:
+    """The row that speaks the most for an answer, the first of equals."""
+    return min(several, key=lambda pairs: pairs.null)
+
+
+def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[Candidate]:
+    """The best answers whose texts differ, and with nulls none among them, or after them where it is not."""
+    if not several:
+        return []
+    found: dict[str, tuple[float, float]] = {}
+    rows, *columns = (
+        np.concatenate(column)
+        for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
+    )
+    pair = _null(several).null_pair if decoding.nulls else None
+    if pair is not None:  # the last: behind an answer of the same score
+        rows = np.append(rows, -1)
+        columns = [np.append(column, value) for column, value in zip(columns, (0, 0, *pair), strict=True)]
+    starts, ends, start_scores, end_scores = columns
+    for index in np.argsort(-(start_scores + end_scores), kind="stable").tolist():
+        if len(found) == decoding.candidates:
+            break
+        row = int(rows[index])
+        text = windows.text(row, int(starts[index]), int(ends[index])) if row >= 0 else ""
+        if text or row < 0:  # a piece may stand for no character
+            found.setdefault(text, (float(start_scores[index]), float(end_scores[index])))
+    if pair is not None:
+        found.setdefault("", pair)
+    shares = _softmax([sum(scores) for scores in found.values()])
+    return [Candidate(text, *scores, share) for (text, scores), share in zip(found.items(), shares, strict=True)]
+
+
+def _softmax(totals: Sequence[float]) -> list[float]:
+    exponentials = np.exp(np.array(totals) - max(totals, default=0.0))
+    return (exponentials / exponentials.sum()).tolist()

@@ -1,0 +1,284 @@
+"""Questions on long paragraphs as rows of limited length: the sliding windows of BERT (§4.2, run_squad.py)."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bertzoo.data.tokenizer import Specials, Tokenizer
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks.rows import Rows, Slot
+from bertzoo.tasks.squad import Question
+
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # what the reference takes for space, and no other
+_NOWHERE = (-1, -1)  # the pieces of no answer
+_AT_ONCE = 4096  # texts given to the tokenizer together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowing:
+    """How paragraphs are cut: rows `[CLS] question [SEP] part [SEP]` whose parts begin `stride` pieces apart."""
+
+    max_length: int = 384
+    stride: int = 128
+    max_question: int = 64  # pieces, of which further ones are left out
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "max_question"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} is not a number of pieces: give at least 1")
+        if self.max_length < self.max_question + 4:
+            raise ConfigError(
+                f"max_length = {self.max_length} leaves no room for the paragraph beside max_question ="
+                f" {self.max_question} and the 3 special tokens"
+            )
+
+
+class Pieces(NamedTuple):
+    """A paragraph in pieces: their ids (n,), offsets (n,2) in the text, and of every word the first piece (words + 1,)
+    and the characters (words,2).
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    words: np.ndarray
+    places: np.ndarray
+
+
+class Window(NamedTuple):
+    """One row: `size` pieces of the paragraph from `first` on, at the position `context`, and `[SEP]`.
+
+    question: its index among the questions; owners (pieces,): for every piece of the paragraph the `number` of that
+    window of the question which gives it the most context; start, end: the answer's first and last position, both 0
+    ([CLS]) where it is not inside.
+    """
+
+    question: int
+    context: int
+    first: int
+    size: int
+    number: int
+    owners: np.ndarray
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Of the row, without padding."""
+        return self.context + self.size + 1
+
+    @property
+    def best(self) -> np.ndarray:
+        """(size,) bool: the pieces that no other window of the question gives more context."""
+        return self.owners[self.first : self.first + self.size] == self.number
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Windows:
+    """The windows of questions, in the questions' order, and as Rows, which make batches of them; `skipped` says why
+    how many questions have none.
+    """
+
+    questions: Sequence[Question]
+    windows: list[Window]
+    rows: Rows
+    pieces: dict[str, Pieces]  # by a paragraph's text
+    skipped: Counter[str]
+    labelled: bool
+
+    def text(self, row: int, start: int, end: int) -> str:
+        """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
+        window = self.windows[row]
+        context = self.questions[window.question].context
+        offsets, shift = self.pieces[context].offsets, window.first - window.context
+        return _with_marks(context, int(offsets[start + shift, 0]), int(offsets[end + shift, 1]))
+
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
+        """As of Rows, and where answers are to be learnt `start`, `end` (B,) int32 and `answerable` (B,) float32, which
+        is of the question, not of the window.
+        """
+        batch = self.rows.batch(slot, batch_size)
+        if self.labelled:
+            spare = [0] * (batch_size - len(slot.rows))
+            windows = [self.windows[row] for row in slot.rows]
+            possible = [not self.questions[window.question].impossible for window in windows]
+            batch["start"] = np.array([*(window.start for window in windows), *spare], np.int32)
+            batch["end"] = np.array([*(window.end for window in windows), *spare], np.int32)
+            batch["answerable"] = np.array([*possible, *spare], np.float32)
+        return batch
+
+    def restore(
+        self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[dict[str, np.ndarray]]:
+        """What came of every window, in order, of what came of each batch; ValueError unless that is all."""
+        places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
+        batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
+        return [
+            {name: array[place] for name, array in outputs[batch].items()}
+            for place, batch in zip(places.tolist(), batches.tolist(), strict=True)
+        ]
+
+
+def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowing, labels: bool) -> Windows:
+    """All windows of the questions; with labels those of an answer, leaving out and counting what cannot be learnt.
+
+    Raises UserError naming the question where its answer begins outside of the paragraph, or where it has none and is
+    not known to have none.
+    """
+    pieces = _pieces([question.context for question in questions], tokenizer)
+    answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}
+    cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
+    asked = _encode([question.text for question in questions], tokenizer)
+    asked = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in asked.items()}
+    windows, skipped, layouts = [], Counter(), {}
+    for index, question in enumerate(questions):
+        span = align(question, pieces[question.context], answers) if labels else _NOWHERE
+        if isinstance(span, str):
+            skipped[span] += 1
+            continue
+        context, count = len(asked[question.text]), len(pieces[question.context].ids)
+        if (context, count) not in layouts:
+            parts = cut(count, windowing.max_length - context - 1, windowing.stride)
+            layouts[context, count] = parts, max_context(parts, count)
+        parts, owners = layouts[context, count]
+        if not parts:
+            skipped["the paragraph has no piece"] += 1
+        for number, (first, size) in enumerate(parts):
+            inside = first <= span[0] and span[1] < first + size
+            start, end = (place - first + context if inside else 0 for place in span)
+            windows.append(Window(index, context, first, size, number, owners, start, end))
+    rows = _rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length)
+    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, labelled=labels)
+
+
+def _rows(
+    questions: Sequence[Question],
+    windows: Sequence[Window],
+    asked: dict[str, np.ndarray],
+    pieces: dict[str, Pieces],
+    specials: Specials,
+    max_length: int,
+) -> Rows:
+    sep, parts = np.array([specials.sep], np.int32), [np.zeros(0, np.int32)]
+    for window in windows:
+        question = questions[window.question]
+        part = pieces[question.context].ids[window.first : window.first + window.size]
+        parts += asked[question.text], part, sep
+    return Rows(
+        keys=tuple(questions[window.question].key for window in windows),
+        ids=np.concatenate(parts),
+        lengths=np.array([window.length for window in windows], np.int64),
+        middle=np.array([window.context for window in windows], np.int64),
+        cut=np.array([window.size < len(window.owners) for window in windows], bool),
+        label=None,
+        first=None,
+        words=None,
+        specials=specials,
+        max_length=max_length,
+    )
+
+
+def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(first piece, number of pieces) of every window on a paragraph; each piece is in at least one."""
+    parts = []
+    first = 0
+    while first < pieces:
+        size = min(pieces - first, room)
+        parts.append((first, size))
+        if first + size == pieces:
+            break
+        first += min(size, stride)
+    return parts
+
+
+def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
+    """(pieces,): the window in which each piece has the most of min(left, right) + 0.01 · size, the first of equals."""
+    owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
+    for number, (first, size) in enumerate(parts):
+        places = np.arange(size)
+        here = np.minimum(places, places[::-1]) + 0.01 * size
+        better = here > score[first : first + size]
+        owners[first : first + size][better] = number
+        score[first : first + size][better] = here[better]
+    return owners
+
+
+def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
+    """The first and the last piece of a question's first answer, or in words why it has none that can be learnt.
+
+    As the reference: the words that the answer touches, and within them, where they occur, exactly its pieces.
+    """
+    if question.impossible:
+        return _NOWHERE
+    if not question.answers:
+        raise UserError(f"{question.place} has no answer to learn, and is not marked as is_impossible")
+    answer = question.answers[0]
+    if not 0 <= answer.start < len(question.context):
+        raise UserError(
+            f"{question.place} has an answer that starts at the character {answer.start} of a paragraph of"
+            f" {len(question.context)}"
+        )
+    last = answer.start + len(answer.text) - 1
+    if not (wanted := " ".join(answer.text.split())):
+        return "the answer has no text"
+    if last >= len(question.context):
+        return "the answer ends beyond the paragraph"
+    # A space counts as of the word before it.
+    word, final = np.searchsorted(pieces.places[:, 0], (answer.start, last), side="right").tolist()
+    there = " ".join(question.context[a:b] for a, b in pieces.places[max(word - 1, 0) : final].tolist())
+    if word == 0 or wanted.lower() not in there.lower():
+        return "the answer is not in the paragraph where it should start"
+    start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
+    if end < start:
+        return "the tokenizer has no piece for the answer"
+    return _refine(pieces.ids, start, end, encoded[answer.text])
+
+
+def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
+    """The first occurrence of the answer's own pieces between `start` and `end`, or those where there is none."""
+    size = len(answer)
+    if size:
+        for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
+            if first + size <= end + 1 and np.array_equal(ids[first : first + size], answer):
+                return int(first), int(first) + size - 1
+    return start, end
+
+
+def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
+    """Every paragraph word by word, so that the ids are those of BERT, which cuts at its own spaces first."""
+    places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
+    words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
+    known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for first in range(0, len(words), _AT_ONCE):
+        several = words[first : first + _AT_ONCE]
+        known |= zip(several, tokenizer.encode_offsets(several), strict=True)
+    return {text: _joined(text, spans, known) for text, spans in places.items()}
+
+
+def _joined(text: str, spans: list[tuple[int, int]], known: dict[str, tuple[np.ndarray, np.ndarray]]) -> Pieces:
+    found = [known[text[a:b]] for a, b in spans]
+    counts = [len(ids) for ids, _ in found]
+    shifts = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
+    offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in found)])
+    return Pieces(
+        np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in found)]),
+        offsets + shifts[:, None],
+        np.cumsum([0, *counts]),
+        np.array(spans, np.int64).reshape(-1, 2),
+    )
+
+
+def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    distinct = list(dict.fromkeys(texts))
+    return dict(zip(distinct, tokenizer.encode_batch(distinct), strict=True))
+
+
+def _with_marks(text: str, start: int, end: int) -> str:
+    """The characters from `start` to `end`, and the accents that stand apart after them, which pieces leave out."""
+    while end < len(text) and unicodedata.combining(text[end]):
+        end += 1
+    return text[start:end]

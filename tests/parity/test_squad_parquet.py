@@ -1,0 +1,44 @@
+"""SQuAD as Hugging Face's Parquet files have it, which are read with pyarrow."""
+
+import pytest
+from comparing import needs
+
+needs("pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertzoo.errors import UserError
+from bertzoo.tasks import squad
+
+ROWS = [
+    {
+        "id": "a",
+        "title": "T",
+        "context": "A cät.",
+        "question": "what?",
+        "answers": {"text": ["cät"], "answer_start": [2]},
+    },
+    {"id": "b", "title": "T", "context": "A cät.", "question": "who?", "answers": {"text": [], "answer_start": []}},
+]
+
+
+def test_rows_are_questions(tmp_path):
+    (tmp_path / "squad_v2").mkdir()
+    file = tmp_path / "squad_v2" / "validation-00000-of-00001.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS), file)
+    first, second = squad.load(tmp_path, "dev", "2.0")
+    assert first.answers == (("cät", 2),) and not first.impossible and first.place == f"{file} question a"
+    assert second.answers == () and second.impossible and second.context == "A cät." and second.article == "T"
+    with pytest.raises(UserError, match=r"question b has no answer, which SQuAD 1\.1 does not have"):
+        squad.load(file, "dev", "1.1")
+
+
+def test_what_is_no_such_file_is_named(tmp_path):
+    file = tmp_path / "a.parquet"
+    file.write_bytes(b"PAR1 and no more")
+    with pytest.raises(UserError, match=r"a\.parquet cannot be read as Parquet"):
+        squad.read(file)
+    pq.write_table(pa.table({"text": ["x"]}), file)
+    with pytest.raises(UserError, match=r"a\.parquet row 0 has no answers with text and answer_start"):
+        squad.read(file)

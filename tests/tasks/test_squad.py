@@ -1,0 +1,161 @@
+"""SQuAD's files: what is read of them, and what is refused in one sentence that names file and question."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from asking import TOKENIZER, asked, published, question, write
+
+from bertzoo.data import tfds
+from bertzoo.errors import UserError
+from bertzoo.tasks import squad, windows
+
+NONE = {"id": "z", "question": "what is z?", "answers": [], "is_impossible": True}
+
+
+def test_questions_come_in_order_with_their_paragraph(tmp_path):
+    table = published("A cat. A dog.", asked("b", "cat", 2), asked("a", "dog", 9))
+    table["data"].append({"title": "U", "paragraphs": [{"context": "x y", "qas": [asked("c", "y", 2)]}]})
+    file = write(tmp_path / "train-v1.1.json", table)
+    found = squad.load(tmp_path, "train", "1.1")
+    assert [(q.key, q.text, q.context, q.article) for q in found] == [
+        ("b", "what is b?", "A cat. A dog.", "T"),
+        ("a", "what is a?", "A cat. A dog.", "T"),
+        ("c", "what is c?", "x y", "U"),
+    ]
+    assert [q.answers for q in found] == [(("cat", 2),), (("dog", 9),), (("y", 2),)]
+    assert not any(q.impossible for q in found)
+    assert found[2].place == f"{file} article 1 paragraph 0 question c"
+    assert squad.load(file, "dev", "1.1") == found == squad.read(file)
+
+
+def test_the_second_version_marks_what_has_no_answer(tmp_path):
+    file = write(tmp_path / "dev-v2.0.json", published("A cat.", asked("a", "cat", 2, is_impossible=False), NONE))
+    assert [q.impossible for q in squad.load(tmp_path, "dev", "2.0")] == [False, True]
+    with pytest.raises(UserError, match=r"question z has no answer, which SQuAD 1\.1 does not have"):
+        squad.load(file, "dev", "1.1")
+    unmarked = {name: value for name, value in NONE.items() if name != "is_impossible"}
+    assert squad.read(write(tmp_path / "a.json", published("A cat.", unmarked)))[0].impossible
+    unknown = {name: value for name, value in unmarked.items() if name != "answers"}
+    assert not squad.read(write(tmp_path / "a.json", published("A cat.", unknown)))[0].impossible
+
+
+def test_a_byte_order_mark_and_an_empty_question_are_read(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_bytes(
+        b"\xef\xbb\xbf" + json.dumps(published("A cat.", asked("a", "cat", 2) | {"question": ""})).encode()
+    )
+    assert squad.read(file)[0].text == ""
+
+
+def damaged(field, value, inside=None):
+    given = asked("a", "cat", 2)
+    (given if inside is None else given["answers"][0])[field] = value
+    return published("A cat.", given)
+
+
+BAD = {
+    "{": "a.json is not JSON: ",
+    "[]": r"a.json has no list 'data'",
+    '{"data": 3}': r"a.json has no list 'data'",
+    "[" * 100_000: "a.json is nested too deeply",
+    '{"data": [3]}': r"a.json article 0 has no list 'paragraphs'",
+    '{"data": []}': "a.json holds no question",
+    '{"data": [{"paragraphs": [{"context": "x"}]}]}': r"a.json article 0 paragraph 0 has no list 'qas'",
+    '{"data": [{"paragraphs": [{"qas": [{"id": "a"}]}]}]}': r"article 0 paragraph 0 has no text 'context'",
+    json.dumps(damaged("id", 3)): r"article 0 paragraph 0 question 0 has no text 'id'",
+    json.dumps(damaged("question", None)): r"paragraph 0 question a has no text 'question'",
+    json.dumps(damaged("question", "\ud800")): r"question a holds half a surrogate pair in 'question'",
+    json.dumps(damaged("answers", "cat")): r"question a has no list 'answers'",
+    json.dumps(damaged("answers", [3])): r"question a has no text 'text'",
+    json.dumps(damaged("answer_start", "2", "answers")): r"question a has answer_start = '2', which is not the number",
+    json.dumps(
+        damaged("answer_start", True, "answers")
+    ): r"question a has answer_start = True, which is not the number",
+    json.dumps(damaged("is_impossible", 1)): r"question a has is_impossible = 1, which is neither true nor false",
+    json.dumps(damaged("is_impossible", True)): r"question a is_impossible but has the answer 'cat'",
+    json.dumps(published("A cat.", asked("a", "cat", 2), asked("a", "A", 0))): r"question a has the id of .*question a",
+}
+
+
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_what_is_damaged_is_named(tmp_path, text):
+    with pytest.raises(UserError, match=BAD[text]) as error:
+        squad.read(write(tmp_path / "a.json", text))
+    assert str(tmp_path / "a.json") in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"dev-v2\.0\.json does not exist: put SQuAD's file of that name there"):
+        squad.load(tmp_path, "dev", "2.0")
+    with pytest.raises(UserError, match="data set gs:/a/b is a URL"):
+        squad.load("gs:/a/b", "dev", "2.0")
+    (tmp_path / "b.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(UserError, match=r"b\.json is not UTF-8 text"):
+        squad.read(tmp_path / "b.json")
+    with pytest.raises(UserError, match=r"c\.json does not exist"):
+        squad.read(tmp_path / "c.json")
+    for name in ("validation-0.parquet", "validation-1.parquet"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"holds 2 files validation\*\.parquet, where one is read"):
+        squad.load(tmp_path, "dev", "2.0")
+
+
+def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
+    """As TensorFlow Datasets gives them: bytes and arrays."""
+    file = write(tmp_path / "a.json", published("A cät.", asked("a", "cät", 2), NONE))
+    asked_for = []
+
+    def opened(name, split):
+        asked_for.append((name, split))
+        return [
+            {
+                "id": question.key.encode(),
+                "title": b"T",
+                "context": question.context.encode(),
+                "question": question.text.encode(),
+                "answers": {
+                    "text": np.array([answer.text.encode() for answer in question.answers], object),
+                    "answer_start": np.array([answer.start for answer in question.answers], np.int32),
+                },
+                "is_impossible": np.bool_(question.impossible),
+            }
+            for question in squad.read(file)
+        ]
+
+    monkeypatch.setattr(tfds, "opened", opened)
+    found = squad.load("tfds:squad/v2.0", "dev", "2.0")
+    assert [q._replace(place="") for q in found] == [q._replace(place="") for q in squad.read(file)]
+    assert found[0].place == "tfds:squad/v2.0 question a" and asked_for == [("squad/v2.0", "validation")]
+    monkeypatch.setattr(tfds, "opened", lambda name, split: [{"id": b"a", "context": b"x"}])
+    with pytest.raises(UserError, match="tfds:squad row 0 has no answers with text and answer_start"):
+        squad.load("tfds:squad", "train", "1.1")
+    row = {"id": b"a", "context": b"\xff", "question": b"", "answers": {"text": [], "answer_start": []}}
+    monkeypatch.setattr(tfds, "opened", lambda name, split: [row])
+    with pytest.raises(UserError, match="tfds:squad row 0 holds half a surrogate pair in 'context'"):
+        squad.load("tfds:squad", "train", "1.1")
+
+
+def test_whole_articles_are_held_out():
+    questions = [question("x", key=str(i))._replace(article=f"article {i % 20}") for i in range(100)]
+    kept, held = squad.hold_out(questions, 0.3)
+    assert [q.key for q in questions if q in held] == [q.key for q in held] and 10 <= len(held) <= 50
+    assert not {q.article for q in kept} & {q.article for q in held} and len(kept) + len(held) == 100
+    assert squad.hold_out(kept + held, 0.3)[1] == held
+    with pytest.raises(UserError, match=r"a share of 0\.0 of 20 articles leaves none on one side"):
+        squad.hold_out(questions, 0.0)
+
+
+def test_a_paragraph_of_100000_characters_takes_no_time(tmp_path):
+    context = "born in japan (1895). " * 5000
+    file = write(
+        tmp_path / "a.json", published(context, asked("a", "1895", context.rindex("1895")), asked("b", context[:-1], 0))
+    )
+    began = time.monotonic()
+    made = windows.make(squad.read(file), TOKENIZER, windows.Windowing(), labels=True)
+    assert time.monotonic() - began < 10
+    assert len(made.windows) > 400 and any(window.start for window in made.windows if window.question == 0)
+    word = write(tmp_path / "b.json", published("x" * 100_000, asked("a", "x" * 100_000, 0)))
+    made = windows.make(squad.read(word), TOKENIZER, windows.Windowing(), labels=True)
+    assert made.text(0, made.windows[0].start, made.windows[0].end) == "x" * 100_000

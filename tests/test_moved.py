@@ -1,0 +1,166 @@
+"""A run taken to another machine, where its corpus is not: what needs none does without, the rest finds it."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import fsspec
+import pytest
+import tiny
+from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
+from test_pretrain import error
+
+from bertzoo.cli import main
+
+GUIDE = Path(__file__).parents[1] / "docs" / "tpu.md"
+BUCKET = "memory://moved"
+
+
+def tokenized(folder: Path, name: str, documents: int) -> Path:
+    """A corpus of so many documents of tiny's text."""
+    text = tiny.write_text(folder / f"{name}.txt", documents)
+    options = [f"--config={tiny.write_config(folder, 'nowhere')}", "--workers=1"]
+    assert main(["tokenize", str(text), str(folder / name), *options]) == 0
+    return folder / name
+
+
+def write_config(folder: Path, source: Path) -> Path:
+    """The tiny config of one stage, of one step."""
+    path = tiny.write_config(folder, source)
+    first, _, rest = path.read_text().rpartition("[[stages]]")
+    path.write_text(first.replace("steps = 6", "steps = 1") + rest[rest.index("[run]") :])
+    return path
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    """Where the run was: its corpus, the run, and a config."""
+    folder = tmp_path_factory.mktemp("machine")
+    config = write_config(folder, tokenized(folder, "corpus", 60))
+    assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}"]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(machine, tmp_path, monkeypatch):
+    """A copy of the run here, whose corpus is in a bucket by now."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    bucket = fsspec.filesystem("memory")
+    for path in (machine / "corpus").rglob("*"):
+        if path.is_file():
+            bucket.pipe(f"/moved/{path.relative_to(machine)}", path.read_bytes())
+    (machine / "corpus").rename(machine / "away")
+    yield shutil.copytree(machine / "run", tmp_path / "runs" / "squeezebert")
+    (machine / "away").rename(machine / "corpus")
+    bucket.store.clear()
+
+
+def facts(run: Path) -> dict:
+    return json.loads((run / "run.json").read_text())
+
+
+def guide() -> list[list[str]]:
+    """The commands of the guide's last part, with the bucket of these tests."""
+    (block,) = re.findall(r"^## 5\..*?```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    return [shlex.split(line) for line in block.replace("gs://BUCKET", BUCKET).splitlines()]
+
+
+def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys):
+    copied, *commands = guide()
+    assert copied == ["gcloud", "storage", "cp", "--recursive", f"{BUCKET}/runs/squeezebert", "runs/"]
+    assert [words[:3] for words in commands] == [
+        ["bertzoo", verb, "runs/squeezebert"] for verb in ("checkpoints", "report", "predict", "convert", "evaluate")
+    ]
+    for _, verb, *words in commands:
+        assert not (tmp_path / "cache" / "bertzoo" / "corpora").exists(), "the corpus was read before it was needed"
+        assert main([verb, *words]) == 0, capsys.readouterr().err
+    assert (tmp_path / "cache" / "bertzoo" / "corpora").is_dir()
+    said = capsys.readouterr().out
+    assert "The capital of France is [MASK]." in said and "held-out rows of 32 tokens" in said
+    exported = tmp_path / "exported"
+    assert (exported / "model.safetensors").is_file() and (exported / "config.json").is_file()
+    words, kept = (path.read_text().splitlines() for path in (exported / "vocab.txt", run / "tokenizer" / "vocab.txt"))
+    assert words[: len(kept)] == kept == (machine / "away" / "tokenizer" / "vocab.txt").read_text().splitlines()
+
+
+def test_what_needs_the_corpus_says_that_it_is_gone_and_takes_no_other(machine, run, tmp_path, capsys):
+    other = tokenized(tmp_path, "other", 50)
+    hashes = [json.loads((path / "manifest.json").read_text())["hash"] for path in (other, machine / "away")]
+    inspect = ["inspect", "attention", str(run), f"--out={tmp_path / 'a.png'}"]
+    resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
+    for command in (["evaluate", str(run)], inspect, resume):
+        said = error(capsys, *command)
+        assert f"{run} was trained on is no longer at {machine / 'corpus'}: say with --corpus where it is" in said
+        said = error(capsys, *command, f"--corpus={other}")
+        assert said.startswith(f"bertzoo: {other} is not the corpus that {run} was trained on")
+        assert f"its hash is {hashes[0]}, that of the run's {hashes[1]}" in said
+        assert "--corpus is empty" in error(capsys, *command, "--corpus=")
+        assert "gs:/x is a URL" in error(capsys, *command, "--corpus=gs:/x")
+    assert not (tmp_path / "a.png").exists() and not (run / "checkpoints" / "2").exists()
+    assert main([*inspect, f"--corpus={BUCKET}/corpus"]) == 0
+    assert (tmp_path / "a.png").is_file()
+
+
+@pytest.mark.slow  # two runs
+def test_a_resumed_run_reads_its_corpus_where_it_is_by_now(machine, run, tmp_path, capsys):
+    config = str(machine / "tiny.toml")
+    assert main(["pretrain", config, f"--run_dir={run}", "--stages.0.steps=2", f"--corpus={BUCKET}/corpus"]) == 0
+    assert facts(run) == facts(machine / "run") | {"corpus": f"{BUCKET}/corpus"}
+    assert main(["pretrain", config, f"--run_dir={run}", "--stages.0.steps=3"]) == 0
+    assert (run / "checkpoints" / "3").is_dir()
+    fresh = tmp_path / "fresh"
+    said = error(capsys, "pretrain", config, f"--run_dir={fresh}", f"--corpus={BUCKET}/corpus")
+    assert "--corpus" in said and "has no checkpoint; name its corpus with --data.source" in said
+    assert not fresh.exists()
+
+
+def test_another_corpus_in_the_old_place_is_noticed(machine, run, tmp_path, capsys):
+    shutil.copytree(tokenized(tmp_path, "other", 50), machine / "corpus")
+    resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
+    for command in (["evaluate", str(run)], resume):
+        assert f"{machine / 'corpus'} is not the corpus that {run} was trained on" in error(capsys, *command)
+    shutil.rmtree(machine / "corpus")
+
+
+@pytest.mark.slow  # a run
+def test_a_run_of_an_older_version_opens_its_corpus(machine, run, capsys):
+    shutil.rmtree(run / "tokenizer")
+    old = {name: value for name, value in facts(run).items() if name not in ("tokenizer", "corpus_sha256")}
+    (run / "run.json").write_text(json.dumps(old))
+    said = error(capsys, "predict", str(run), "a [MASK]")
+    assert f"is no longer at {machine / 'corpus'}: put it back" in said
+    resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
+    said = error(capsys, *resume, f"--corpus={BUCKET}/corpus")
+    assert f"put it back where it was, {machine / 'corpus'}" in said
+    shutil.copytree(machine / "away", machine / "corpus")
+    assert main(["predict", str(run), "a [MASK]"]) == 0
+    assert main(resume) == 0
+    shutil.rmtree(machine / "corpus")
+    assert facts(run)["corpus_sha256"] == facts(machine / "run")["corpus_sha256"]
+    assert main(["predict", str(run), "a [MASK]"]) == 0  # it has a tokenizer now
+
+
+def test_a_damaged_tokenizer_is_not_read(run, capsys):
+    file = run / "tokenizer" / "vocab.txt"
+    file.write_text(file.read_text()[:-20])
+    said = error(capsys, "predict", str(run), "a [MASK]")
+    assert f"{file} is damaged, its hash is not the one in run.json" in said
+    file.unlink()
+    assert "is no longer at" in error(capsys, "predict", str(run), "a [MASK]")  # that of the corpus is taken
+
+
+@pytest.mark.parametrize("contents", ['{"bertzoo": "0.1', "[]", "\xff"])
+def test_a_damaged_run_json_is_one_sentence(run, capsys, contents):
+    (run / "run.json").write_bytes(contents.encode("latin-1"))
+    for command in (["predict", str(run), "a [MASK]"], ["evaluate", str(run)], ["report", str(run)]):
+        assert f"{run / 'run.json'} is damaged (" in error(capsys, *command)
+
+
+def test_a_damaged_config_is_one_sentence(run, capsys):
+    file = run / "config.toml"
+    file.write_text(file.read_text()[:20] + "\n[")
+    for verb in ("report", "checkpoints", "evaluate"):
+        assert f"{file}: not valid TOML" in error(capsys, verb, str(run))
