@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Work:
     judge: Callable[[Any], Judged]
     batches: Callable[[int, int], Iterator[HostBatch]]
     tell: Callable[[str], None]
+    programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
 
 
 class Seed:
@@ -68,6 +69,7 @@ class Seed:
         recipe, begun = self._work.recipe, self._work.begun
         if self.finished:
             return
+        self._work.tell(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
         every = self._epoch
         shapes = parameter_shapes(begun.model, begun.head)
@@ -92,6 +94,7 @@ class Seed:
                         initial=begun.initial,
                         fallbacks=recipe.mesh.fallbacks,
                         measure=self._measure,
+                        programs=self._work.programs,
                         enough=lambda step: step == self._last and self._enough(),
                     )
                 )

@@ -65,7 +65,8 @@ class Job:
     initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed;
     measure(step, params): figures that take the place of the held-out batches' means; they have a `loss`
     too, and are taken at every epoch's end, whatever else happens there;
-    enough(step): whether to end after a step, before the last.
+    enough(step): whether to end after a step, before the last;
+    programs: the compiled steps of stages, for jobs to share that differ in nothing but seed and batches.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
@@ -86,6 +87,7 @@ class Job:
     until: int | None = None
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
+    programs: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -123,9 +125,12 @@ class Job:
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
-        places = states.shardings_of(self.abstract(index))
-        accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
-        return make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
+        if index not in self.programs:
+            places = states.shardings_of(self.abstract(index))
+            accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
+            made = make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
+            self.programs[index] = made
+        return self.programs[index]
 
     def begin(self) -> tuple[State, bool]:
         """The newest checkpoint's state, or a fresh one, and whether it comes from a checkpoint.
