@@ -17,9 +17,9 @@ import jax
 
 from bertzoo import config as loader
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.kinds import shipped
 from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
 from bertzoo.recipe import Pretrain
-from bertzoo.transfer import shipped
 from bertzoo.verbs.shared import say
 
 USUAL = "v5e:16x16"

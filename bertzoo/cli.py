@@ -4,7 +4,8 @@ Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready
 the run is lost and all are to be run again, 1 anything else.
 A verb is a module of `bertzoo.verbs` with its help text as docstring, `arguments(parser)`, which declares its flags,
 and `main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`,
-the class whose fields `--a.b=value` may set. Only the verb that was asked for is imported.
+the class whose fields `--a.b=value` may set, and one that runs another verb has `PASSES_ON = True` and takes any. Only
+the verb that was asked for is imported.
 """
 
 import argparse
@@ -25,9 +26,12 @@ from bertzoo.errors import Stopped, UserError
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
+    "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
     "evaluate": "losses and accuracies of a run on its held-out text",
     "predict": "what a run puts into the blanks of a sentence",
+    "sweep": "fine-tune over a grid of settings; run it again to resume",
     "report": "curves and a page about a run",
+    "results": "fine-tuning runs as the papers' tables, beside what the papers print",
     "inspect": "attention maps of a model, or of a teacher and a student side by side",
     "checkpoints": "what a run's checkpoints hold, from their files alone",
     "tokenize": "turn text into a tokenised corpus",
@@ -114,6 +118,15 @@ def run(argv: Sequence[str]) -> int:
     if argv[0] == "--version":
         print(f"bertzoo {__version__}")
         return 0
+    verb, args, overrides = parse(argv)
+    return verb.main(args, overrides) if args else 0
+
+
+def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, list[tuple[str, str]]]:
+    """The verb that a command line names, its own arguments, and the options that set keys of its config.
+
+    The arguments are None where only help was asked for, which is printed. Raises UserError.
+    """
     name = argv[0]
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
@@ -127,9 +140,9 @@ def run(argv: Sequence[str]) -> int:
         own, overrides = split(argv[1:], parser.flags(), verb)
         # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
         args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
-    except SystemExit as done:  # argparse has printed the help
-        return int(done.code or 0)
-    return verb.main(args, overrides)
+    except SystemExit:  # argparse has printed the help
+        return verb, None, []
+    return verb, args, overrides
 
 
 def overview() -> str:
@@ -161,7 +174,12 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 
 
 def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
-    """Raises UserError, naming the nearest option, where `key` is neither dotted nor the name of a config's own key."""
+    """Raises UserError, naming the nearest option, where `key` is neither dotted nor the name of a config's own key.
+
+    A verb with `PASSES_ON` hands what it does not know to another, which looks at it then.
+    """
+    if getattr(verb, "PASSES_ON", False):
+        return
     keys = list(verb.config().__dataclass_fields__) if hasattr(verb, "config") else []
     if key in keys or ("." in key and keys):
         return

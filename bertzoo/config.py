@@ -70,16 +70,18 @@ def difference(a: Any, b: Any) -> list[str]:
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
 
 
-def shipped() -> dict[str, Path]:
-    """The configs that come with the package, by name: inside it in a wheel, beside it in a source checkout."""
+def shipped(folder: str = "") -> dict[str, Path]:
+    """The configs that come with the package, by name: inside it in a wheel, beside it in a source checkout.
+
+    folder: where among them are those that are not of runs, such as sweeps."""
     package = Path(__file__).parent
-    folders = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
-    return {path.stem: path for path in sorted(folders[0].glob("*.toml"))} if folders else {}
+    folders = [found for found in (package / "configs", package.parent / "configs") if found.is_dir()]
+    return {path.stem: path for path in sorted((folders[0] / folder).glob("*.toml"))} if folders else {}
 
 
-def find(name: str | Path) -> Path:
+def find(name: str | Path, folder: str = "") -> Path:
     """The file that `name`, a path or the name of a shipped config, stands for; raises ConfigError."""
-    path, known = Path(name), shipped()
+    path, known = Path(name), shipped(folder)
     if path.is_file():
         return path
     if path.is_dir():

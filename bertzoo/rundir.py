@@ -17,11 +17,12 @@ from bertzoo import __version__, config, facts, provenance
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.vocabulary import Tokenizer, write_atomically
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.kinds import recipe_class
 from bertzoo.mirror import Mirror
 from bertzoo.places import place, run_directory
 from bertzoo.train import checkpoint, hosts
 from bertzoo.train.stages import locate, stage_of
-from bertzoo.transfer import Recipe, class_of
+from bertzoo.transfer import Recipe
 
 # What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
 FIXED = (
@@ -96,7 +97,7 @@ class RunDirectory:
         """The config of an existing run; raises UserError when there is none."""
         if not self.config.is_file():
             raise UserError(f"{self.name} is not a run: it has no {self.config.name}")
-        return config.load(class_of(self.config), [self.config])
+        return config.load(recipe_class(self.config), [self.config])
 
     def compare(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
         """What has changed since the run began; anything may while there is no checkpoint.

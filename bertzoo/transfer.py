@@ -4,14 +4,10 @@
 strategy and then those of the distillation.
 """
 
-import contextlib
 import dataclasses
-import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from bertzoo import config
 from bertzoo.data.settings import Data
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
@@ -218,20 +214,3 @@ class Transfer:
 
 
 Recipe = Pretrain | Transfer
-
-
-def class_of(*files: str | Path) -> type[Recipe]:
-    """The class of config that files (paths or names of shipped configs) describe: that of a transfer has a teacher.
-
-    A file that cannot be read is left to the loader, which says so.
-    """
-    for file in files:
-        with contextlib.suppress(ConfigError, OSError, ValueError):
-            if "teacher" in tomllib.loads(config.find(file).read_text(encoding="utf-8")):
-                return Transfer
-    return Pretrain
-
-
-def shipped(cls: type[Recipe]) -> list[str]:
-    """The names of the shipped configs of a class."""
-    return [name for name, path in config.shipped().items() if class_of(path) is cls]

@@ -232,7 +232,7 @@ def test_tokenize_refuses_what_changes_nothing(
 
 def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     from bertzoo import config
-    from bertzoo.transfer import class_of
+    from bertzoo.kinds import class_of
 
     names = config.shipped()
     assert {"demo", "squeezebert", "bert_base"} <= set(names)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "tasks", "train"}
-RECIPES = {"recipe", "transfer"}
+RECIPES = {"recipe", "transfer", "kinds", "finetune.settings"}
 READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
@@ -34,6 +34,9 @@ BELOW = {
     "bertzoo.train": {"errors", "places", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.transfer": ROOMS | {"recipe"},
+    "bertzoo.kinds": ROOMS | {"recipe", "transfer", "finetune.settings"},
+    "bertzoo.finetune": ROOMS | RECIPES | {"start", "rundir", "convert", "convert.directory"},
+    "bertzoo.finetune.settings": ROOMS,
     "bertzoo.phases": ROOMS | RECIPES | {"feed"},
     "bertzoo.feed": ROOMS | RECIPES,
     "bertzoo.facts": {"errors"},
@@ -50,6 +53,9 @@ BELOW = {
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places", "config", "facts"},
     "bertzoo.curves": {"errors", "report"},
+    "bertzoo.published": set(),
+    "bertzoo.results": {"errors", "places", "published", "tasks"},
+    "bertzoo.sweep": {"errors", "places", "schema", "config", "data", "results"},
     "bertzoo.attention_maps": {"errors", "convert"},
     "bertzoo.heatmaps": {"errors"},
     "bertzoo.supervisor": {"errors", "train"},
@@ -59,7 +65,7 @@ BELOW = {
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
-NO_JAX = ("data", "tasks", "config", "schema", "report", "heatmaps", "cli")
+NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
 NEVER = {"torch", "transformers", "tensorflow"}
 # Old checkpoints, where torch or TensorFlow is installed to read them.
@@ -154,3 +160,6 @@ def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
     ).stdout.split()
     assert Path(shown[0]).is_relative_to(tmp_path)
     assert shown[1:] == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
+    installed = tmp_path / "installed" / "bertzoo"
+    assert (installed / "published.csv").read_bytes() == (PACKAGE / "published.csv").read_bytes()
+    assert len(list((installed / "configs" / "sweeps").iterdir())) == 2

@@ -13,12 +13,12 @@ import pytest
 from bertzoo import sizes
 from bertzoo.cli import main
 from bertzoo.config import find
+from bertzoo.kinds import shipped
 from bertzoo.liveness import peak_bytes
 from bertzoo.models import Bert
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.recipe import Pretrain
 from bertzoo.sizes import PUBLISHED, measure
-from bertzoo.transfer import shipped
 
 # Closed-form counts: encoder with embeddings, with pooler, pretraining model with its sentence head or generator, if it
 # has one, and GFLOPs at length 128.

@@ -1,6 +1,7 @@
 """Our own model directory: model.toml, parameters.safetensors and tokenizer/; and runs, read alike."""
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from bertzoo.train.state import named
 from bertzoo.transfer import Recipe
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
+RESULTS = "results.json"  # of a fine-tuning run, whose seeds each have a model directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,9 @@ class _Tables:
 
 
 def read(path: Path | str) -> Pretrained:
-    """The model at a path: a run's directory, one of its checkpoints, a model directory, a Hugging Face directory, or a
-    TensorFlow 1 checkpoint (its directory, or what its files begin with).
+    """The model at a path: a run's directory, one of its checkpoints, a fine-tuning run's (that of its best seed), a
+    model directory, a Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or what its files begin
+    with).
 
     Raises UserError where it is none of these, or damaged.
     """
@@ -53,6 +56,8 @@ def check(path: Path) -> None:
 def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / MODEL).is_file():
         return partial(_read_own, path)
+    if (path / RESULTS).is_file():
+        return partial(_read_own, _best_seed(path))
     if (path / huggingface.CONFIG).is_file():
         return partial(huggingface.read, path)
     if (path / RunDirectory(path).config.name).is_file():
@@ -63,6 +68,14 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
         return partial(tensorflow1.read, prefix)
     what = "is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a TensorFlow one"
     raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
+
+
+def _best_seed(path: Path) -> Path:
+    try:
+        best = json.loads((path / RESULTS).read_text(encoding="utf-8"))["best"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path / RESULTS} is damaged: run the same bertzoo finetune again") from error
+    return path / f"seed-{best}" / "model"
 
 
 def _read_run(path: Path, which: str | int) -> Pretrained:

@@ -21,8 +21,9 @@ from typing import Any
 
 from bertzoo import config as loader
 from bertzoo.errors import UserError
+from bertzoo.kinds import recipe_class
 from bertzoo.plan import cache, chips, hlo
-from bertzoo.transfer import Recipe, class_of
+from bertzoo.transfer import Recipe
 
 INSTALL = 'the compiler of TPUs is missing: pip install "bertzoo[tpu-plan]" (libtpu) adds it'
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
@@ -185,7 +186,7 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None
     from bertzoo.plan import step
     from bertzoo.train import sharding
 
-    recipe, topology = loader.load(class_of(file), [file], []), chips.parse(slice_name)
+    recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse(slice_name)
     mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh, devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
     shown = step.planned(recipe)

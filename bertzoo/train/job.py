@@ -62,7 +62,11 @@ class Job:
     heldout(stage): the batches to evaluate on, this process's part too;
     flops_per_example(stage): model operations of one row, forward and backward;
     describe(stage, row, rows): in words, each record of the batch that begins with `row`;
-    initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed.
+    initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed;
+    measure(step, params): figures that take the place of the held-out batches' means; they have a `loss`
+    too, and are taken at every epoch's end, whatever else happens there;
+    enough(step): whether to end after a step, before the last;
+    programs: the compiled steps of stages, for jobs to share that differ in nothing but seed and batches.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
@@ -81,6 +85,9 @@ class Job:
     initial: Mapping[str, np.ndarray] | None = None
     fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
     until: int | None = None
+    measure: Callable[[int, Any], dict[str, float]] | None = None
+    enough: Callable[[int], bool] = lambda step: False
+    programs: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -88,6 +95,11 @@ class Job:
             raise ValueError(f"there are {len(self.phases)} phases for {len(self.stages)} stages")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is anything to evaluate on."""
+        return self.heldout is not None or self.measure is not None
 
     @property
     def end(self) -> int:
@@ -113,9 +125,12 @@ class Job:
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
-        places = states.shardings_of(self.abstract(index))
-        accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
-        return make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
+        if index not in self.programs:
+            places = states.shardings_of(self.abstract(index))
+            accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
+            made = make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
+            self.programs[index] = made
+        return self.programs[index]
 
     def begin(self) -> tuple[State, bool]:
         """The newest checkpoint's state, or a fresh one, and whether it comes from a checkpoint.

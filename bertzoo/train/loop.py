@@ -30,8 +30,8 @@ def run(job: Job) -> State:
     with StopRequest() as stop, Watch(stop.ask):
         # What a run was given is measured before anything is learnt.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
-            record.heldout(0, measure(0, state.params))
-        while step < job.end:
+            record.heldout(0, measure(0, 0, state.params))
+        while step < job.end and not job.enough(step):
             # A stage begins, with its optimiser, its rows and its program; a resumed one begins in its middle.
             index, inside = locate(job.stages, step)
             state = job.enter(state, index) if index and not inside else state
@@ -51,17 +51,21 @@ def run(job: Job) -> State:
                     # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
                     record.drain()
                     # 4. Evaluate, then save, so that the checkpoint knows its held-out loss; a signal leaves no time.
-                    loss = record.heldout(step, measure(index, state.params)) if evaluates and not stopping else None
+                    loss = None
+                    if evaluates and (job.measure or not stopping):  # what the job measures itself is never left out
+                        loss = record.heldout(step, measure(index, step, state.params))
                     if job.checkpoints and (saves or stopping):
                         job.checkpoints.save(state, loss=loss if job.comparable(index) else None)
                     record.resume()
+                    if not stopping and job.enough(step):
+                        break
                 # 5. After a signal, say where the run stopped; at the last step it has finished instead.
                 if stopping:
                     record.event("stopped", step, signal=stopping)
                     raise job.stopped(step, stopping)
     if job.checkpoints:
         job.checkpoints.wait()
-    record.event("finished" if step == total_steps(job.stages) else "paused", step)
+    record.event("finished" if step == total_steps(job.stages) or job.enough(step) else "paused", step)
     return state
 
 
@@ -82,16 +86,18 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
     config = job.config
     evaluates = config.evaluate_every and (step == stage_end or step % config.evaluate_every == 0)
     saves = step == stage_end or (config.save_every and step % config.save_every == 0)
-    return bool(evaluates and job.heldout), bool(saves)
+    return bool(evaluates and job.evaluates), bool(saves)
 
 
-def _evaluation(job: Job) -> Callable[[int, Any], dict[str, float]]:
-    """The function (stage, params) -> means over the held-out batches."""
+def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
+    """The function (stage, step, params) -> means over the held-out batches, or what the job measures instead."""
     # One program serves all stages of one objective.
     step_of = functools.cache(lambda index: make_eval_step(job.phases[index].objective))
     first = [[phase.objective for phase in job.phases].index(phase.objective) for phase in job.phases]
 
-    def measure(index: int, params: Any) -> dict[str, float]:
+    def measure(index: int, step: int, params: Any) -> dict[str, float]:
+        if job.measure is not None:
+            return job.measure(step, params)
         batches = job.heldout(index) if job.heldout else ()
         return evaluate(step_of(first[index]), params, job.frozen, batches, job.mesh)
 

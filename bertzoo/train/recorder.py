@@ -59,7 +59,7 @@ class Recorder:
             self._emit(self._train_record(step, float(report["gradient_norm"])))
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
-        """Record the held-out figures after `step` and return the loss; raises NonFinite when it is not finite."""
+        """Record the held-out figures after `step` and return the loss; raises NonFinite where that is not finite."""
         stage, _ = locate(self._job.stages, max(step - 1, 0))
         if not math.isfinite(means["loss"]):
             error = self._job.non_finite_heldout(step)

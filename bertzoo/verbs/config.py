@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the config."""
-    from bertzoo.transfer import class_of
+    from bertzoo.kinds import class_of
 
     print(loader.dump(loader.load(class_of(*args.files), args.files, overrides)), end="")
     return 0

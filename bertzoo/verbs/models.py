@@ -41,10 +41,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Count, and print every row of the table as soon as it is counted."""
     from bertzoo import config as loader
-    from bertzoo.transfer import class_of, shipped
+    from bertzoo.kinds import recipe_class, shipped
 
     names = args.names or shipped(config())
-    recipes = [loader.load(class_of(name), [name], overrides) for name in names]
+    recipes = [loader.load(recipe_class(name), [name], overrides) for name in names]
     rows = (counted(name, recipe) for name, recipe in zip(names, recipes, strict=True))
     if args.json:
         print(json.dumps(list(rows)))

@@ -66,11 +66,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     # and not the environment, which is too late where an option's key has been looked up in the config's class.
     jax.config.update("jax_platforms", "cpu")
     from bertzoo import config as loader
+    from bertzoo.kinds import recipe_class
     from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
-    from bertzoo.transfer import class_of
 
     topology = chips.parse(args.topology)
-    recipe = loader.load(class_of(*args.files), args.files, overrides)
+    recipe = loader.load(recipe_class(*args.files), args.files, overrides)
     step.imagined(recipe, topology)  # what a run there would refuse is said before anything takes long
     found, missing = None, None
     if args.no_compile:

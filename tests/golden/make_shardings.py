@@ -11,9 +11,11 @@ import jax
 from flax import linen as nn
 
 from bertzoo import config, phases
+from bertzoo.finetune.settings import Finetune
+from bertzoo.kinds import class_of
 from bertzoo.train import sharding
 from bertzoo.train.state import name_of
-from bertzoo.transfer import Transfer, class_of
+from bertzoo.transfer import Transfer
 
 FILE = Path(__file__).with_name("shardings.txt")
 AXES = ("data", "fsdp", "tensor")
@@ -26,7 +28,8 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 
 def text() -> str:
     """The whole file."""
-    return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in config.shipped())
+    names = [name for name in config.shipped() if class_of(name) is not Finetune]  # whose model is another's
+    return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in names)
 
 
 def table(name: str) -> Iterator[str]:

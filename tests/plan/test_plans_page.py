@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bertzoo import config
+from bertzoo.kinds import shipped
 from bertzoo.plan import chips, estimate, page
 from bertzoo.recipe import Pretrain
-from bertzoo.transfer import shipped
 
 PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
 ESTIMATED, COMPILED, QUOTIENT = 4, 5, 6  # the columns of page.HEAD

@@ -1,0 +1,109 @@
+"""What a fine-tuning run starts from: another model without its heads, under the head of the task."""
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from bertzoo.convert import directory, tensors
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+from bertzoo.finetune.settings import Finetune
+from bertzoo.models.tasks import NoHead, SequenceClassification, TokenClassification, parameter_shapes
+from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.start import padded_to
+from bertzoo.tasks.task import Task
+from bertzoo.train.state import named
+
+NUMBER = "number"  # the name of a regression's one output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """model, head: configs; initial: by path, the parameters that are not drawn anew; record: for run.json; said: for a
+    person, what is taken and what starts fresh.
+    """
+
+    model: Any
+    head: Any
+    objective: LabelledObjective
+    initial: dict[str, np.ndarray]
+    tokenizer: Tokenizer
+    record: dict[str, Any]
+    said: list[str]
+
+    @property
+    def parameters(self) -> int:
+        """How many the model has, its head apart."""
+        shapes = parameter_shapes(self.model, NoHead(pooler=self.head.pooler))
+        return sum(math.prod(shape) for shape in shapes.values())
+
+
+def begin(path: Path, recipe: Finetune, task: Task) -> Begun:
+    """The model at `path` under a fresh head; raises UserError where that is no model, or not one for these rows."""
+    found = directory.read(path)
+    if found.tokenizer is None:
+        raise ConfigError(
+            f"{path} holds no tokenizer, without which no text can be read: convert it with its vocabulary"
+        )
+    model = _model(found.model, recipe)
+    if recipe.max_length > model.max_positions:
+        raise ConfigError(
+            f"max_length = {recipe.max_length} is longer than the {model.max_positions} positions of {path}"
+        )
+    if task.pair and model.token_types < 2:
+        raise ConfigError(f"{task.name} has pairs of texts, but {path} has only {model.token_types} token type")
+    head = head_of(recipe, task)
+    objective = LabelledObjective(
+        model=head.build(model, recipe.compute),
+        numbers=task.kind == "regression",
+        alpha=recipe.alpha,
+        reduction=recipe.reduction,
+    )
+    shapes = named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    taken = [name for name in shapes if name in found.params and not name.startswith(HEADS)]
+    fresh = sorted({name.split("/")[0] for name in shapes.keys() - set(taken)})
+    if missing := [name for name in fresh if name in ("embedding", "encoder")]:
+        raise ConfigError(f"{path} lacks parameters of its {missing[0]}")
+    left = sorted({name.split("/")[0] for name in found.params} - {name.split("/")[0] for name in taken})
+    said = [f"taken from {path}: {', '.join(dict.fromkeys(name.split('/')[0] for name in taken))}"]
+    said.append(f"starting fresh: {', '.join(fresh)}")
+    if left:
+        said.append(f"left out: {', '.join(left)}")
+    digest = tensors.digest(found.params | found.generator)
+    return Begun(
+        model=model,
+        head=head,
+        objective=objective,
+        initial={name: padded_to(found.params[name], shapes[name].shape) for name in taken},
+        tokenizer=found.tokenizer,
+        record={"path": str(path.resolve()), "parameters_sha256": digest},
+        said=said,
+    )
+
+
+HEADS = ("classifier/", "token_classifier/", "span_head/", "masked_head/", "sentence_head/", "replaced_head/")
+
+
+def head_of(recipe: Finetune, task: Task) -> Any:
+    """The head of a task, as a config."""
+    if task.kind == "tokens":
+        return TokenClassification(labels=task.labels, dropout=recipe.dropout, pooler=False)
+    regression = task.kind == "regression"
+    return SequenceClassification(
+        labels=(NUMBER,) if regression else task.labels,
+        hidden=recipe.hidden,
+        dropout=recipe.dropout,
+        problem_type="regression" if regression else "single_label_classification",
+        pooler=recipe.pooler,
+    )
+
+
+def _model(model: Any, recipe: Finetune) -> Any:
+    if recipe.encoder_dropout is None:
+        return model
+    return replace(model, dropout=recipe.encoder_dropout, attention_dropout=recipe.encoder_dropout)

@@ -1,0 +1,153 @@
+"""One seed of a fine-tuning run: its epochs, the score after each, and the model of the best."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data.vocabulary import write_atomically
+from bertzoo.finetune.begin import Begun
+from bertzoo.finetune.judge import Judged
+from bertzoo.finetune.rates import layerwise
+from bertzoo.finetune.settings import Finetune
+from bertzoo.models.tasks import parameter_shapes
+from bertzoo.train import loop
+from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.phase import Phase
+from bertzoo.train.progress import Console, JsonLines, Reporter
+from bertzoo.train.state import named
+from bertzoo.train.step import HostBatch
+
+SCORES, MODEL = "scores.json", "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one that `row` begins."""
+
+    recipe: Finetune
+    begun: Begun
+    task: str
+    mesh: jax.sharding.Mesh
+    rows: int
+    judge: Callable[[Any], Judged]
+    batches: Callable[[int, int], Iterator[HostBatch]]
+    tell: Callable[[str], None]
+    programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
+
+
+class Seed:
+    """One seed in a directory of its own: its scores after every epoch, its model, and at work its checkpoints."""
+
+    def __init__(self, work: Work, seed: int, folder: Path):
+        self._work, self.seed, self._folder = work, seed, folder
+        self._stage = work.recipe.stage(work.rows)
+        self._epoch = self._stage.steps // work.recipe.epochs
+        kept = folder / SCORES
+        self.history: list[Judged] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else []
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return bool(self.history) and (self.history[-1]["step"] == self._stage.steps or self._enough())
+
+    @property
+    def chosen(self) -> Judged:
+        """The epoch whose model is kept: the first of the best score, or the last."""
+        last = self._work.recipe.select == "last"
+        return self.history[-1] if last else max(self.history, key=lambda entry: entry["score"])
+
+    def run(self) -> None:
+        """Train to the end, from the newest checkpoint where there is one; raises as the loop does."""
+        recipe, begun = self._work.recipe, self._work.begun
+        if self.finished:
+            return
+        self._work.tell(f"seed {self.seed}")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        every = self._epoch
+        shapes = parameter_shapes(begun.model, begun.head)
+        phase = Phase(
+            objective=begun.objective, optimizer=recipe.optimizer, rates=layerwise(shapes, recipe.layer_decay)
+        )
+        reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), Console([self._stage])]
+        try:
+            with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
+                loop.run(
+                    loop.Job(
+                        phases=[phase],
+                        stages=[self._stage],
+                        config=loop.Run(
+                            log_every=recipe.log_every, evaluate_every=every, save_every=every, keep_last=1, keep_best=0
+                        ),
+                        mesh=self._work.mesh,
+                        seed=self.seed,
+                        batches=lambda _, row: self._work.batches(self.seed, row),
+                        checkpoints=checkpoints,
+                        reporters=reporters,
+                        initial=begun.initial,
+                        fallbacks=recipe.mesh.fallbacks,
+                        measure=self._measure,
+                        programs=self._work.programs,
+                        enough=lambda step: step == self._last and self._enough(),
+                    )
+                )
+        finally:
+            for reporter in reporters:
+                reporter.close()
+        shutil.rmtree(self._folder / "checkpoints")  # what is kept of it is the model
+
+    @property
+    def _last(self) -> int:
+        return self.history[-1]["step"] if self.history else -1
+
+    def _enough(self) -> bool:
+        """Whether so many epochs have not been better that no more are waited for."""
+        patience = self._work.recipe.patience
+        return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
+
+    def _measure(self, step: int, params: Any) -> dict[str, float]:
+        judged = self._work.judge(params)
+        entry = {"epoch": step // self._epoch, "step": step, **judged}
+        self.history = [*(one for one in self.history if one["step"] < step), entry]
+        if self.chosen is entry:
+            self._keep(params, entry)  # before it is recorded: a killed run does it again
+        write_atomically(self._folder / SCORES, (json.dumps(self.history, indent=1) + "\n").encode())
+        flat = {f"{split}_{name}": value for split, found in judged["scores"].items() for name, value in found.items()}
+        return {"loss": judged["loss"], **flat}
+
+    def _keep(self, params: Any, entry: Judged) -> None:
+        begun, folder = self._work.begun, self._folder / MODEL
+        made = self._folder / f"{MODEL}.new"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir()
+        shapes = parameter_shapes(begun.model, begun.head)
+        found = {
+            name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])] for name, leaf in named(params).items()
+        }
+        source: dict[str, str | int] = {
+            "format": "finetune",
+            "task": self._work.task,
+            "seed": self.seed,
+            "epoch": entry["epoch"],
+        }
+        source["scale"] = str(self._work.recipe.scale)
+        directory.write(
+            Pretrained(
+                model=begun.model,
+                head=begun.head,
+                params=found,
+                tokenizer=begun.tokenizer,
+                origin=str(folder),
+                source=source,
+            ),
+            made,
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)

@@ -1,0 +1,78 @@
+"""Fine-tuning: classes or a number for a sequence or for each of its tokens, learnt from labels and from a teacher."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bertzoo.models.tasks import Encoding, TaskOutput
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+
+TERM = "task"  # the name of the one loss term
+TEACHER = "teacher"  # in a batch: a teacher's logits for each row
+
+
+@dataclass(frozen=True)
+class LabelledObjective:
+    """The labels of a batch under a model with a head: cross-entropy, or the squared error of a number.
+
+    A batch has `label`, (B,) or (B,L), and as many weights: `label_weight`, (B,L), or else `row_weight`, (B,).
+    Where it has the logits of a teacher, `teacher` (B,C), what is learnt is alpha times the label plus 1 - alpha times
+    what the teacher says: its distribution, or its number (SqueezeBERT, Iandola et al. 2020, §4.2.2, where alpha
+    weights the ground truth).
+
+    numbers: the label is a number. reduction: "mean" over the weights, or the "sum" over the batch, which ELECTRA's
+    code clips the gradient of.
+    """
+
+    model: Encoding
+    numbers: bool = False
+    alpha: float = 1.0
+    reduction: Literal["mean", "sum"] = "mean"
+
+    def init(self, key: jax.Array) -> Params:
+        ids = jnp.zeros((1, 8), jnp.int32)
+        return self.model.init(key, ids, ids, ids + 1)["params"]
+
+    def weights(self, batch: Batch) -> Sums:
+        return {TERM: jnp.float32(1) if self.reduction == "sum" else jnp.sum(_weights(batch))}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        logits, labels, weights = self.logits(params, batch, key), batch["label"], _weights(batch)
+        if self.numbers:
+            losses, metrics = jnp.square(logits[..., 0] - self._number(batch)), {}
+        else:
+            losses = optax.softmax_cross_entropy(logits, self._distribution(batch, logits.shape[-1]))
+            right = jnp.argmax(logits, axis=-1) == labels
+            metrics = {f"{TERM}_accuracy": (jnp.sum(right * weights), jnp.sum(weights))}
+        total = jnp.sum(losses * weights)
+        return {TERM: total}, {f"{TERM}_loss": (total, jnp.sum(weights)), **metrics}
+
+    def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
+        """(B,C) or (B,L,C) in float32; without a key there is no dropout."""
+        output = self.model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["token_type_ids"],
+            batch["attention_mask"],
+            train=key is not None,
+            rngs=None if key is None else {"dropout": key},
+        )
+        return cast(jax.Array, cast(TaskOutput, output).logits)
+
+    def _number(self, batch: Batch) -> jax.Array:
+        label = batch["label"].astype(jnp.float32)
+        return label if TEACHER not in batch else self._mixed(label, batch[TEACHER][..., 0])
+
+    def _distribution(self, batch: Batch, classes: int) -> jax.Array:
+        label = jax.nn.one_hot(batch["label"], classes)
+        return label if TEACHER not in batch else self._mixed(label, jax.nn.softmax(batch[TEACHER]))
+
+    def _mixed(self, label: Any, theirs: jax.Array) -> Any:
+        return self.alpha * label + (1 - self.alpha) * theirs
+
+
+def _weights(batch: Batch) -> jax.Array:
+    return batch["label_weight"] if "label_weight" in batch else batch["row_weight"]

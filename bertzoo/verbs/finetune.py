@@ -1,0 +1,57 @@
+"""Fine-tune a model on a task, several seeds one after another; run the same command again to resume.
+
+The task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli) or `own`, whose files and columns the
+table [own] names. --from is a run, a model directory, a Hugging Face directory, or another fine-tuning run: its head is
+left out and the task's starts fresh. With --teacher, another fine-tuning run on the same task, a share 1 - alpha of
+what is learnt is what that says.
+
+Every seed has a directory of its own with its scores after every epoch and the model of the best one; results.json has
+the median, least and greatest score, and comes last.
+
+examples:
+  bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
+  bertzoo finetune finetune --task=mrpc --data_dir=glue/MRPC --from=runs/mnli --run_dir=runs/mrpc --seeds=3 --epochs=5
+  bertzoo results runs/cola
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from bertzoo.verbs import runs
+from bertzoo.verbs.shared import say
+
+
+def config() -> type:
+    """The class of the config."""
+    from bertzoo.finetune.settings import Finetune
+
+    return Finetune
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
+    parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the run goes")
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        type=runs.model_flag("--from"),
+        metavar="MODEL",
+        help="the model that is fine-tuned; a run that is resumed knows where it was",
+    )
+    parser.add_argument(
+        "--teacher", type=runs.model_flag("--teacher"), metavar="RUN", help="a fine-tuning run that teaches this one"
+    )
+    parser.add_argument("--json", action="store_true", help="results.json on standard output too")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Train all seeds, and print what they came to."""
+    from bertzoo import config as loader
+    from bertzoo.finetune import run
+    from bertzoo.finetune.settings import Finetune
+
+    recipe = loader.load(Finetune, args.files, overrides)
+    found = run.train(recipe, args.run_dir, args.origin, args.teacher, say)
+    print(run.as_json(found) if args.json else "\n".join(run.lines(found)))
+    return 0

@@ -1,0 +1,126 @@
+"""The loss of labels and of a teacher against numpy, and what alpha does."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from bertzoo.models import Bert, Compute
+from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.objectives.labelled import LabelledObjective
+
+SMALL = {"vocab_size": 30, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 24, "max_positions": 8}
+MODEL = Bert(**SMALL, initializer_range=0.3)
+ROWS, LENGTH, CLASSES = 5, 8, 3
+
+
+def objective(classes: int = CLASSES, **settings) -> LabelledObjective:
+    head = SequenceClassification(labels=tuple(map(str, range(classes))))
+    return LabelledObjective(model=head.build(MODEL, Compute()), **settings)
+
+
+def batch(seed: int = 0, **more: np.ndarray) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    mask = np.arange(LENGTH) < draw.integers(3, LENGTH + 1, (ROWS, 1))
+    return {
+        "input_ids": draw.integers(0, 30, (ROWS, LENGTH)).astype(np.int32),
+        "token_type_ids": draw.integers(0, 2, (ROWS, LENGTH)).astype(np.int32),
+        "attention_mask": mask.astype(np.int32),
+        "label": draw.integers(0, CLASSES, ROWS).astype(np.int32),
+        "row_weight": np.array([1, 1, 1, 1, 0], np.float32),
+        **more,
+    }
+
+
+@pytest.fixture(scope="module")
+def params():
+    return objective().init(jax.random.key(1))
+
+
+def unboxed(made):
+    from flax.linen import meta
+
+    return meta.unbox(made)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def test_classes_are_learnt_by_cross_entropy_over_the_rows_that_count(params) -> None:
+    made, rows, values = objective(), batch(), unboxed(params)
+    sums, metrics = made(values, None, rows, None)
+    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    each = -np.log(softmax(logits)[np.arange(ROWS), rows["label"]])[:4]
+    assert sums["task"] == pytest.approx(each.sum(), rel=1e-5) and made.weights(rows)["task"] == 4
+    assert tuple(map(float, metrics["task_accuracy"])) == ((logits.argmax(-1) == rows["label"])[:4].sum(), 4)
+    summed = objective(reduction="sum")
+    assert summed.weights(rows)["task"] == 1 and summed(values, None, rows, None)[0]["task"] == sums["task"]
+
+
+def test_alpha_weighs_the_truth_and_the_rest_the_teacher(params) -> None:
+    teacher = np.random.default_rng(3).normal(size=(ROWS, CLASSES)).astype(np.float32)
+    made, rows, values = objective(alpha=0.8), batch(teacher=teacher), unboxed(params)
+    target = 0.8 * np.eye(CLASSES)[rows["label"]] + 0.2 * softmax(teacher.astype(np.float64))
+    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    expected = -(target * np.log(softmax(logits))).sum(-1)[:4].sum()
+    assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_number_is_learnt_by_its_squared_error() -> None:
+    made = objective(classes=1, numbers=True, alpha=0.7)
+    label, teacher = np.float32([0.1, 4.2, 3, 5, 1]), np.float32([[1.0], [4.0], [2.0], [5.5], [0]])
+    rows = batch(label=label, teacher=teacher)
+    values = unboxed(made.init(jax.random.key(2)))
+    numbers = np.asarray(made.logits(values, rows, None), np.float64)[:, 0]
+    expected = (np.square(numbers - 0.7 * label - 0.3 * teacher[:, 0]))[:4].sum()
+    assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
+    assert "task_accuracy" not in made(values, None, rows, None)[1]
+
+
+def test_tokens_have_weights_of_their_own() -> None:
+    head = TokenClassification(labels=("O", "B", "I"))
+    made = LabelledObjective(model=head.build(MODEL, Compute()))
+    draw = np.random.default_rng(4)
+    weight = draw.integers(0, 2, (ROWS, LENGTH)).astype(np.float32)
+    rows = batch(label=draw.integers(0, 3, (ROWS, LENGTH)).astype(np.int32), label_weight=weight)
+    values = unboxed(made.init(jax.random.key(2)))
+    logits = np.asarray(made.logits(values, rows, None), np.float64)
+    each = -np.log(np.take_along_axis(softmax(logits), rows["label"][..., None], -1))[..., 0]
+    assert made(values, None, rows, None)[0]["task"] == pytest.approx((each * weight).sum(), rel=1e-5)
+    assert made.weights(rows)["task"] == weight.sum()
+
+
+def trained(alpha: float, rows: dict[str, np.ndarray], steps: int):
+    made = objective(alpha=alpha)
+    values = unboxed(made.init(jax.random.key(5)))
+    optimizer = optax.adam(0.02)
+
+    @jax.jit
+    def step(values, state):
+        def loss(values):
+            return made(values, None, rows, None)[0]["task"] / made.weights(rows)["task"]
+
+        updates, state = optimizer.update(jax.grad(loss)(values), state)
+        return optax.apply_updates(values, updates), state
+
+    state = optimizer.init(values)
+    for _ in range(steps):
+        values, state = step(values, state)
+    return values, np.asarray(jax.nn.softmax(made.logits(values, rows, None)))
+
+
+def test_with_no_truth_the_students_distribution_becomes_the_teachers() -> None:
+    teacher = np.random.default_rng(6).normal(size=(ROWS, CLASSES)).astype(np.float32)
+    rows = batch(teacher=teacher)
+    _, found = trained(0.0, rows, 300)
+    np.testing.assert_allclose(found[:4], softmax(teacher)[:4], atol=0.01)
+
+
+def test_with_all_of_the_truth_a_teacher_changes_nothing() -> None:
+    teacher = np.random.default_rng(6).normal(size=(ROWS, CLASSES)).astype(np.float32)
+    with_teacher, _ = trained(1.0, batch(teacher=teacher), 5)
+    without, _ = trained(1.0, batch(), 5)
+    for one, other in zip(jax.tree.leaves(with_teacher), jax.tree.leaves(without), strict=True):
+        np.testing.assert_array_equal(one, other)

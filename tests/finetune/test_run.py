@@ -1,0 +1,221 @@
+"""Whole fine-tuning runs of a tiny model on a task that words decide."""
+
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from bertzoo import cli, config
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.finetune import seeds
+from bertzoo.finetune.judge import Judge, Split
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
+from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.tasks.encode import encode
+from bertzoo.tasks.own import Own
+from bertzoo.train import sharding
+
+WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
+GOOD, BAD = WORDS[:4], WORDS[4:8]
+OPTIONS = [
+    *("--task=own", "--own.train=train.csv", "--own.dev=dev.csv", "--seeds=2", "--epochs=4", "--batch_size=16"),
+    *("--max_length=24", "--optimizer.learning_rate=1e-2", "--encoder_dropout=0", "--log_every=15", "--buckets=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory `model`, and the task's files: a text is good where a good word is in it, else a bad one is."""
+    made = tmp_path_factory.mktemp("finetune")
+    draw = np.random.default_rng(0)
+
+    def text(label: int) -> str:
+        words = [str(word) for word in draw.choice(WORDS[8:], draw.integers(2, 12))]
+        words.insert(int(draw.integers(0, len(words))), str(draw.choice((BAD, GOOD)[label])))
+        return " ".join(words)
+
+    for name, count in (("train", 240), ("dev", 40)):
+        labels = draw.integers(0, 2, count)
+        lines = [f"{text(int(label))},{label},{label + draw.uniform(0, 0.1):.3f}" for label in labels]
+        (made / f"{name}.csv").write_text("\n".join(["text,label,number", *lines]) + "\n")
+    settings = WordPiece(vocab_size=80)
+    tokenizer = tokenizers.build(settings, lambda: iter([" ".join(WORDS)] * 20))
+    model = Bert(
+        vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
+        initializer_range=0.1,
+    )  # fmt: skip
+    head = MaskedLanguageModel(sentence=True)
+    params = {
+        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
+        for name, shape in parameter_shapes(model, head).items()
+    }
+    (made / "model").mkdir()
+    directory.write(
+        Pretrained(
+            model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
+        ),
+        made / "model",
+    )
+    return made
+
+
+def finetune(folder: Path, run: Path, *options: str) -> int:
+    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
+    return cli.main(["finetune", "finetune", *words])
+
+
+def results(run: Path) -> dict:
+    return json.loads((run / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path) -> Path:
+    run = folder / "run"
+    assert finetune(folder, run) == 0
+    return run
+
+
+def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> None:
+    found = results(finished)
+    assert found["median"]["dev"]["accuracy"] > 90 and found["examples"] == {"train": 240, "dev": 40}
+    assert [row["seed"] for row in found["seeds"]] == [0, 1] and not any(row["collapsed"] for row in found["seeds"])
+    for row in found["seeds"]:
+        assert [entry["step"] for entry in row["history"]] == [15, 30, 45, 60]
+        best = max(row["history"], key=lambda entry: entry["score"])
+        assert (row["epoch"], row["score"]) == (best["epoch"], best["score"])
+        assert not (finished / f"seed-{row['seed']}" / "checkpoints").exists()
+    assert found["min"]["dev"]["accuracy"] == min(row["score"] for row in found["seeds"])
+    assert found["from"] == str(folder / "model") and found["model"]["kind"] == "bert"
+    shapes = parameter_shapes(directory.read(folder / "model").model, MaskedLanguageModel(sentence=True))
+    backbone = {
+        name: shape for name, shape in shapes.items() if name.split("/")[0] in ("embedding", "encoder", "pooler")
+    }
+    assert found["model"]["parameters"] == sum(int(np.prod(shape)) for shape in backbone.values())
+
+
+def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path) -> None:
+    kept = directory.read(finished)
+    best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
+    task = Own(train="train.csv", dev="dev.csv").task(folder)
+    assert kept.head.labels == task.labels == ("0", "1")
+    module, params = kept.module()
+    examples = task.read("dev", folder).examples
+    assert kept.tokenizer is not None
+    split = Split(examples, encode(examples, kept.tokenizer, 24, task.kind))
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    objective = LabelledObjective(model=module)
+    found = [
+        Judge(task, objective, mesh, batch_size=size, lengths=lengths)(params, {"dev": split})
+        for size, lengths in ((16, (8, 16, 24)), (7, (24,)), (40, (16, 24)))
+    ]
+    for one in found:
+        assert one["scores"] == best["scores"]
+        assert one["loss"] == pytest.approx(found[0]["loss"], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_to_the_same_models(
+    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    plain = seeds.Seed._measure
+
+    def interrupted(self, step, params):
+        if step == 15:
+            signal.raise_signal(signal.SIGTERM)
+        return plain(self, step, params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(seeds.Seed, "_measure", interrupted)
+        assert finetune(folder, tmp_path / "run") == 3
+    assert "run the same command again" in capsys.readouterr().err and not (tmp_path / "run" / "results.json").exists()
+    assert finetune(folder, tmp_path / "run") == 0
+    mine, theirs = results(tmp_path / "run"), results(finished)
+    assert mine["seeds"] == theirs["seeds"]
+    for seed in (0, 1):
+        one, other = (directory.read(run / f"seed-{seed}" / "model").params for run in (tmp_path / "run", finished))
+        assert all(np.array_equal(one[name], other[name]) for name in other) and one.keys() == other.keys()
+
+
+def test_the_same_command_again_does_nothing_more_and_more_seeds_are_added(
+    finished: Path, folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    before = results(finished)
+    assert finetune(folder, finished) == 0
+    assert results(finished) == before and "seed 0" not in capsys.readouterr().err
+    assert finetune(folder, finished, "--epochs=5") == 2
+    assert "epochs: 4 -> 5" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_teacher_is_learnt_from_in_part(
+    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    short = ["--seeds=1", "--epochs=1"]
+    assert finetune(folder, tmp_path / "plain", *short) == 0
+    assert finetune(folder, tmp_path / "taught", *short, "--alpha=0.5", f"--teacher={finished}") == 0
+    one, other = (results(tmp_path / name)["seeds"][0]["history"][0]["loss"] for name in ("plain", "taught"))
+    assert one != other
+    record = json.loads((tmp_path / "taught" / "run.json").read_text())["teacher"]
+    assert record["path"] == str(finished) and len(record["parameters_sha256"]) == 64
+
+
+@pytest.mark.slow
+def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None:
+    options = [
+        "--own.kind=regression",
+        "--own.label=number",
+        "--seeds=1",
+        "--scale=5",
+        '--own.metrics=["pearson", "mse"]',
+    ]
+    assert finetune(folder, tmp_path / "run", *options, "--seeds=1", "--epochs=6") == 0
+    found = results(tmp_path / "run")["median"]["dev"]
+    assert found["pearson"] > 80 and found["mse"] < 0.2
+    assert directory.read(tmp_path / "run").head.labels == ("number",)
+
+
+def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path) -> None:
+    options = ["--seeds=1", "--epochs=30", "--patience=2", "--train_rows=32", "--optimizer.learning_rate=0"]
+    assert finetune(folder, tmp_path / "run", *options) == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["epoch"] == 1 and [entry["epoch"] for entry in row["history"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task=cole"], "task = 'cole' is unknown; the tasks are"),
+        (["--task="], "no task is named"),
+        (["--alpha=0.5"], "name it with --teacher"),
+        (["--teacher=RUN"], "alpha = 1 learns from the labels alone"),
+        (["--alpha=0.5", "--teacher=MODEL"], "no head of classes"),
+        (["--max_length=64"], "max_length = 64 is longer than the 32 positions"),
+        (["--train_rows=500"], "train_rows = 500 is more than the 240 examples"),
+        (["--double_unordered=true"], "double_unordered is for pairs"),
+        (["--layer_decay=0"], "layer_decay = 0"),
+        (["--patience=2", "--select=last"], "patience = 2"),
+        (["--own.dev="], "has no development examples"),
+        (["--seeds=0"], "seeds = 0"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    options: list[str], message: str, finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    places = {"RUN": str(finished), "MODEL": str(folder / "model")}
+    named = [option.replace("RUN", places["RUN"]).replace("MODEL", places["MODEL"]) for option in options]
+    assert finetune(folder, tmp_path / "run", *named) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
+    assert message in line
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_its_config_says_how_it_is_run() -> None:
+    text = config.find("finetune").read_text()
+    assert "bertzoo finetune finetune " in text and "Expected" in text and len(text.splitlines()) <= 60

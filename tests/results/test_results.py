@@ -1,0 +1,257 @@
+"""Runs as the papers' tables: what stands in a row, what is said beside it, and what is refused."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+from made import TABLE_2, begin, dev, finish, glue, mnli, results
+
+from bertzoo import cli, published
+from bertzoo.results import layouts, render, rows, runs
+from bertzoo.tasks import averages
+
+# By hand, from the paper's page.
+QUOTED_2 = (
+    "| SqueezeBERT, trained by the authors (dagger); none "
+    "| quoted: SqueezeBERT, Table 2, dev, without bells and whistles "
+    "| 51.1 | 82.3 | 82.9 | 89.4 | 90.5 | 92.0 | 53.7 | 89.4 | 89.8 | 71.8 | 82.4 |"
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def shown(capsys: pytest.CaptureFixture, *argv: str, code: int = 0) -> tuple[str, str]:
+    assert cli.main(["results", *argv]) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def measured(*names: str, table: str = "squeezebert_dev") -> rows.Table:
+    found, wrong = runs.collect(names)
+    assert not wrong
+    whole = rows.table(layouts.LAYOUTS[table], found)
+    return rows.Table(
+        layout=whole.layout, rows=[r for r in whole.rows if r.origin == "measured here"], notes=whole.notes
+    )
+
+
+def test_the_rows_of_a_paper_come_out_as_printed_and_ours_beside_them(capsys: pytest.CaptureFixture) -> None:
+    glue(Path("runs/glue"))
+    out, err = shown(capsys, "runs/glue")
+    lines = [line for line in out.splitlines() if line.startswith("| ")]
+    assert lines[0] == (
+        "| model |  | parameters (M) | MNLI-m | MNLI-mm | QQP | QNLI | SST-2 | CoLA | STS-B | MRPC | RTE | average |"
+    )
+    assert QUOTED_2 in lines and len(lines) == 2 + 9 + 1 and not err
+    # The same scores measured give the same row, with the same average.
+    assert lines[-1] == (
+        "| squeezebert | measured here: runs/glue, from runs/first "
+        "| 51.1 | 82.3 | 82.9 | 89.4 | 90.5 | 92.0 | 53.7 | 89.4 | 89.8 | 71.8 | 82.4 |"
+    )
+
+
+@pytest.mark.parametrize("name", layouts.LAYOUTS)
+def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
+    layout = layouts.LAYOUTS[name]
+    table = rows.table(layout, [])
+    sources = published.rows(layout.paper, layout.tables, layout.sections)
+    assert len(table.rows) == len(sources) > 3
+    metrics = {column.name: column.metric for column in layout.columns}
+    for row, source in zip(table.rows, sources, strict=True):
+        assert {name: cell.text for name, cell in row.cells.items()} == {
+            name: source.values[metric].value for name, metric in metrics.items() if metric in source.values
+        }
+        assert (row.average and row.average.text) == getattr(source.values.get(layout.average), "value", None)
+        # Nothing that a paper prints of a task is left out.
+        sizes = {"params_m", "flops_g", "latency_ms", "speedup", "train_flops", "train_flops_rel", layout.average}
+        assert source.values.keys() <= {*metrics.values(), *sizes}
+    assert not layout.convention or layout.convention in averages.AVERAGES
+
+
+def test_medians_of_the_seeds_with_lowest_and_highest() -> None:
+    finish(Path("runs/cola"), "cola", dev(matthews=50), dev(matthews=55.5), dev(matthews=48.25))
+    finish(Path("runs/mrpc"), "mrpc", dev(accuracy=80, f1=90), dev(accuracy=84, f1=88), dev(accuracy=82, f1=92))
+    (row,) = measured("runs").rows
+    assert row.cells["CoLA"] == rows.Cell(value=50, text="50.0 (48.2–55.5)", low=48.25, high=55.5, seeds=3)
+    # The mean of the medians 82 and 90; the seeds' means are 85, 86 and 87.
+    mrpc = row.cells["MRPC"]
+    assert (mrpc.text, mrpc.value) == ("86.0 (85.0–87.0)", pytest.approx(86))
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        # By hand: (82.6 + 89.4 + 90.5 + 92.0 + 53.7 + 89.4 + 89.8 + 71.8) / 8
+        ("squeezebert_dev", 659.2 / 8),
+        # matched, accuracy, Spearman: (82.3 + 90.5 + 90.9 + 71.8 + 92.0 + 88.2 + 53.7 + 89.2) / 8
+        ("convbert_dev", 658.6 / 8),
+        ("schubert", (90 + 80 + 82.3 + 88.2 + 92.0 + 71.8) / 6),
+    ],
+)
+def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None:
+    glue(Path("runs/glue"))
+    finish(Path("runs/glue/squad1"), "squad1", dev(exact_match=83, f1=90))
+    finish(Path("runs/glue/squad2"), "squad2", dev(exact=77, f1=80))
+    (row,) = measured("runs/glue", table=table).rows
+    assert row.average and row.average.value == pytest.approx(expected)
+
+
+def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest.CaptureFixture) -> None:
+    for task, scores in TABLE_2.items():
+        finish(Path("runs") / task, task, {split.replace("dev", "test"): each for split, each in scores.items()})
+    table = measured("runs", table="squeezebert_test")
+    (row,) = table.rows
+    assert row.average and row.average.value == pytest.approx((659.2 + 65.1) / 9)
+    assert any("WNLI counts as 65.1" in note for note in table.notes) and "WNLI" not in row.cells
+    # Scores of the development sets are none of the test sets.
+    assert "has no score in the table squeezebert_dev" in shown(capsys, "runs", code=2)[1]
+
+
+def test_what_is_missing_is_blank_named_and_leaves_no_average() -> None:
+    glue(Path("runs/glue"))
+    for task in ("qqp", "mnli"):
+        (Path("runs/glue") / task / "results.json").unlink()
+        (Path("runs/glue") / task / "config.toml").unlink()
+    table = measured("runs/glue")
+    (row,) = table.rows
+    assert row.average is None and set(row.cells) == {"QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE"}
+    assert table.notes == [
+        "squeezebert (runs/glue, from runs/first) has no average: MNLI-m, MNLI-mm, QQP missing",
+    ]
+    line = render.markdown(table).splitlines()[4]
+    assert line.endswith("| 51.1 |  |  |  | 90.5 | 92.0 | 53.7 | 89.4 | 89.8 | 71.8 |  |")
+
+
+def test_rows_are_runs_of_one_model_in_one_place() -> None:
+    """What was fine-tuned from a fine-tuned model goes with what that one came from."""
+    finish(Path("a/mnli"), "mnli", mnli(82, 83))
+    (Path("a/mnli/run.json")).write_text(json.dumps({"from": {"path": "/models/first", "parameters_sha256": "0"}}))
+    finish(Path("a/rte"), "rte", dev(accuracy=70), **{"from": "a/mnli/model"})
+    finish(Path("a/cola"), "cola", dev(matthews=50), **{"from": "/models/first"})
+    finish(Path("a/sst2"), "sst2", dev(accuracy=90), **{"from": "/models/second"})
+    finish(Path("a/qnli"), "qnli", dev(accuracy=88), model={"kind": "bert", "parameters": 1})
+    finish(Path("b/rte"), "rte", dev(accuracy=72), **{"from": "/models/first"})
+    by = {row.source: (row.model, set(row.cells)) for row in measured("a", "b").rows}
+    assert by == {
+        "a, from /models/first": ("squeezebert", {"MNLI-m", "MNLI-mm", "RTE", "CoLA"}),
+        "a, from /models/second": ("squeezebert", {"SST-2"}),
+        "a, from runs/first": ("bert", {"QNLI"}),
+        "b, from /models/first": ("squeezebert", {"RTE"}),
+    }
+    # Runs named one by one lie in one place, too, and none counts twice.
+    (row,) = measured("a/cola", "a/rte", "a/rte").rows
+    assert row.source == "a, from /models/first" and set(row.cells) == {"CoLA", "RTE"}
+
+
+def test_of_several_runs_of_a_task_the_best_stands_there_and_is_named() -> None:
+    for name, scores in {"x": (50, 51, 52), "y": (40, 60, 70), "z": (10, 11, 12)}.items():
+        finish(Path("sweep") / name, "cola", *(dev(matthews=score) for score in scores))
+    table = measured("sweep")
+    (row,) = table.rows
+    assert row.cells["CoLA"].text == "60.0 (40.0–70.0)"
+    assert "cola: sweep/y, the best of 3 runs by its score" in table.notes
+
+
+def test_collapse_and_partial_training_are_said() -> None:
+    whole = results("cola", [dev(matthews=0), dev(matthews=40)], config={"task": "cola", "train_rows": 2000})
+    whole["seeds"][0]["collapsed"] = True
+    (begin(Path("runs/cola"), "cola") / "results.json").write_text(json.dumps(whole))
+    notes = measured("runs").notes
+    assert "cola: 1 of 2 seeds say the same of every example (runs/cola)" in notes
+    assert "cola: trained on 2,000 examples alone (runs/cola)" in notes
+
+
+def test_other_forms(capsys: pytest.CaptureFixture) -> None:
+    glue(Path("runs/a_&_b"))
+    finish(Path("runs/a_&_b/x"), "cola", dev(matthews=60), dev(matthews=62))
+    latex = shown(capsys, "runs/a_&_b", "--latex")[0].splitlines()
+    body = latex[latex.index(r"\hline") + 1 : -2]
+    assert body[-1].startswith(r"squeezebert & measured here: runs/a\_\&\_b, from runs/first & 51.1 & 82.3 &")
+    assert "& 61.0 (60.0--62.0) &" in body[-1] and all(line.endswith(r"\\") or line == r"\hline" for line in body)
+    assert len({line.replace(r"\&", "").count("&") for line in body if line != r"\hline"}) == 1
+    assert latex[-1] == r"\end{tabular}" and r"\begin{tabular}{lllrrrrrrrrrr}" in latex
+    lines = list(csv.DictReader(io.StringIO(shown(capsys, "runs/a_&_b", "--csv")[0])))
+    (cola,) = [line for line in lines if line["origin"] == "measured here" and line["column"] == "CoLA"]
+    assert (cola["value"], cola["low"], cola["high"], cola["seeds"]) == ("61", "60", "62", "2")
+    assert sum(line["origin"] == "quoted" and line["column"] == "average" for line in lines) == 3
+    whole = json.loads(shown(capsys, "runs/a_&_b", "--json")[0])
+    assert whole["rows"][-1]["cells"]["CoLA"] == {
+        "value": 61.0,
+        "text": "61.0 (60.0–62.0)",
+        "low": 60.0,
+        "high": 62.0,
+    } | {"seeds": 2}
+    assert whole["columns"][0] == "MNLI-m" and any("best of 2 runs" in note for note in whole["notes"])
+
+
+def test_without_a_directory_the_paper_stands_alone(capsys: pytest.CaptureFixture) -> None:
+    out, _ = shown(capsys, "--table=mobilebert_test")
+    assert "| MobileBERT, w/o OPT | quoted: MobileBERT, Table 4, GLUE test | 25.3 | 51.1 | 92.6 | 88.8 | 84.8 |" in out
+    assert "measured here:" not in out
+
+
+def broken(name: str) -> str:
+    """Writes a run with one thing wrong and gives the words that should be said of it."""
+    path, whole = begin(Path("runs") / name, "rte"), results("rte", [dev(accuracy=70)])
+    if name == "unfinished":
+        return f"{path} is unfinished: it has no results.json yet; run the same command again to go on"
+    said = {
+        "cut": "it cannot be read",
+        "list": "it is not a table",
+        "version": "is of version 2, of which nothing is known here",
+        "without": "it lacks 'median'",
+        "points": "accuracy is 170.0",
+        "nan": "accuracy is nan",
+        "text": "could not convert string to float",
+        "splits": "its seeds have not the splits of its median",
+        "seedless": "it has no seeds",
+    }
+    texts = {
+        "cut": json.dumps(whole)[:-9],
+        "list": "[]",
+        "version": json.dumps(whole | {"version": 2}),
+        "without": json.dumps({key: value for key, value in whole.items() if key != "median"}),
+        "points": json.dumps(results("rte", [{"dev": {"accuracy": 170.0}}])),
+        "nan": json.dumps(whole | {"median": {"dev": {"accuracy": float("nan")}}}),
+        "text": json.dumps(whole | {"median": {"dev": {"accuracy": "high"}}}),
+        "splits": json.dumps(whole | {"median": {"test": {"accuracy": 0.5}}}),
+        "seedless": json.dumps(whole | {"seeds": []}),
+    }
+    (path / "results.json").write_text(texts[name])
+    return said[name]
+
+
+NAMES = ["unfinished", "cut", "list", "version", "without", "points", "nan", "text", "splits", "seedless"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_damaged_or_unfinished_is_named(capsys: pytest.CaptureFixture, name: str) -> None:
+    words = broken(name)
+    out, err = shown(capsys, "runs", code=2)
+    assert words in err and err.count("\n") == 1 and f"runs/{name}" in err and not out
+    finish(Path("runs/cola"), "cola", dev(matthews=50))
+    out, err = shown(capsys, "runs")
+    assert err.startswith("left out: ") and words in err and err.count("\n") == 1 and "measured here: runs" in out
+
+
+def test_what_holds_no_runs_is_refused(capsys: pytest.CaptureFixture) -> None:
+    Path("empty/deeper").mkdir(parents=True)
+    Path("empty/deeper/config.toml").write_text("[model]\nkind = 'bert'\n")  # of a pretraining run
+    assert shown(capsys, "empty", code=2)[1] == "bertzoo: empty holds no fine-tuning run\n"
+    assert "runs/none is not a directory" in shown(capsys, "runs/none", code=2)[1]
+    assert "gs://x is a URL where only a path on disk will do" in shown(capsys, "gs://x", code=2)[1]
+    finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90))
+    assert (
+        "squad1 has no score in the table squeezebert_dev; choose another --table" in shown(capsys, "runs", code=2)[1]
+    )
+    assert "90.0" in shown(capsys, "runs", "--table=convbert_squad")[0]
+    assert "--table: invalid choice: 'convbert'" in shown(capsys, "runs", "--table=convbert", code=2)[1]
+    assert "not allowed with argument" in shown(capsys, "runs", "--csv", "--json", code=2)[1]

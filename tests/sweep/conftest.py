@@ -1,0 +1,91 @@
+"""A working directory with a sweep of six points, and `bertzoo finetune` stood in for."""
+
+import argparse
+import json
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertzoo import cli
+from bertzoo.sweep import queue, slots
+
+STAND_IN = Path(__file__).with_name("finetune.py")
+SWEEP = """
+[sweep]
+base = "base.toml"
+tasks = ["cola", "rte"]
+
+[grid]
+alpha = [0.8, 0.9, 1.0]
+optimizer.learning_rate = [1e-5]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    learning_rate: float = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    task: str
+    alpha: float = 1.0
+    seeds: int = 5
+    data_dir: str = ""
+    optimizer: Optimizer = Optimizer()
+
+
+def verb() -> Any:
+    """A module with what is asked of `bertzoo finetune` before it runs."""
+    module: Any = types.ModuleType("bertzoo.verbs.finetune", "Fine-tune.")
+
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("files", nargs="+")
+        parser.add_argument("--run_dir", required=True)
+        parser.add_argument("--from", dest="origin")
+        parser.add_argument("--teacher")
+
+    module.arguments, module.config = arguments, lambda: Config
+    return module
+
+
+class Place:
+    """The working directory; what `bertzoo sweep` says there, and what runs it has begun."""
+
+    def __init__(self, capsys: pytest.CaptureFixture):
+        self._capsys = capsys
+        Path("base.toml").write_text("seeds = 1\n")
+        Path("sweep.toml").write_text(SWEEP)
+        self.behave({})
+
+    def behave(self, behaviour: dict[str, Any]) -> None:
+        """What runs whose command line has a part do from now on."""
+        Path("behaviour.json").write_text(json.dumps(behaviour))
+
+    def sweep(self, *options: str, code: int = 0, config: str = "sweep.toml") -> tuple[str, str]:
+        """Standard output and error of a sweep that ends with a code."""
+        found = cli.main(["sweep", config, "--run_dir=runs/s", *options])
+        captured = self._capsys.readouterr()
+        assert found == code, captured.err
+        return captured.out, captured.err
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The runs begun since the last look."""
+        file = Path("calls")
+        found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        file.unlink(missing_ok=True)
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "bertzoo.verbs.finetune", verb())
+    monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
+    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
+    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    return Place(capsys)

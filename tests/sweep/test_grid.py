@@ -1,0 +1,178 @@
+"""Grids: the papers' are as large as printed, points have names of their own, options take the place of lists."""
+
+from itertools import product
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from bertzoo import config, published
+from bertzoo.errors import ConfigError
+from bertzoo.sweep import grid
+
+TASKS = {"MNLI": "mnli", "QQP": "qqp", "QNLI": "qnli", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
+TASKS |= {"MRPC": "mrpc", "RTE": "rte"}
+OPTIONS = {"learning_rate": "optimizer.learning_rate", "final_dropout": "dropout"}
+SQUEEZEBERT = {"mnli": 48, "qqp": 48, "qnli": 48, "sst2": 48, "cola": 180, "stsb": 60, "mrpc": 60, "rte": 60}
+
+
+def counted(points: list[grid.Point]) -> dict[str, int]:
+    return {task: sum(point.task == task for point in points) for task in dict.fromkeys(p.task for p in points)}
+
+
+def test_squeezeberts_grid_is_its_table_4() -> None:
+    sweep = grid.load("squeezebert")
+    printed = published.settings("SqueezeBERT", "4")
+    for task, lists in printed.items():
+        mine = {name: sorted(map(float, values)) for name, values in sweep.grids[TASKS[task]].items()}
+        assert mine == {OPTIONS.get(name, name): sorted(map(float, values)) for name, values in lists.items()}, task
+    points = sweep.points()
+    assert counted(points) == SQUEEZEBERT  # 3·4·2·2, 3·5·2·2·3 and 3·5·2·2
+    assert counted(points) == {TASKS[task]: prod(map(len, printed[task].values())) for task in TASKS}
+    assert len({point.name for point in points}) == len(points) == 552
+
+
+def test_squeezeberts_choices_are_points_of_its_grid() -> None:
+    """But for the number of epochs, which is that of the best one."""
+    points = grid.load("squeezebert").points()
+    for printed, lists in published.settings("SqueezeBERT", "5").items():
+        task = TASKS[printed.removesuffix("-m").removesuffix("-mm")]
+        chosen = {OPTIONS.get(name, name): float(value) for name, (value,) in lists.items() if name != "epochs"}
+        found = [p for p in points if p.task == task and {k: float(p.settings[k]) for k in chosen} == chosen]
+        assert len(found) == 1, printed
+
+
+def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
+    sweep = grid.load("mobilebert")
+    assert set(sweep.grids) == set(TASKS.values())
+    for lists in sweep.grids.values():
+        assert {name: list(map(float, values)) for name, values in lists.items()} == {
+            "batch_size": [16, 32, 48],
+            "optimizer.learning_rate": pytest.approx([n * 1e-5 for n in range(1, 11)]),
+            "epochs": list(range(2, 11)),
+        }
+    assert set(counted(sweep.points()).values()) == {3 * 10 * 9}
+
+
+def test_every_shipped_sweep_says_how_it_is_run_and_what_to_expect() -> None:
+    for name, path in config.shipped("sweeps").items():
+        header = path.read_text(encoding="utf-8").split("\n[")[0]
+        assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+    assert set(config.shipped("sweeps")) == {"squeezebert", "mobilebert"}
+    assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert"} & set(config.shipped())
+
+
+def test_the_order_is_that_of_the_file() -> None:
+    (task, *_), points = grid.load("squeezebert").grids, grid.load("squeezebert").points()
+    values = [tuple(point.settings.values()) for point in points if point.task == task]
+    lists = [
+        ("0.8", "0.9", "1.0"),
+        ("1e-05", "2e-05", "3e-05", "4e-05"),
+        ("0.0", "0.1"),
+        ("0.1", "0.2"),
+        ("5",),
+        ("16",),
+    ]
+    assert values == list(product(*lists))
+
+
+def test_a_random_part_is_the_same_every_time_and_grows() -> None:
+    sweep = grid.load("squeezebert")
+    few, more = sweep.points(random=20, seed=1), sweep.points(random=30, seed=1)
+    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load("squeezebert").points(20, 1)
+    assert {point.name for point in few} < {point.name for point in more}
+    assert {point.name for point in few} != {point.name for point in sweep.points(random=20, seed=2)}
+    assert counted(sweep.points(random=50)) == {
+        **dict.fromkeys(SQUEEZEBERT, 50),
+        **dict.fromkeys(list(SQUEEZEBERT)[:4], 48),
+    }
+    # Whatever else is swept, the points of a task are the same.
+    alone = grid.load("squeezebert", tasks=["cola"]).points(20, 1)
+    assert alone == [point for point in few if point.task == "cola"]
+    # About a third of each alpha: the draw is not from one corner.
+    alphas = [point.settings["alpha"] for point in sweep.points(random=60) if point.task == "cola"]
+    assert min(alphas.count(alpha) for alpha in ("0.8", "0.9", "1.0")) >= 10
+
+
+def test_an_option_takes_the_place_of_a_list_and_the_points_keep_their_names() -> None:
+    whole = {point.name: point for point in grid.load("squeezebert").points()}
+    narrow = grid.load("squeezebert", [("alpha", "1.0"), ("data_dir", "glue"), ("tasks.cola.from", "m")])
+    assert "alpha" not in narrow.options and narrow.options["data_dir"] == "glue"
+    points = narrow.points()
+    assert counted(points)["mnli"] == 16 and counted(points)["cola"] == 60
+    assert {point.name for point in points if point.task != "cola"} < set(whole)
+    assert all(("--from=m" in point.arguments("r")) == (point.task == "cola") for point in points)
+    over = grid.load("squeezebert", [("tasks.cola.alpha", "0.5"), ("alpha", "1.0")])  # in any order
+    assert {point.settings["alpha"] for point in over.points() if point.task == "cola"} == {"0.5"}
+
+
+def test_a_points_command() -> None:
+    sweep = grid.load("squeezebert", [("teacher", "t/{task}"), ("seeds", "3")], ["rte"])
+    lines = {point.settings["alpha"]: point.arguments("runs/x") for point in sweep.points()}
+    assert lines["0.8"][:4] == ["finetune", "finetune", "--task=rte", "--run_dir=runs/x"]
+    assert {"--teacher=t/rte", "--seeds=3", "--alpha=0.8", "--optimizer.weight_decay=0.0"} < set(lines["0.8"])
+    assert not any("teacher" in word for word in lines["1.0"])  # which would have no share
+
+
+GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sweep = 1", "sweep must be a table, not 1"),
+        ("[sweeps]\n", "unknown table sweeps; did you mean sweep?"),
+        ("x = \n", "not valid TOML"),
+        ("[grid]\nalpha = [1.0]", "sweep.base is missing"),
+        ('[sweep]\nbase = "b"\ntask = "x"', "unknown key sweep.task; did you mean tasks?"),
+        ('[sweep]\nbase = "b"', "sweep.tasks must be a list of tasks"),
+        ('[sweep]\nbase = "b"\ntasks = "cola"', "sweep.tasks must be a list of tasks"),
+        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', "names a task twice"),
+        (GOOD + "[grid]\nalpha = 1.0", "grid.alpha must be a list of values, not 1.0"),
+        (GOOD + "[grid]\nalpha = []", "grid.alpha must be a list of values, not []"),
+        (GOOD + "[grid]\nalpha = [1.0, 1.0]", "grid.alpha = [1.0, 1.0] has a value twice"),
+        (GOOD + "[grid]\nalpha = [[1.0]]", "grid.alpha has [1.0] where only text, a number or true or false will do"),
+        (GOOD + '[grid]\ntask = ["cola"]', "grid.task cannot be set"),
+        (GOOD + '[options]\nrun_dir = "x"', "options.run_dir cannot be set"),
+        (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", "alpha is in [options] and in [grid]; keep one"),
+        (GOOD + "[options]\nalpha = [1.0]", "options.alpha has [1.0] where only text"),
+        (GOOD + "[tasks.colla]\nalpha = [1.0]", "[tasks.colla] is of no task of sweep.tasks; did you mean cola?"),
+        (GOOD + "[tasks]\ncola = 1", "tasks.cola must be a table, not 1"),
+        (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", "tasks.cola.optimizer.learning_rate must be a list"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        grid.load(tmp_path / "s.toml")
+    assert message in str(caught.value) and "s.toml: " in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "tasks", "message"),
+    [
+        (
+            [("tasks.colla.from", "m")],
+            (),
+            "--tasks.colla.from: tasks.NAME.option sets an option of one of the tasks mnli",
+        ),
+        ([("tasks.cola", "m")], (), "--tasks.cola: tasks.NAME.option"),
+        ([("task", "cola")], (), "--task cannot be set"),
+        ([("tasks.cola.run_dir", "x")], (), "--tasks.cola.run_dir cannot be set"),
+        ([], ["cola", "colla"], "--tasks: there is no colla in it; did you mean cola?"),
+    ],
+)
+def test_wrong_options_are_refused(overrides: list[tuple[str, str]], tasks: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        grid.load("squeezebert", overrides, tasks)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_unknown_sweep_names_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match="squezebert is neither a file nor the name of a shipped config; did you mean sq"
+    ):
+        grid.load("squezebert")
+    with pytest.raises(ConfigError, match="known are mobilebert, squeezebert"):
+        grid.load("demo")  # a config of a run

@@ -1,0 +1,61 @@
+"""Which device each of the processes side by side has."""
+
+import pytest
+
+from bertzoo.errors import UserError
+from bertzoo.sweep import slots
+
+BOUNDS = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("found", "processes", "visible", "expected"),
+    [
+        (("cpu", 8), None, {}, [{}]),
+        (("cpu", 8), 3, {}, [{}, {}, {}]),
+        (("gpu", 2), None, {}, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+        (("gpu", 4), 1, {}, [{"CUDA_VISIBLE_DEVICES": "0"}]),
+        (
+            ("gpu", 2),
+            None,
+            {"CUDA_VISIBLE_DEVICES": "3,GPU-5"},
+            [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-5"}],
+        ),
+        (("tpu", 2), None, {}, [{"TPU_VISIBLE_CHIPS": "0", **BOUNDS}, {"TPU_VISIBLE_CHIPS": "1", **BOUNDS}]),
+        (("tpu", 2), 1, {"TPU_VISIBLE_CHIPS": "2,3"}, [{"TPU_VISIBLE_CHIPS": "2", **BOUNDS}]),
+        (("rocm", 2), None, {}, [{}]),
+    ],
+)
+def test_one_device_each(monkeypatch, found, processes, visible, expected) -> None:
+    for name, value in visible.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slots, "found", lambda: found)
+    assert slots.slots(processes) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (("gpu", 2), "--processes=3 is more than the 2 devices of this machine"),
+        (("rocm", 4), "--processes=3: how to share out devices of the kind rocm is not known"),
+    ],
+)
+def test_more_processes_than_devices_are_refused(monkeypatch, found, message) -> None:
+    monkeypatch.setattr(slots, "found", lambda: found)
+    with pytest.raises(UserError, match=message):
+        slots.slots(3)
+
+
+def test_the_devices_of_this_machine_are_found_in_another_process(monkeypatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    assert slots.found() == ("cpu", 3)
+    monkeypatch.setattr(slots, "_COUNT", "raise SystemExit('first\\nno abacus here')")
+    with pytest.raises(RuntimeError, match="the devices of this machine cannot be counted: no abacus here"):
+        slots.found()

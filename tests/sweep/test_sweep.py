@@ -1,0 +1,273 @@
+"""A sweep from the command line: its table, resuming, what fails and what is stopped."""
+
+import csv
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertzoo import cli
+from bertzoo.sweep import slots
+
+HERE = Path(__file__).parent
+# Runs a sweep as the command line does, with the stand-in for its runs.
+PROGRAM = f"""
+import sys
+sys.path.append({str(HERE)!r})
+import conftest
+from bertzoo import cli
+from bertzoo.sweep import queue, slots
+sys.modules["bertzoo.verbs.finetune"] = conftest.verb()
+cli.VERBS["finetune"] = ""
+queue.COMMAND = (sys.executable, str(conftest.STAND_IN))
+slots.found = lambda: ("cpu", 1)
+cli.entry()
+"""
+
+
+def table() -> list[dict[str, str]]:
+    with open("runs/s/sweep.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def alphas(calls: list[dict[str, Any]]) -> list[str]:
+    words = [dict(word[2:].split("=", 1) for word in call["line"].split()[2:]) for call in calls]
+    return [f"{options['task']} {options['alpha']}" for options in words]
+
+
+ALL = [f"{task} {alpha}" for task in ("cola", "rte") for alpha in ("0.8", "0.9", "1.0")]
+
+
+def test_every_point_is_run_once_and_the_best_is_named(place) -> None:
+    out, err = place.sweep("--from=runs/first", "--teacher=runs/teacher/{task}", "--data_dir=glue")
+    calls = place.calls()
+    assert alphas(calls) == ALL
+    assert calls[0]["line"].startswith("finetune base.toml --task=cola --run_dir=runs/s/points/cola/")
+    assert "--teacher=runs/teacher/cola" in calls[0]["line"] and "teacher" not in calls[2]["line"]
+    lines = table()
+    assert [f"{line['task']} {line['alpha']}" for line in lines] == ALL
+    assert list(lines[0])[:8] == ["task", "state", "score", "low", "high", "seeds", "collapsed", "epochs"]
+    assert list(lines[0])[-2:] == ["run", "error"] and "optimizer.learning_rate" in lines[0]
+    # The stand-in's score is 60 at 0.9 and one point higher with its second seed.
+    best = lines[1]
+    assert (best["state"], best["score"], best["low"], best["high"]) == ("finished", "60.5", "60.0", "61.0")
+    assert (best["seeds"], best["epochs"], best["dev/matthews"], best["dev/accuracy"]) == ("2", "1 2", "60.0", "")
+    assert float(lines[0]["score"]) == pytest.approx(50.5) and lines[4]["dev/accuracy"] == "60.0"
+    run = f"runs/s/{best['run']}"
+    assert f"best of cola: 60.50 with alpha=0.9 optimizer.learning_rate=1e-05, in {run}" in out
+    assert "best of rte: 60.50 with alpha=0.9" in out and (Path(run) / "results.json").is_file()
+    assert len(out.splitlines()) == 1 + 6 + 2 and out.splitlines()[0].split()[:3] == ["task", "state", "score"]
+    assert "6 points, 0 of them finished already" in err and "2/6 cola alpha=0.9" in err
+    # A sweep is a directory of runs for `bertzoo results`.
+    assert cli.main(["results", "runs/s"]) == 0
+
+
+def test_results_reads_a_sweep(place, capsys) -> None:
+    place.sweep("--from=m")
+    assert cli.main(["results", "runs/s"]) == 0
+    out = capsys.readouterr().out
+    assert "| bert | measured here: runs/s, from runs/first | 4.0 |" in out
+    assert "the best of 3 runs by its score" in out and "| 60.0 (60.0–60.0) |" in out
+
+
+def test_what_is_finished_is_not_run_again(place) -> None:
+    place.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
+    place.calls()
+    before = table()
+    _, err = place.sweep("--from=m", "--tasks=rte")
+    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and "3 points, 1 of them finished already" in err
+    assert table()[0] == before[0]
+    # More points in the grid: only those are new.
+    text = Path("sweep.toml").read_text().replace("[0.8, 0.9, 1.0]", "[0.5, 0.8, 0.9, 1.0]")
+    Path("sweep.toml").write_text(text)
+    place.sweep("--from=m", "--tasks=rte")
+    assert alphas(place.calls()) == ["rte 0.5"]
+    out, _ = place.sweep("--from=m", "--tasks=rte")
+    assert not place.calls() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
+
+
+def test_a_random_part_of_it(place) -> None:
+    place.sweep("--from=m", "--random=1", "--random_seed=3")
+    first = place.calls()
+    assert [name.split()[0] for name in alphas(first)] == ["cola", "rte"] and len(table()) == 2
+    place.sweep("--from=m", "--random=2", "--random_seed=3")
+    second = place.calls()
+    assert len(second) == 2 and len(table()) == 4 and not set(alphas(first)) & set(alphas(second))
+
+
+def test_a_point_that_fails_is_reported_and_the_others_go_on(place) -> None:
+    place.behave(
+        {
+            "cola --run_dir": {"say": "Traceback\nbertzoo: no memory for it\n\n"},
+            "alpha=0.9": {"exit": 1},
+            "alpha=1.0": {"exit": -9},
+        }
+    )
+    out, err = place.sweep("--from=m", "--tasks=cola", code=1)
+    assert alphas(place.calls()) == ALL[:3]
+    lines = table()
+    assert [line["state"] for line in lines] == ["finished", "failed", "failed"]
+    assert lines[1]["error"].startswith("no memory for it (exit code 1; runs/s/points/cola/")
+    assert lines[1]["error"].endswith(".log)") and "no memory for it (ended by SIGKILL" in lines[2]["error"]
+    assert f"failed: {lines[1]['error']}" in err and "2 of 3 points failed" in err and "best of cola: 50.50" in out
+    # They are tried again, and what went wrong is forgotten.
+    place.behave({})
+    place.sweep("--from=m", "--tasks=cola")
+    assert alphas(place.calls()) == ALL[1:3] and [line["error"] for line in table()] == ["", "", ""]
+
+
+def test_results_that_are_missing_or_damaged_are_failures(place) -> None:
+    place.behave({"alpha=0.8": {"silent": True}, "alpha=0.9": {"damaged": True}})
+    place.sweep("--from=m", "--tasks=cola", code=1)
+    missing, damaged, fine = table()
+    assert "it ended well but left no results (runs/s/points/cola/" in missing["error"]
+    assert "results.json is damaged" in damaged["error"] and fine["state"] == "finished"
+    place.calls()
+    place.behave({})
+    place.sweep("--from=m", "--tasks=cola")
+    assert alphas(place.calls()) == ALL[:2]
+
+
+def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(place) -> None:
+    place.behave({"alpha=0.8": {"exit": 3, "say": "stopped"}, "alpha=0.9": {"exit": 1}})
+    _, err = place.sweep("--from=m", "--tasks=cola", code=3)
+    assert [line["state"] for line in table()] == ["stopped", "failed", "finished"]
+    assert "1 of 3 points were stopped; run the same command again to go on" in err
+
+
+def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(slots, "found", lambda: ("gpu", 2))
+    place.behave({"--task": {"together": 2}})  # none ends before two are at work
+    _, err = place.sweep("--from=m", "--tasks=cola")
+    calls = place.calls()
+    assert "3 points, 0 of them finished already, 2 side by side" in err and len(calls) == 3
+    assert {call["devices"]["CUDA_VISIBLE_DEVICES"] for call in calls[:2]} == {"0", "1"}
+    assert [line["state"] for line in table()] == ["finished"] * 3
+
+
+def started(count: int) -> list[int]:
+    """The process ids of the runs, once so many are at work."""
+    for _ in range(600):
+        if Path("calls").exists() and len(lines := Path("calls").read_text().splitlines()) >= count:
+            return [json.loads(line)["pid"] for line in lines]
+        time.sleep(0.05)
+    raise AssertionError("the runs did not start")
+
+
+@contextmanager
+def sweeping(*options: str) -> Iterator[subprocess.Popen]:
+    """A sweep in a process of its own; nothing of it is left afterwards, whatever happens."""
+    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
+                with suppress(ProcessLookupError):
+                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_runs_and_the_same_command_goes_on(place, number: signal.Signals) -> None:
+    place.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
+    with sweeping("--tasks=cola", "--processes=2") as process:
+        pids = started(3)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert "stopped with 1 of 3 points finished; run the same command again to go on" in err and not out
+    assert all(map(gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
+    place.calls()
+    place.behave({})
+    place.sweep("--from=m", "--tasks=cola")
+    assert alphas(place.calls()) == ["cola 0.9", "cola 1.0"]
+
+
+def test_a_second_interrupt_kills(place) -> None:
+    place.behave({"alpha=0.8": {"wait": True, "stubborn": True}})
+    with sweeping() as process:
+        pids = started(1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None and not gone(pids[0])  # it waits for what is being saved
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 3 and gone(pids[0]) and len(place.calls()) == 1
+
+
+def test_two_sweeps_do_not_share_a_directory(place) -> None:
+    place.behave({"--task": {"wait": True}})
+    with sweeping() as process:
+        started(1)
+        _, err = place.sweep("--from=m", code=2)
+        process.terminate()
+        process.communicate(timeout=60)
+    assert "runs/s is in use by another bertzoo sweep" in err
+
+
+def test_other_options_for_the_same_directory_are_refused(place) -> None:
+    place.sweep("--from=m", "--tasks=rte")
+    place.calls()
+    _, err = place.sweep("--from=other", "--tasks=rte", code=2)
+    assert "runs/s holds a sweep with other options: options.from: 'm' -> 'other'; give back these values" in err
+    Path("base.toml").write_text("seeds = 2\n")
+    assert "base_sha256" in place.sweep("--from=m", "--tasks=rte", code=2)[1] and not place.calls()
+    Path("runs/s/sweep.json").write_text("{")
+    assert "runs/s/sweep.json is damaged" in place.sweep("--from=m", code=2)[1]
+    Path("runs/s/sweep.json").unlink()
+    assert "runs/s has points but no sweep.json" in place.sweep("--from=m", code=2)[1]
+
+
+def test_the_commands_can_be_listed(place) -> None:
+    out, _ = place.sweep("--from=my model", "--list")
+    lines = [shlex.split(line) for line in out.splitlines()]
+    assert len(lines) == 6 and not place.calls() and not Path("runs").exists()
+    assert lines[0][:4] == ["bertzoo", "finetune", "base.toml", "--task=cola"] and "--from=my model" in lines[0]
+    assert len({line[4] for line in lines}) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alhpa=1"], "unknown option --alhpa; did you mean --alpha?"),
+        (["--alpha=much"], "--alpha=much: alpha must be a number, not 'much'"),
+        (["--optimizer.rate=1"], "unknown key optimizer.rate; known here are learning_rate"),
+        (["--tasks.cola.seeds=x"], "--seeds=x: seeds must be an integer"),
+        (["--from"], "--from needs a value"),
+        (["--random=0"], "'0' is not a number of at least 1"),
+        (["--processes=two"], "'two' is not a number of at least 1"),
+        (["--tasks=sst2"], "--tasks: there is no sst2 in it; known are cola, rte"),
+        (["--run_dir=gs://bucket/x"], "gs://bucket/x is a URL where only a path on disk will do"),
+        (["--run_dir=base.toml"], "--run_dir=base.toml is a file; name a directory"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(place, options: list[str], message: str) -> None:
+    _, err = place.sweep(*options, code=2)
+    assert message in err and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
+
+
+def test_wrong_files_are_refused(place) -> None:
+    assert "nothing is neither a file nor the name of a shipped config" in place.sweep(config="nothing", code=2)[1]
+    Path("sweep.toml").write_text('[sweep]\nbase = "none.toml"\ntasks = ["cola"]\n')
+    assert "none.toml is neither a file nor the name" in place.sweep(code=2)[1]
+    Path("sweep.toml").write_text('[sweep]\nbase = "base.toml"\ntasks = ["cola"]\n[grid]\nepoch = [1]\n')
+    assert "unknown option --epoch" in place.sweep(code=2)[1] and not Path("runs").exists()
