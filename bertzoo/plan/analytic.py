@@ -11,15 +11,17 @@ from flax import linen as nn
 
 from bertzoo import phases
 from bertzoo.feed import example
-from bertzoo.plan import fusion, step, tiles
+from bertzoo.plan import step, tiles
+from bertzoo.plan.alive import Growth
 from bertzoo.plan.chips import Chip
+from bertzoo.plan.fusion import Cut, Flat
 from bertzoo.train.optim import Lamb
 from bertzoo.train.sharding import ROWS
 from bertzoo.train.stacking import STACK_LIMIT
 from bertzoo.transfer import Recipe
 
 # Fitted to what libtpu 0.0.42.1 made of steps of BERT, ALBERT, SqueezeBERT, MobileBERT and ELECTRA, most for a v5e.
-PROGRAM = 85e3  # bytes for each unit of fusion.Alive.effort, give or take 30 %
+PROGRAM = 85e3  # bytes for each unit of alive.Alive.effort, give or take 30 %
 # What the update takes: the gradients as float32, with what is lost between arrays that come and go; beside them so
 # many copies of the largest parameter, of which LAMB looks at a whole tensor before it applies any of its update, and
 # so many of all that train.stacking stacks.
@@ -88,7 +90,7 @@ class Estimate:
         learnt, shapes = phases.learnt(recipe, index), (step.parameters(recipe), frozen)
         kept = tuple(_along(leaf, "fsdp") is not None for leaf in leaves)
         self._split = sum(_bytes(leaf) for leaf, split in zip(leaves, kept, strict=True) if split)
-        cut = fusion.Cut(
+        cut = Cut(
             parts=mesh.shape["tensor"],
             arguments=tuple(_along(leaf, "tensor") for leaf in jax.tree.leaves((leaves, nn.unbox(frozen)))),
             results=tuple(leaf.size // math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves),
@@ -96,7 +98,12 @@ class Estimate:
             gathered=tuple(kept),
             turned=any(kept) and "pooler" in step.parameters(recipe),
         )
-        self._growth = fusion.Growth(lambda rows: fusion.Flat(learnt, *shapes, example(recipe, index, rows), cut=cut))
+        kept = chip.keeps_shares
+
+        def flat(rows: int) -> Flat:
+            return Flat(learnt, *shapes, example(recipe, index, rows), cut=cut, shares_kept=kept)
+
+        self._growth = Growth(flat)
 
     @property
     def shards(self) -> int:
@@ -123,6 +130,8 @@ class Estimate:
         }
         room = self._chip.on_chip << 20
         # What would fit on the chip lives there; of more, the less does the more there is.
+        if self._chip.late_gradients:
+            alive = dataclasses.replace(alive, gradients=alive.returned + alive.kept)
         spared = min(room, room**2 // max(1, alive.total))
         temporaries = max(0, alive.temporaries - spared)
         activations = max(0, alive.activations - max(0, spared - alive.temporaries))

@@ -1,4 +1,4 @@
-"""The memory that a training step takes where a compiler fuses: a model of what XLA keeps for TPUs, from jaxprs alone.
+"""Which values of a training step a compiler makes arrays of: a model of what XLA does for TPUs, from jaxprs alone.
 
 Products, convolutions, look-ups, scatters, sorts and reductions make arrays. What is element by element is not kept but
 made again wherever it is wanted, from the arrays it comes from, unless it joins two or more large ones (the sum of a
@@ -20,38 +20,9 @@ from bertzoo.plan import split
 # Makes arrays of its own, as whatever begins with one of the second line does; all else is made where it is used.
 _MAKERS = ("dot_general", "conv_general_dilated", "gather", "sort", "cumsum", "argmax", "scan", "while", "cond")
 _MAKES = ("reduce_", "scatter", "random_", "threefry")
-_PRODUCTS = _MAKERS[:2]
+PRODUCTS = _MAKERS[:2]
 _WORK = ("exp", "exp2", "erf", "tanh", "logistic", "log", "mul", "div", "rsqrt", "integer_pow")
-_TURNED = 4  # what is turned for the scales and biases of a layer's two norms is there at once
-_SMALL = 192 << 10
-_LONG = 4  # what works on larger arrays is a loop of no more operations
-_LARGE = 4  # an array is large beside another of less than so many times its size
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Alive:
-    """Bytes at the worst moment of a function: `activations`, made in the forward pass for the backward pass,
-    `gradients`, which are returned, and `temporaries`, all else.
-
-    returned: bytes of all that is returned but for kept: of gradients whose other parts are other devices'; summed: of
-    what devices add up within the function; turned: of what goes from a device's rows to its columns; moved: of all
-    arrays, however long they live; effort: the sum over the arrays of log2(1 + bytes / 192 KiB), at most 4, which the
-    length of the program goes with.
-    """
-
-    activations: int
-    gradients: int
-    temporaries: int
-    returned: int
-    kept: int
-    summed: int
-    turned: int
-    moved: int
-    effort: float
-
-    @property
-    def total(self) -> int:
-        return self.activations + self.gradients + self.temporaries
+_MOVES = ("reshape", "transpose", "convert_element_type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,9 +61,10 @@ class Flat:
     """A function's jaxpr as one list of operations, without those that no result needs, and the bytes of each value.
 
     With `cut` the bytes are those of one device of several, and `summed` has the values that devices add up.
+    shares_kept: what a softmax makes is written out for the product that uses it.
     """
 
-    def __init__(self, function: Callable, *arguments: Any, cut: Cut | None = None):
+    def __init__(self, function: Callable, *arguments: Any, cut: Cut | None = None, shares_kept: bool = False):
         self.bytes: list[int] = []
         self.summed: list[int] = []
         self._cut, self._shares = cut or Cut(), list[int]()
@@ -100,6 +72,7 @@ class Flat:
         self._places: dict[int, int] = {}
         self.operations: list[Operation] = []
         self._worked: set[int] = set()
+        self._shares_kept, self._softmax = shares_kept, set[int]()
         self._converted: dict[int, list[int]] = defaultdict(list)
         jaxpr, known = jax.make_jaxpr(function)(*arguments).jaxpr, {}
         self._pieces.update(v for v, gathered in zip(jaxpr.invars, self._cut.gathered, strict=False) if gathered)
@@ -148,7 +121,7 @@ class Flat:
         multiplied: set[int] = set()
         for place, operation in enumerate(self.operations):
             behind = set().union(*(reached[value] for value in operation.inputs))
-            if operation.name in _PRODUCTS:
+            if operation.name in PRODUCTS:
                 multiplied |= behind
                 behind = {place}
             for value in operation.outputs:
@@ -208,6 +181,8 @@ class Flat:
                 self._converted[used[0]].extend(outputs)
             makes = self._makes(equation, used, outputs)
             self._meet(equation, known)
+            if self._shares_kept and not behind:
+                self._keep_shares(equation, used, outputs)
             one = {"name": name, "inputs": used, "outputs": outputs, "makes": makes, "backward": behind}
             self._places.update(dict.fromkeys(outputs, len(self.operations)))
             self.operations.append(Operation(**one, elementwise=split.elementwise(equation)))
@@ -218,13 +193,33 @@ class Flat:
         pieces = [v for v in arrays if isinstance(v, core.Var) and v in self._pieces]
         if split.elementwise(equation) and pieces and len(pieces) == len(arrays):
             self._pieces.update(equation.outvars)
-        elif equation.primitive.name in _PRODUCTS and len(pieces) == 1:
+        elif equation.primitive.name in PRODUCTS and len(pieces) == 1:
             (other,) = (v for v in equation.invars if isinstance(v, core.Var) and v not in pieces)
             place = self._places.get(known.get(other, -1))
-            while place is not None and self.operations[place].name in ("reshape", "transpose", "convert_element_type"):
+            while place is not None and self.operations[place].name in _MOVES:
                 place = self._places.get(self.operations[place].inputs[0]) if self.operations[place].inputs else None
             if place is not None and self.operations[place].name in _WORK:
                 self.operations[place] = dataclasses.replace(self.operations[place], makes=True)
+
+    def _keep_shares(self, equation: core.JaxprEqn, used: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        """Follow a softmax, dropped out and converted, into the product that uses it, whose factor is an array."""
+        name = equation.primitive.name
+        if name == "div" and len(used) == 2 and self._behind(used[1], "reduce_sum"):
+            self._softmax.update(outputs)
+        elif name in PRODUCTS:
+            for place in (self._places[value] for value in self._softmax.intersection(used)):
+                self.operations[place] = dataclasses.replace(self.operations[place], makes=True)
+        elif (split.elementwise(equation) or name in _MOVES) and self._softmax.intersection(used):
+            self._softmax.update(outputs)
+
+    def _behind(self, value: int, name: str) -> bool:
+        """Whether a value is what an operation of that name made, but for its shape and type."""
+        while (place := self._places.get(value)) is not None and self.operations[place].name in (
+            *_MOVES,
+            "broadcast_in_dim",
+        ):
+            value = self.operations[place].inputs[0]
+        return place is not None and self.operations[place].name == name
 
     def _makes(self, equation: core.JaxprEqn, used: Iterable[int], outputs: Iterable[int]) -> bool:
         name = equation.primitive.name
@@ -236,107 +231,6 @@ class Flat:
         if worked or name in _WORK:
             self._worked.update(outputs)
         return False
-
-
-class Growth:
-    """What a function of a batch keeps alive, for any number of rows, from its jaxprs at two small ones."""
-
-    def __init__(self, trace: Callable[[int], Flat], rows: tuple[int, int] = (2, 3)):
-        self._rows, self._flat, other = rows, trace(rows[0]), trace(rows[1])
-        if [o.name for o in self._flat.operations] != [o.name for o in other.operations]:
-            raise ValueError(f"the function is another one for {rows[0]} rows than for {rows[1]}")
-        self._pairs = list(zip(self._flat.bytes, other.bytes, strict=True))
-
-    def at(self, rows: int) -> Alive:
-        """The account for so many rows."""
-        low, high = self._rows
-        return alive(self._flat, [a + (b - a) * (rows - low) // (high - low) for a, b in self._pairs])
-
-
-def alive(flat: Flat, size: list[int]) -> Alive:
-    """The account of a function whose values have these sizes in bytes."""
-    sources = _sources(flat, size)
-    made = {v: place for place, o in enumerate(flat.operations) for v in o.outputs if sources[v] == {v}}
-    last = dict(made)
-    for place, operation in enumerate(flat.operations):
-        if any(value in made for value in operation.outputs):
-            for value in operation.inputs:
-                last.update(dict.fromkeys(sources[value], place))
-    returned = {source for value in flat.results for source in sources[value]}
-    shared = {source for value in flat.kept for source in sources[value]}
-    last.update(dict.fromkeys(returned, len(flat.operations)))
-    ending = defaultdict(list)
-    for value, place in last.items():
-        ending[place].append(value)
-    now, most, worst = set(), -1, set()
-    total = 0
-    for place, operation in enumerate(flat.operations):
-        new = [value for value in operation.outputs if value in made]
-        now.update(new)
-        total += sum(size[value] for value in new)
-        if total > most:
-            most, worst = total, set(now)
-        for value in ending[place]:
-            now.discard(value)
-            total -= size[value]
-    forward = {value for value, place in made.items() if not flat.operations[place].backward}
-    backward = {
-        value for value, place in last.items() if place == len(flat.operations) or flat.operations[place].backward
-    }
-    kept = (forward & backward & worst) - returned
-    activations, gradients = sum(size[v] for v in kept), sum(size[v] for v in worst & returned)
-    temporaries = max(0, most) - activations - gradients
-    if flat.waiting is not None and flat.waiting not in worst:
-        gradients += size[flat.waiting]
-    turned = sorted((size[value] for value in flat.turned), reverse=True)
-    return Alive(
-        activations=activations,
-        gradients=gradients,
-        temporaries=temporaries + sum(turned[:_TURNED]),
-        returned=sum(size[value] for value in returned - shared),
-        kept=sum(size[value] for value in shared),
-        summed=sum(size[value] for value in flat.summed),
-        turned=sum(turned),
-        moved=sum(size[value] for value in made),
-        effort=sum(min(_LONG, math.log2(1 + size[value] / _SMALL)) for value in made),
-    )
-
-
-def _sources(flat: Flat, size: list[int]) -> list[set[int]]:
-    """The arrays that each value is made from; those of an array are itself."""
-    within = _used_within(flat)
-    found: list[set[int]] = [set() for _ in size]
-    joins: set[int] = set()
-    users: dict[int, set[int]] = defaultdict(set)
-    for operation in flat.operations:
-        behind = set().union(*(found[value] for value in operation.inputs))
-        for value in operation.outputs:
-            large = sum(size[source] * _LARGE > size[value] for source in behind)
-            if large > 1 and value in within and not operation.makes:
-                joins.add(value)
-            found[value] = {value} if operation.makes or value in joins else behind
-            if found[value] == {value}:
-                for source in behind:
-                    users[source].add(value)
-    for value in flat.results:
-        for source in found[value]:
-            users[source].add(-1)
-    # The products whose one use is a join are made within it: what they are made from lasts until then.
-    for operation in flat.operations:
-        for value in operation.outputs:
-            absorbed = operation.name in _PRODUCTS and len(users[value]) == 1 and users[value] <= joins
-            if absorbed or found[value] != {value}:
-                found[value] = set().union(*(found[used] for used in operation.inputs))
-    return found
-
-
-def _used_within(flat: Flat) -> set[int]:
-    """The values that an array is made from, and that are not merely returned."""
-    within: set[int] = set()
-    for operation in reversed(flat.operations):
-        if operation.makes or within.intersection(operation.outputs):
-            within.update(operation.inputs)
-    return within
 
 
 def _picks(equation: core.JaxprEqn) -> bool:

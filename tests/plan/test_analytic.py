@@ -51,6 +51,17 @@ def test_a_table_whose_rows_are_not_whole_tiles_is_turned_to_be_updated(load, us
     assert estimate(load(model__hidden_size="128")).memory().temporaries < 3 * rows
 
 
+def test_what_a_chips_compiler_keeps_longer(load, usual):
+    """Attention's shares on most chips, and on one all gradients while activations still are."""
+    rows = 1 << 16  # so that nothing is small beside what lives on the chip
+    v5e, v4, tpu7x = (estimate(load(), slice_).memory(rows) for slice_ in ("v5e:2x2", "v4:2x2x1", "tpu7x:1x1x1"))
+    recipe = load()
+    shares = recipe.model.heads * 4 * recipe.stages[0].max_length ** 2 * rows
+    assert v4.activations - v5e.activations >= 0.5 * shares
+    assert tpu7x.gradients >= usual.parameters > v4.gradients
+    assert tpu7x.activations == pytest.approx(v4.activations, rel=0.01)
+
+
 def test_sharded_parameters_take_their_part(load, usual):
     whole, parts = usual.memory(), estimate(load(mesh__fsdp="4")).memory()
     assert parts.parameters < whole.parameters and parts.gradients < whole.gradients

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.plan.fusion import Cut, Flat, Growth, alive
+from bertzoo.plan.alive import Growth, alive
+from bertzoo.plan.fusion import Cut, Flat
 
 D = 64
 
@@ -55,6 +56,25 @@ def test_a_softmax_keeps_one_array_of_scores():
     kept = gradient(loss, *weights(1), x).activations
     scores, product = 4 * 256 * 256 * 4, 4 * 256 * D * 4
     assert scores <= kept <= scores + 3 * product
+
+
+def test_some_compilers_keep_what_a_softmax_makes_for_its_product():
+    """Scaled and converted, as the product reads it; and nothing where there is no softmax."""
+    x = jnp.zeros((4, 256, D))
+
+    def loss(kernels, x, function):
+        for kernel in kernels:
+            scores = (function(jnp.einsum("blk,bmk->blm", x @ kernel, x)) / 0.9).astype(jnp.bfloat16)
+            x = jnp.einsum("blm,bmk->blk", scores, x.astype(jnp.bfloat16)).astype(jnp.float32)
+        return jnp.sum(x**2)
+
+    def kept(function, **options):
+        flat = Flat(jax.grad(lambda *given: loss(*given, function)), weights(3), x, **options)
+        return alive(flat, flat.bytes).activations
+
+    # At the worst moment the last layer's is no longer wanted.
+    assert kept(jax.nn.softmax, shares_kept=True) - kept(jax.nn.softmax) == 2 * (4 * 256 * 256 * 2)
+    assert kept(jnp.tanh, shares_kept=True) == kept(jnp.tanh)
 
 
 def test_recomputing_keeps_less():

@@ -6,7 +6,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from bertzoo.plan import hlo
-from bertzoo.plan.fusion import Cut, Flat, alive
+from bertzoo.plan.alive import alive
+from bertzoo.plan.fusion import Cut, Flat
 from bertzoo.plan.split import outputs
 
 PARTS = 2
