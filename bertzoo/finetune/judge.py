@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from bertzoo.finetune.family import Judged
 from bertzoo.objectives.labelled import TERM, LabelledObjective
 from bertzoo.tasks import metrics
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.task import Example, Task
 from bertzoo.train.step import Batch, put_batch
 
-Judged = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
