@@ -1,6 +1,7 @@
 """What differs between the kinds of tasks in a fine-tuning run: head, loss, rows, and how well a model does."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -51,13 +52,15 @@ class Lessons:
 class Family(Protocol):
     """A task with all that its kind decides; to make one raises ConfigError for options that its kind does not have.
 
-    name: the task's; pair: whether a row has two texts; head: its config.
+    name: the task's; pair: whether a row has two texts; taught: whether it can have a teacher; head: its config.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def pair(self) -> bool: ...
+    @property
+    def taught(self) -> bool: ...
     @property
     def head(self) -> Any: ...
 
@@ -90,7 +93,15 @@ def epochs(plan: Callable[[int], list[T]], steps: int, done: int) -> Iterator[T]
         epoch, inside = epoch + 1, 0
 
 
-def tell_skipped(skipped: dict[str, dict[str, int]], tell: Say) -> None:
-    """Say of every split how many rows were passed over, and why."""
+def changed(table: Any, names: Iterable[str] = ()) -> str | None:
+    """The first field of a config, or of these of its fields, that is not at its default, in words."""
+    for one in dataclasses.fields(table):
+        if (not names or one.name in names) and getattr(table, one.name) != one.default:
+            return f"{one.name} = {getattr(table, one.name)!r}"
+    return None
+
+
+def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:
+    """Say of every split how much was passed over, and why."""
     for name, reasons in skipped.items():
-        tell(f"{name}: passed over {', '.join(f'{count} rows ({reason})' for reason, count in reasons.items())}")
+        tell(f"{name}: passed over {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")

@@ -11,7 +11,7 @@ import numpy as np
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
 from bertzoo.finetune import teacher as teaching
-from bertzoo.finetune.family import Judgement, Lessons, Say, drawn, epochs, tell_skipped
+from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, tell_skipped
 from bertzoo.finetune.judge import Judge, Split, scaled
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
@@ -32,6 +32,8 @@ class Labelled:
     task: Task
 
     def __post_init__(self):
+        if strange := changed(self.recipe.squad):
+            raise ConfigError(f"squad.{strange} is for questions, which {self.task.name} does not have: leave it out")
         if not self.task.train or not self.task.dev:
             lacking = "development" if self.task.train else "training"
             raise ConfigError(f"task = {self.task.name} has no {lacking} examples")
@@ -47,6 +49,10 @@ class Labelled:
     @property
     def pair(self) -> bool:
         return self.task.pair
+
+    @property
+    def taught(self) -> bool:
+        return self.task.kind != "tokens"
 
     @property
     def head(self) -> SequenceClassification | TokenClassification:
@@ -118,7 +124,7 @@ class Labelled:
 
         train, dev = split(examples), {name: split(read[name].examples) for name in task.dev}
         skipped = {name: one.skipped for name, one in read.items() if one.skipped}
-        tell_skipped(skipped, tell)
+        tell_skipped(skipped, "rows", tell)
         for name, part in {"train": train, **dev}.items():
             cut = int(part.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""

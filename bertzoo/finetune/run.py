@@ -29,6 +29,9 @@ def train(
 ) -> Results:
     """Train every seed that is not done yet, write results.json and return it; raises as the loop does."""
     task, run = family_of(recipe), RunDirectory(run_dir)
+    if not task.taught and (teacher is not None or recipe.alpha < 1):
+        given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
+        raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
     if (recipe.alpha < 1) != (teacher is not None or _recorded(run, "teacher") is not None):
         raise ConfigError(
             f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"

@@ -1,7 +1,7 @@
 """Where the answer to a question begins and ends (BERT §4.2, §4.3), and ELECTRA's search for both together."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,23 +10,26 @@ import optax
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 
+Reduction = Literal["mean", "sum"]
+
 
 @dataclass(frozen=True)
 class SpanObjective:
     """Mean over the rows of half the cross-entropy of the start and half that of the end (run_squad.py).
 
     Every position counts among the wrong ones, the question's and padding too, as in the reference. Where the row does
-    not hold the answer both are 0, [CLS].
+    not hold the answer both are 0, [CLS]. reduction: "sum" over the batch, which ELECTRA's code clips the gradient of.
     """
 
     model: SpanFinder
+    reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
         ids = jnp.zeros((1, 8), jnp.int32)
         return self.model.init(key, ids, ids, ids + 1)["params"]
 
     def weights(self, batch: Batch) -> Sums:
-        return {"span": jnp.sum(batch["row_weight"])}
+        return {"span": _rows(batch, self.reduction)}
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         start_BL, end_BL = jnp.moveaxis(_apply(self.model, params, batch, key).logits, -1, 0)
@@ -47,14 +50,14 @@ class JointSpanObjective:
 
     model: JointSpanFinder
     null_weight: float = 0.5
+    reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
         ids = jnp.zeros((1, 8), jnp.int32)
         return self.model.init(key, ids, ids, ids + 1)["params"]
 
     def weights(self, batch: Batch) -> Sums:
-        rows = jnp.sum(batch["row_weight"])
-        return {"span": rows, "null": rows}
+        return dict.fromkeys(("span", "null"), _rows(batch, self.reduction))
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         output = _apply(self.model, params, batch, key, starts_BK=batch["start"][:, None])
@@ -82,6 +85,10 @@ class JointSpanObjective:
             "end_scores": end_scores_BKK,
             "null_score": output.null_logits,
         }
+
+
+def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
+    return jnp.float32(1) if reduction == "sum" else jnp.sum(batch["row_weight"])
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:

@@ -7,15 +7,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from beginning import write_model
 
 from bertzoo import cli, config
 from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
 from bertzoo.finetune import seeds
 from bertzoo.finetune.judge import Judge, Split
-from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
@@ -45,24 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         labels = draw.integers(0, 2, count)
         lines = [f"{text(int(label))},{label},{label + draw.uniform(0, 0.1):.3f}" for label in labels]
         (made / f"{name}.csv").write_text("\n".join(["text,label,number", *lines]) + "\n")
-    settings = WordPiece(vocab_size=80)
-    tokenizer = tokenizers.build(settings, lambda: iter([" ".join(WORDS)] * 20))
-    model = Bert(
-        vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
-        initializer_range=0.1,
-    )  # fmt: skip
-    head = MaskedLanguageModel(sentence=True)
-    params = {
-        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
-        for name, shape in parameter_shapes(model, head).items()
-    }
-    (made / "model").mkdir()
-    directory.write(
-        Pretrained(
-            model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
-        ),
-        made / "model",
-    )
+    write_model(made / "model", WORDS, draw)
     return made
 
 
