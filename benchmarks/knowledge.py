@@ -16,12 +16,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pages import write_section
+
 from bertzoo import config
 from bertzoo.recipe import Pretrain
 from bertzoo.transfer import Transfer
 
-PAGE = Path(__file__).parent.parent / "docs" / "results.md"
-BEGIN, END = "<!-- benchmarks/knowledge.py -->", "<!-- end -->"
 LAYERS, LESSON, AFTER = 3, 80, 360  # layers; steps for each of them; steps of the distillation
 DEPTHS = [f"--model.layers={LAYERS}", f"--teacher.layers={LAYERS}"]
 PLAIN = ["--model.activation=gelu_tanh"]  # without the operational optimisations: LayerNorm and gelu
@@ -101,8 +101,7 @@ def table(found: dict[str, list[dict[str, float]]], names: list[str]) -> str:
 def page(found: dict[str, list[dict[str, float]]]) -> str:
     """The section of docs/results.md."""
     entropy = found["teacher"][0]["unigram_entropy"]
-    return f"""{BEGIN}
-## What a teacher is worth
+    return f"""## What a teacher is worth
 
 `python benchmarks/knowledge.py`: {len(found["teacher"])} seeds on the embedded corpus, a teacher and students of
 {LAYERS} layers (configs/demo_teacher.toml and demo_transfer.toml), {LAYERS * LESSON} steps of transfer and {AFTER} of
@@ -116,8 +115,7 @@ distillation, FMT the transfer of feature maps, AT of attention):
 
 The strategies, on the student with them (as its Table 8; auxiliary, joint and progressive transfer):
 
-{table(found, list(STRATEGIES))}
-{END}"""
+{table(found, list(STRATEGIES))}"""
 
 
 def main() -> None:
@@ -130,9 +128,7 @@ def main() -> None:
     for seed, name, measured in trained(args.seeds, args.runs):
         found.setdefault(name, []).append(measured)
         print(f"seed {seed}, {name}: {measured['mlm_loss']:.3f}", flush=True)
-    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    PAGE.write_text(before + page(found) + rest.split(END, 1)[1], encoding="utf-8")
+    write_section(Path(__file__).name, page(found))
 
 
 if __name__ == "__main__":
