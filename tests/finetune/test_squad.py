@@ -1,5 +1,6 @@
 """Whole runs of a tiny model on questions whose answers are words of one sort, from SQuAD's files and a table."""
 
+import itertools
 import json
 import signal
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(fini
     assert files == [kept(finished, 1, "predictions")] * 2
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -149,6 +151,22 @@ def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
 
 
+def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Path) -> None:
+    model, family = directory.read(folder / "model"), span(folder)
+    assert model.tokenizer is not None
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    objective = family.objective(family.head.build(model.model, family.recipe.compute))
+    lessons, size = family.lessons(objective, model.tokenizer, mesh, None, print), family.recipe.batch_size
+    steps = -(-lessons.rows // size)
+    whole = list(itertools.islice(lessons.batches(1, 0), 2 * steps))
+    for begun in (5, steps, steps + 2):
+        for one, other in zip(lessons.batches(1, begun * size), whole[begun:], strict=False):
+            assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    assert sum(float(batch["row_weight"].sum()) for batch in whole[:steps]) == lessons.rows
+    epochs = [np.concatenate([batch["start"] for batch in whole[i : i + steps]]) for i in (0, steps)]
+    assert not np.array_equal(*epochs) and lessons.examples == {"train": 80, "dev": 24}
+
+
 def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_path: Path) -> None:
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
     assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
@@ -164,12 +182,25 @@ def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_pa
     assert directory.read(tmp_path / "run").head.beam == 5
 
 
-def test_ones_own_questions_are_columns_and_some_are_held_out(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    columns = ["--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"]
-    options = ["--task=own", *columns, "--own.answer=said", "--squad.heldout=0.3", "--seeds=1", "--epochs=6"]
-    assert finetune(folder, tmp_path / "run", *options) == 0
+OWN = [
+    *("--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"),
+    *("--own.answer=said", "--squad.heldout=0.3"),
+]
+
+
+def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
+    model, said = directory.read(folder / "model"), []
+    assert model.tokenizer is not None
+    learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, said.append)
+    assert len(learnt.questions) + len(held.questions) == 49
+    assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
+    assert "train: passed over 1 questions (the answer is not in the paragraph)" in said
+    assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
+
+
+@pytest.mark.slow
+def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6") == 0
     found = results(tmp_path / "run")
     assert sum(found["examples"].values()) == 49 and found["median"]["dev"]["f1"] > 75
     assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}
