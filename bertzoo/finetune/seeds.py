@@ -143,7 +143,7 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
         }
-        source["scale"] = str(self._work.recipe.scale)
+        source["scale"], source["max_length"] = str(self._work.recipe.scale), self._work.recipe.max_length
         directory.write(
             Pretrained(
                 model=begun.model,

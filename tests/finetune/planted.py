@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,18 +41,22 @@ def fill(made: Path) -> None:
         vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
         initializer_range=0.1,
     )  # fmt: skip
-    head = MaskedLanguageModel(sentence=True)
+    write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer)
+
+
+def write(folder: Path, model: Any, head: Any, tokenizer: Any, **source: str | int) -> Pretrained:
+    """A model directory of a model with drawn parameters under a head."""
+    draw = np.random.default_rng(1)
     params = {
         name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
         for name, shape in parameter_shapes(model, head).items()
     }
-    (made / "model").mkdir()
-    directory.write(
-        Pretrained(
-            model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
-        ),
-        made / "model",
+    made = Pretrained(
+        model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
     )
+    folder.mkdir(parents=True)
+    directory.write(made, folder)
+    return made
 
 
 def finetune(folder: Path, run: Path, *options: str) -> int:
