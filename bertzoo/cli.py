@@ -29,6 +29,7 @@ VERBS = {
     "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
     "evaluate": "losses of a run on its held-out text, scores of a fine-tuned model on its task",
     "predict": "what a run puts into the blanks of a sentence, or a fine-tuned model says of texts",
+    "submission": "the zip that GLUE's leaderboard takes, from fine-tuned models",
     "sweep": "fine-tune over a grid of settings; run it again to resume",
     "report": "curves and a page about a run",
     "results": "fine-tuning runs as the papers' tables, beside what the papers print",
