@@ -31,6 +31,7 @@ VERBS = {
     "predict": "what a run puts into the blanks of a sentence, or a fine-tuned model says of texts",
     "submission": "the zip that GLUE's leaderboard takes, from fine-tuned models",
     "sweep": "fine-tune over a grid of settings; run it again to resume",
+    "chain": "fine-tunings that begin with one another and teach one another; run it again to resume",
     "report": "curves and a page about a run",
     "results": "fine-tuning runs as the papers' tables, beside what the papers print",
     "inspect": "attention maps of a model, or of a teacher and a student side by side",
