@@ -45,7 +45,8 @@ def predictions(
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for name, examples in (pair for each in tests.values() for pair in each.items()):
         submission.check_rows(name, [example.key for example in examples], rows)
-    for task, model in models.items():
+    for task in tests:
+        model = models.pop(task)  # whose parameters are needed no longer afterwards
         for name, examples in tests[task].items():
             said = model.predict(examples, batch_size)
             cut = f", {int(said.cut.sum()):,} of them cut to {model.max_length} tokens" if said.cut.any() else ""

@@ -15,7 +15,6 @@ from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.finetune.judge import Judge, Judged, Predictor, Split
 from bertzoo.finetune.labels import relabelled
-from bertzoo.finetune.run import task_of
 from bertzoo.finetune.seeds import MODEL, SCORES
 from bertzoo.finetune.settings import Finetune
 from bertzoo.kinds import class_of
@@ -80,9 +79,7 @@ class Trained:
         name = name or self.named
         if not name or (name == "own" and self.recipe.task != "own"):
             raise ConfigError(f"{self.path} does not say on which task it was trained: name one with --task")
-        if name == self.recipe.task:
-            return task_of(replace(self.recipe, data_dir=data_dir or self.recipe.data_dir))
-        return task_of(replace(self.recipe, task=name, data_dir=data_dir))
+        return task_of(replace(self.recipe, task=name, data_dir=data_dir or self.recipe.data_dir))
 
     def of(self, task: Task) -> "Trained":
         """The same with the labels of a task in its order; raises ConfigError where they are not those of its head."""
@@ -148,6 +145,15 @@ def is_finetuned(name: str | Path) -> bool:
     return any((path / mark).is_file() for mark in marks) or class_of(path / CONFIG) is Finetune
 
 
+def task_of(recipe: Finetune) -> Task:
+    """The task of labels, numbers or tags that a config names; raises ConfigError where there is none of that name."""
+    if recipe.task == "own":
+        return recipe.own.task(recipe.data_dir)
+    if recipe.task not in GLUE:
+        raise ConfigError(f"task = {recipe.task!r} is unknown here; the tasks are {', '.join(GLUE)} and own")
+    return GLUE[recipe.task]
+
+
 def load(path: Path, seed: int | None = None) -> Trained:
     """The model of a run's best seed or of the one named, of the directory of a seed, or of a directory of a model.
 
@@ -197,7 +203,9 @@ def _kind(found: Pretrained, path: Path) -> Kind:
     if isinstance(head, TokenClassification):
         return "tokens"
     if "span" in head.kind:
-        raise UserError(f"{path} finds answers to questions (SQuAD), which this verb cannot read yet")
+        raise UserError(
+            f"{path} has a head that finds answers in a text, as of SQuAD, and only labels, numbers and tags are taken"
+        )
     if not isinstance(head, SequenceClassification):
         raise UserError(f"{path} has no head of a task but {head.kind}: fine-tune it first")
     if head.problem_type == "multi_label_classification":

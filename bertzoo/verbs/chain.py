@@ -20,6 +20,7 @@ examples:
 import argparse
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
     """Raise UserError where the files of a task are missing or wrong; each is read once."""
     from bertzoo import cli
     from bertzoo import config as loader
-    from bertzoo.finetune.run import task_of
+    from bertzoo.finetune.trained import task_of
 
     seen = set()
     for point in record.points:
@@ -118,7 +119,9 @@ def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
         assert args is not None  # `check` has seen it
         recipe = loader.load(verb.config(), args.files, overrides)
         task, directory = task_of(recipe), recipe.data_dir
-        if (key := (task.name, directory, recipe.own)) in seen or record.look(point):
+        with suppress(UserError):  # damaged results are made anew
+            record.look(point)
+        if (key := (task.name, directory, recipe.own)) in seen or point.name in record.finished:
             continue
         seen.add(key)
         if not task.train or not task.dev:

@@ -175,6 +175,9 @@ def test_every_word_has_a_tag_and_those_cut_off_have_none(
     kept = [tag for tag in found["tags"] if tag is not None]
     assert 0 < len(kept) < 40 and found["tags"] == kept + [None] * (40 - len(kept)) and set(kept) <= {"O", "B-X", "I-X"}
     assert empty["tags"] == [] and "cut" not in empty
+    (tmp_path / "in.conll").write_text("".join(f"{word} X\n" for word in words) + "\nbara X\n")
+    listed = records(capsys, models / "tags", f"--input={tmp_path / 'in.conll'}", "--text_a=0")
+    assert listed[0] == found and listed[1]["words"] == ["bara"]
     out, err = said(capsys, "predict", models / "tags", " ".join(words))
     assert out.split() == [f"{word}/{tag or '-'}" for word, tag in zip(words, found["tags"], strict=True)]
     assert "1 of 1 texts is cut to" in err

@@ -127,6 +127,10 @@ def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
     assert {line["state"] for line in table().values()} == {"finished"}
     assert "## GLUE, development sets (SqueezeBERT, Table 2)" in out and "measured here" in out and "quoted" in out
     assert "5 points, 0 of them finished already" in err
+    # What is damaged is made anew.
+    Path("runs/c/stages/teachers/rte/results.json").write_text("{")
+    place.run()
+    assert names(place.calls()) == ["teachers/rte"]
     # Again: nothing is left to do, though the data is elsewhere by now.
     Path("glue").rename("moved")
     _, err = place.run("--data_dir=moved")
