@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from bertzoo import __version__
 from bertzoo import config as loader
 from bertzoo.data.vocabulary import write_atomically
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.errors import ConfigError
 from bertzoo.finetune.begin import begin
+from bertzoo.finetune.claim import check_config, claim, model_of
 from bertzoo.finetune.families import family_of
 from bertzoo.finetune.seeds import Seed, Work
 from bertzoo.finetune.settings import Finetune
-from bertzoo.rundir import RunDirectory, git_revision
+from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding
 
-RESULTS, FACTS = "results.json", "run.json"
-FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work
+RESULTS = "results.json"
 Results = dict[str, Any]
 
 
@@ -32,23 +29,22 @@ def train(
     if not task.taught and (teacher is not None or recipe.alpha < 1):
         given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
         raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
-    if (recipe.alpha < 1) != (teacher is not None or _recorded(run, "teacher") is not None):
+    if (recipe.alpha < 1) != (teacher is not None or run.origin("teacher") is not None):
         raise ConfigError(
             f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"
             if recipe.alpha < 1
             else f"--teacher={teacher} is given, but alpha = 1 learns from the labels alone; give alpha below 1"
         )
-    origin = _model_of(run, "from", origin)
-    begun = begin(origin, recipe, task)
+    begun = begin(model_of(run, "from", origin), recipe, task)
     with run.locked():
-        _claim(run, recipe, begun.record)
+        check_config(run, recipe)
         for line in begun.said:
             tell(line)
         mesh = sharding.make_mesh(recipe.mesh)
-        teaches = _model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
+        teaches = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
         lessons = task.lessons(begun.objective, begun.tokenizer, mesh, teaches, tell)
-        if lessons.teacher:
-            _record(run, {"teacher": lessons.teacher})
+        models = {"from": begun.record} | ({"teacher": lessons.teacher} if lessons.teacher else {})
+        claim(run, recipe, models)  # after all has been read: what is refused leaves nothing behind
         work = Work(recipe=recipe, begun=begun, task=task.name, mesh=mesh, lessons=lessons, tell=tell)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(work, seed, run.path / f"seed-{seed}") for seed in numbers]
@@ -85,45 +81,6 @@ def _results(work: Work, seeds: list[Seed], file: Path) -> Results:
     }
     write_atomically(file, (json.dumps(found, indent=1) + "\n").encode())
     return found
-
-
-def _claim(run: RunDirectory, recipe: Finetune, record: dict[str, Any]) -> None:
-    """Make the directory this run's; raises ConfigError where it is another's."""
-    if run.config.exists():
-        before = loader.load(Finetune, [run.config])
-        changed = [line for line in loader.difference(before, recipe) if line.split(":")[0] not in FREE]
-        if any(run.path.glob("seed-*")):
-            if changed:
-                raise ConfigError(
-                    f"{run.name} holds a run with another config: {'; '.join(changed)}; give back these values, or "
-                    "choose another --run_dir"
-                )
-            old = (_recorded(run, "from") or record)["parameters_sha256"]
-            if old != record["parameters_sha256"]:
-                raise UserError(f"the parameters in {record['path']} are not those that {run.name} began with")
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_atomically(run.config, loader.dump(recipe).encode())
-    facts = {"bertzoo": __version__, "git": git_revision(), "jax": jax.__version__, "from": record}
-    _record(run, facts | {"devices": sorted({device.device_kind for device in jax.devices()})})
-
-
-def _record(run: RunDirectory, facts: dict[str, Any]) -> None:
-    file = run.path / FACTS
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    write_atomically(file, (json.dumps(before | facts, indent=2) + "\n").encode())
-
-
-def _recorded(run: RunDirectory, name: str) -> dict[str, Any] | None:
-    return run.origin(name)
-
-
-def _model_of(run: RunDirectory, name: str, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    recorded = _recorded(run, name)
-    if recorded is None:
-        raise UserError(f"--{name} is missing; name the model that {'is fine-tuned' if name == 'from' else 'teaches'}")
-    return Path(recorded["path"])
 
 
 def as_json(found: Results) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data.vocabulary import write_atomically
+from bertzoo.errors import UserError
 from bertzoo.finetune.begin import Begun
 from bertzoo.finetune.family import Judged, Lessons
 from bertzoo.finetune.rates import layerwise
@@ -25,6 +26,7 @@ from bertzoo.train.progress import Console, JsonLines, Reporter
 from bertzoo.train.state import named
 
 SCORES, MODEL = "scores.json", "model"
+_WANTED = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch, in scores.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,7 @@ class Seed:
         self._work, self.seed, self._folder = work, seed, folder
         self._stage = work.recipe.stage(work.lessons.rows)
         self._epoch = self._stage.steps // work.recipe.epochs
-        kept = folder / SCORES
-        self.history: list[Judged] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else []
+        self.history = _scores(folder / SCORES)
 
     @property
     def finished(self) -> bool:
@@ -65,6 +66,7 @@ class Seed:
         """Train to the end, from the newest checkpoint where there is one; raises as the loop does."""
         recipe, begun = self._work.recipe, self._work.begun
         if self.finished:
+            self._clear()  # it may have been stopped before that
             return
         self._work.tell(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,11 @@ class Seed:
         finally:
             for reporter in reporters:
                 reporter.close()
-        shutil.rmtree(self._folder / "checkpoints")  # what is kept of it is the model
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove the checkpoints: what is kept of a seed is its model."""
+        shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
 
     @property
     def _last(self) -> int:
@@ -135,7 +141,7 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
         }
-        source["scale"] = str(self._work.recipe.scale)
+        source["scale"], source["max_length"] = str(self._work.recipe.scale), self._work.recipe.max_length
         directory.write(
             Pretrained(
                 model=begun.model,
@@ -149,3 +155,19 @@ class Seed:
         )
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
+
+
+def _scores(file: Path) -> list[Judged]:
+    """The scores of a seed, none where it has not begun; raises UserError where they are damaged."""
+    if not file.is_file():
+        return []
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not all(entry.keys() >= _WANTED for entry in found):
+            raise ValueError(f"an epoch lacks {', '.join(sorted(_WANTED))}")
+        return found
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file} is damaged ({error}): put back a copy of it, or remove {file.parent}, and the same command trains "
+            "that seed anew"
+        ) from error
