@@ -41,12 +41,14 @@ def fill(made: Path) -> None:
         vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
         initializer_range=0.1,
     )  # fmt: skip
-    write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer)
+    write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer, draw)
 
 
-def write(folder: Path, model: Any, head: Any, tokenizer: Any, **source: str | int) -> Pretrained:
+def write(
+    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: str | int
+) -> Pretrained:
     """A model directory of a model with drawn parameters under a head."""
-    draw = np.random.default_rng(1)
+    draw = draw or np.random.default_rng(1)
     params = {
         name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
         for name, shape in parameter_shapes(model, head).items()
