@@ -4,10 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import UserError
 
 NAME = "run.json"
 TOKENIZER = "tokenizer"  # the folder beside it, and in it the hash of every file there
+
+
+def write(directory: Path, said: dict[str, Any]) -> None:
+    """Write it anew."""
+    write_atomically(directory / NAME, (json.dumps(said, indent=2) + "\n").encode())
 
 
 def read(directory: Path, run: str) -> dict[str, Any]:

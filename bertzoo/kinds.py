@@ -8,11 +8,12 @@ from bertzoo import config
 from bertzoo.errors import ConfigError
 from bertzoo.finetune.settings import Finetune
 from bertzoo.recipe import Pretrain
+from bertzoo.sweep.chain import ROOT, Chain
 from bertzoo.transfer import Recipe, Transfer
 
-Kind = type[Pretrain] | type[Transfer] | type[Finetune]
+Kind = type[Pretrain] | type[Transfer] | type[Finetune] | type[Chain]
 # What one sort of config alone has; what has neither is a pretraining.
-MARKS: dict[str, Kind] = {"teacher": Transfer, "epochs": Finetune}
+MARKS: dict[str, Kind] = {"teacher": Transfer, "epochs": Finetune, ROOT: Chain}
 
 
 def class_of(*files: str | Path) -> Kind:
@@ -30,8 +31,10 @@ def class_of(*files: str | Path) -> Kind:
 
 
 def recipe_class(*files: str | Path) -> type[Recipe]:
-    """As `class_of`; raises ConfigError for a config of fine-tuning, whose model is another run's."""
+    """As `class_of`; raises ConfigError for a config of fine-tuning, whose model is another run's, and for a chain."""
     kind = class_of(*files)
+    if kind is Chain:
+        raise ConfigError(f"{', '.join(map(str, files))} describes a chain of runs: `bertzoo chain` runs it")
     if kind is Finetune:
         raise ConfigError(f"{', '.join(map(str, files))} describes fine-tuning and has no model of its own")
     return kind  # pyright: ignore[reportReturnType]

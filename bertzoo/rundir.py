@@ -1,7 +1,6 @@
 """The directory of a run: its config, where it came from, its corpus and its checkpoints."""
 
 import fcntl
-import json
 import os
 import platform
 import subprocess
@@ -147,18 +146,13 @@ class RunDirectory:
         corpus, and the models that it is made of (`ORIGINS`); and beside it the corpus's tokenizer.
         """
         said: dict[str, Any] = {
-            "bertzoo": __version__,
-            "git": git_revision(),
-            "python": platform.python_version(),
-            "jax": version("jax"),
-            "flax": version("flax"),
-            "optax": version("optax"),
+            **software(),
             "devices": devices,
             "processes": processes,
             **provenance.keep(corpus, self.path),
             **(origins or {}),
         }
-        write_atomically(self.path / facts.NAME, (json.dumps(said, indent=2) + "\n").encode())
+        facts.write(self.path, said)
         self.send()
 
     def tokenizer(self) -> Tokenizer:
@@ -283,6 +277,18 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
         if getattr(old.stages[i], name) != getattr(new.stages[i], name)
     ]
     return list(dict.fromkeys(found))  # the stages of a transfer have one place
+
+
+def software() -> dict[str, str | None]:
+    """What run.json says of the software that trains."""
+    return {
+        "bertzoo": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "jax": version("jax"),
+        "flax": version("flax"),
+        "optax": version("optax"),
+    }
 
 
 def git_revision() -> str | None:

@@ -11,17 +11,24 @@ import tiny
 
 from bertzoo.cli import main as bertzoo
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "input.py"
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+def loaded(name, monkeypatch):
+    """A script of benchmarks/ as a module."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    spec = importlib.util.spec_from_file_location(f"benchmark_of_{name}", FOLDER / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
 def benchmark(monkeypatch):
     """benchmarks/input.py, which leaves this process its cores and its devices."""
-    spec = importlib.util.spec_from_file_location("benchmark_of_input", FILE)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
+    module = loaded("input", monkeypatch)
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: None, raising=False)
     monkeypatch.setattr(jax.config, "update", lambda name, value: None)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
@@ -59,3 +66,36 @@ def test_the_target_of_a_step(benchmark, corpus, monkeypatch, tmp_path, capsys, 
     options = [f"--corpus={corpus}", "--train", f"--config={config}", "--steps=2"]
     assert benchmark.main(options) == code
     assert capsys.readouterr().out.rstrip().endswith("| NO |" if code else "| yes |")
+
+
+def test_a_section_takes_the_place_of_the_one_before(monkeypatch, tmp_path):
+    pages, page = loaded("pages", monkeypatch), tmp_path / "results.md"
+    for script, text in (("a.py", "first"), ("b.py", "other"), ("a.py", "second")):
+        pages.write_section(script, text, page)
+    assert page.read_text().split() == [
+        *("#", "Results", "<!--", "benchmarks/a.py", "-->", "second", "<!--", "end", "-->"),
+        *("<!--", "benchmarks/b.py", "-->", "other", "<!--", "end", "-->"),
+    ]
+
+
+@pytest.mark.parametrize(("after", "complaint"), [(41.5, None), (39.0, "F1 is 7.25 untrained and 39.00 trained")])
+def test_the_page_of_questions_has_both_runs_and_a_floor(monkeypatch, after, complaint):
+    script, written = loaded("squad", monkeypatch), []
+
+    def results(name, model, data, runs):
+        f1, learnt = {"untrained": (7.25, 16), "trained": (after, 6000)}[name]
+        scores = {"dev": {"exact_match": f1 / 2, "f1": f1}}
+        model = {"kind": "bert", "parameters": 22_600_000}
+        return {"examples": {"train": learnt, "dev": 1489}, "median": scores, "model": model}
+
+    monkeypatch.setattr(script, "results", results)
+    monkeypatch.setattr(script, "write_section", lambda name, text: written.append((name, text)))
+    monkeypatch.setattr(sys, "argv", ["squad.py", "--model=models/small", "--data=files/train-v1.1.json"])
+    if complaint:
+        with pytest.raises(SystemExit, match=complaint):
+            script.main()
+    else:
+        script.main()
+    ((name, text),) = written
+    assert name == "squad.py" and "| untrained | 16 | 3.62 | 7.25 |" in text and f"| {after:.2f} |" in text
+    assert "--from=small --data_dir=train-v1.1.json" in text and "bert, 22.6 M parameters" in text

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
-from jax.experimental.compilation_cache import compilation_cache
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
@@ -71,24 +70,6 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"aeioulm", *(f"##{l
 # The first learning rate of a warm-up is 0: the first checkpoint holds what the run started with.
 NSP = ["--objective.sentence=nsp"]
 RTD = ["--objective.kind=replaced", "--objective.generator_width=0.5", "--data.packing.kind=electra"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled(tmp_path_factory):
-    """What one run has compiled serves the next: nearly all of these tests would be compiling."""
-    new = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    old = {name: getattr(jax.config, name) for name in new}
-    for name, value in new.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in old.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
 
 
 def flat(params) -> dict[str, np.ndarray]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import fsspec
 import pytest
 import tiny
-from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
 from test_pretrain import error
 
 from bertzoo.cli import main

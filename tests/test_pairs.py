@@ -9,7 +9,6 @@ import numpy as np
 import pairs
 import pytest
 from flax import linen as nn
-from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
 from test_pretrain import error, records
 
 from bertzoo import inference, phases, teacher

@@ -101,7 +101,7 @@ def test_running_a_finished_run_again_trains_nothing(finished, config):
     jax.tree.map(np.testing.assert_array_equal, before.params, load(finished).params)
 
 
-@pytest.mark.parametrize("stop_after", [3, 8])
+@pytest.mark.parametrize("stop_after", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after):
     run = tmp_path / "run"
     process = subprocess.Popen([*COMMAND, config, f"--run_dir={run}"], stderr=subprocess.PIPE, text=True)
@@ -317,6 +317,7 @@ def test_the_config_says_what_is_kept_and_how_much_is_evaluated(finished, config
     assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished, "heldout")
 
 
+@pytest.mark.slow  # tests/train/test_step.py has the step
 def test_microbatches_draw_dropout_of_their_own(finished, config, tmp_path):
     run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
     assert main(["pretrain", config, f"--run_dir={run}", "--stages.0.accumulate=2", *steps]) == 0
@@ -330,6 +331,7 @@ def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
     assert "Not a directory" in message
 
 
+@pytest.mark.slow  # tests/train/test_checkpoint.py has the checkpoint
 def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(config, tmp_path, monkeypatch, capsys):
     from bertzoo.train import manifest
 

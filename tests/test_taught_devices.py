@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pairs
 import pytest
-from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
 
 from bertzoo import phases, start, teacher
 from bertzoo.errors import ConfigError

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tiny
 import tomli_w
-from test_from import compiled  # noqa: F401, used by pytest: what one run has compiled serves the next
 from test_pretrain import error, records
 
 from bertzoo import config
@@ -134,7 +133,8 @@ def test_it_says_what_is_copied_and_what_is_not(student, teacher, tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    "stop_after", [pytest.param(2, marks=pytest.mark.slow), 3, 5, pytest.param(7, marks=pytest.mark.slow)]
+    "stop_after",
+    [pytest.param(2, marks=pytest.mark.slow), 3, *(pytest.param(i, marks=pytest.mark.slow) for i in (5, 7))],
 )
 def test_a_run_stopped_in_any_stage_resumes_to_the_same_state(
     finished, student, teacher, tmp_path, stop_after, monkeypatch

@@ -12,14 +12,12 @@ import numpy as np
 from bertzoo.convert import directory, tensors
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
+from bertzoo.finetune.family import Family
 from bertzoo.finetune.settings import Finetune
-from bertzoo.models.tasks import NoHead, SequenceClassification, TokenClassification, parameter_shapes
-from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.objectives.base import Objective
 from bertzoo.start import padded_to
-from bertzoo.tasks.task import Task
 from bertzoo.train.state import named
-
-NUMBER = "number"  # the name of a regression's one output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class Begun:
 
     model: Any
     head: Any
-    objective: LabelledObjective
+    objective: Objective
     initial: dict[str, np.ndarray]
     tokenizer: Tokenizer
     record: dict[str, Any]
@@ -43,7 +41,7 @@ class Begun:
         return sum(math.prod(shape) for shape in shapes.values())
 
 
-def begin(path: Path, recipe: Finetune, task: Task) -> Begun:
+def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
     """The model at `path` under a fresh head; raises UserError where that is no model, or not one for these rows."""
     found = directory.read(path)
     if found.tokenizer is None:
@@ -57,13 +55,8 @@ def begin(path: Path, recipe: Finetune, task: Task) -> Begun:
         )
     if task.pair and model.token_types < 2:
         raise ConfigError(f"{task.name} has pairs of texts, but {path} has only {model.token_types} token type")
-    head = head_of(recipe, task)
-    objective = LabelledObjective(
-        model=head.build(model, recipe.compute),
-        numbers=task.kind == "regression",
-        alpha=recipe.alpha,
-        reduction=recipe.reduction,
-    )
+    head = task.head
+    objective = task.objective(head.build(model, recipe.compute))
     shapes = named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
     taken = [name for name in shapes if name in found.params and not name.startswith(HEADS)]
     fresh = sorted({name.split("/")[0] for name in shapes.keys() - set(taken)})
@@ -86,21 +79,10 @@ def begin(path: Path, recipe: Finetune, task: Task) -> Begun:
     )
 
 
-HEADS = ("classifier/", "token_classifier/", "span_head/", "masked_head/", "sentence_head/", "replaced_head/")
-
-
-def head_of(recipe: Finetune, task: Task) -> Any:
-    """The head of a task, as a config."""
-    if task.kind == "tokens":
-        return TokenClassification(labels=task.labels, dropout=recipe.dropout, pooler=False)
-    regression = task.kind == "regression"
-    return SequenceClassification(
-        labels=(NUMBER,) if regression else task.labels,
-        hidden=recipe.hidden,
-        dropout=recipe.dropout,
-        problem_type="regression" if regression else "single_label_classification",
-        pooler=recipe.pooler,
-    )
+HEADS = (
+    *("classifier/", "token_classifier/", "span_head/", "joint_span_head/"),
+    *("masked_head/", "sentence_head/", "replaced_head/"),
+)
 
 
 def _model(model: Any, recipe: Finetune) -> Any:

@@ -1,18 +1,18 @@
 """What a model says of examples, and how well that is."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
+from bertzoo.finetune.family import Judged
 from bertzoo.objectives.labelled import TERM, LabelledObjective
 from bertzoo.tasks import metrics
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.task import Example, Task
 from bertzoo.train.step import Batch, put_batch
 
-Judged = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
@@ -23,13 +23,22 @@ class Split(NamedTuple):
     rows: Rows
 
 
+class Planned(Protocol):
+    """Rows, of labels or of windows, that make batches."""
+
+    def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
+    def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
+
+
 class Predictor:
     """Runs a function (params, batch) -> (B,…) over rows, in batches of few lengths; one program for each."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], mesh: jax.sharding.Mesh, batch_size: int):
         self._function, self._mesh, self._batch_size = jax.jit(function), mesh, batch_size
 
-    def __call__(self, params: Any, rows: Rows, lengths: Sequence[int], scale: float) -> tuple[list[Slot], list[Any]]:
+    def __call__(
+        self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
+    ) -> tuple[list[Slot], list[Any]]:
         """The batches, and what came of each."""
         slots = rows.plan(self._batch_size, lengths)
         made = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)

@@ -3,182 +3,76 @@
 import json
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
-from bertzoo import __version__
 from bertzoo import config as loader
-from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.vocabulary import write_atomically
-from bertzoo.errors import ConfigError, UserError
-from bertzoo.finetune import teacher as teaching
-from bertzoo.finetune.begin import Begun, begin
-from bertzoo.finetune.judge import Judge, Split, scaled
+from bertzoo.errors import ConfigError
+from bertzoo.finetune.begin import begin
+from bertzoo.finetune.claim import check_config, claim, model_of
+from bertzoo.finetune.families import family_of
 from bertzoo.finetune.seeds import Seed, Work
 from bertzoo.finetune.settings import Finetune
-from bertzoo.objectives.labelled import TEACHER
-from bertzoo.rundir import RunDirectory, git_revision
-from bertzoo.tasks.encode import encode
-from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.task import Example, Task, double_unordered
+from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding
-from bertzoo.train.step import HostBatch
 
-RESULTS, FACTS = "results.json", "run.json"
-_SUBSET = 3  # what is drawn
-FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work
+RESULTS = "results.json"
 Results = dict[str, Any]
-
-
-def task_of(recipe: Finetune) -> Task:
-    """The task that a config names; raises ConfigError where there is none of that name."""
-    if not recipe.task:
-        raise ConfigError(f"no task is named; give --task with one of {', '.join(GLUE)} or own")
-    if recipe.task == "own":
-        return recipe.own.task(recipe.data_dir)
-    if recipe.task not in GLUE:
-        raise ConfigError(f"task = {recipe.task!r} is unknown; the tasks are {', '.join(GLUE)} and own")
-    return GLUE[recipe.task]
 
 
 def train(
     recipe: Finetune, run_dir: str, origin: Path | None, teacher: Path | None, tell: Callable[[str], None]
 ) -> Results:
     """Train every seed that is not done yet, write results.json and return it; raises as the loop does."""
-    task, run = task_of(recipe), RunDirectory(run_dir)
-    if not task.train or not task.dev:
-        raise ConfigError(f"task = {task.name} has no {'development' if task.train else 'training'} examples")
-    if (recipe.alpha < 1) != (teacher is not None or _recorded(run, "teacher") is not None):
+    task, run = family_of(recipe), RunDirectory(run_dir)
+    if not task.taught and (teacher is not None or recipe.alpha < 1):
+        given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
+        raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
+    if (recipe.alpha < 1) != (teacher is not None or run.origin("teacher") is not None):
         raise ConfigError(
             f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"
             if recipe.alpha < 1
             else f"--teacher={teacher} is given, but alpha = 1 learns from the labels alone; give alpha below 1"
         )
-    origin = _model_of(run, "from", origin)
-    begun = begin(origin, recipe, task)
+    begun = begin(model_of(run, "from", origin), recipe, task)
     with run.locked():
-        _claim(run, recipe, begun.record)
+        check_config(run, recipe)
         for line in begun.said:
             tell(line)
-        data = _read(recipe, task, begun, tell)
         mesh = sharding.make_mesh(recipe.mesh)
-        theirs = None
-        if recipe.alpha < 1:
-            path = _model_of(run, "teacher", teacher)
-            theirs, record = teaching.logits(path, recipe, task, data.train.examples, mesh)
-            _record(run, {"teacher": record})
-        seeds = _seeds(recipe, task, begun, data, theirs, mesh, run.path, tell)
+        teaches = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
+        lessons = task.lessons(begun.objective, begun.tokenizer, mesh, teaches, tell)
+        models = {"from": begun.record} | ({"teacher": lessons.teacher} if lessons.teacher else {})
+        claim(run, recipe, models)  # after all has been read: what is refused leaves nothing behind
+        work = Work(recipe=recipe, begun=begun, task=task.name, mesh=mesh, lessons=lessons, tell=tell)
+        numbers = range(recipe.seed, recipe.seed + recipe.seeds)
+        seeds = [Seed(work, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:
             seed.run()
-        return _results(recipe, task, begun, data, seeds, run.path / RESULTS)
+        return _results(work, seeds, run.path / RESULTS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Data:
-    train: Split
-    dev: dict[str, Split]
-    lengths: tuple[int, ...]
-    skipped: dict[str, dict[str, int]]
-
-
-def _read(recipe: Finetune, task: Task, begun: Begun, tell: Callable[[str], None]) -> _Data:
-    read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
-    examples = [example for split in task.train for example in read[split].examples]
-    if recipe.train_rows > len(examples):
-        raise ConfigError(f"train_rows = {recipe.train_rows} is more than the {len(examples)} examples there are")
-    if recipe.train_rows:
-        order = np.argsort(fold_arrays(fold(recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
-        examples = [examples[index] for index in sorted(order[: recipe.train_rows])]
-    if recipe.double_unordered:
-        if not task.symmetric:
-            raise ConfigError(
-                f"double_unordered is for pairs whose order means nothing, which those of {task.name} are not"
-            )
-        examples = double_unordered(examples)
-
-    def split(found: list[Example]) -> Split:
-        return Split(found, encode(found, begun.tokenizer, recipe.max_length, task.kind))
-
-    made = _Data(
-        train=split(examples),
-        dev={name: split(read[name].examples) for name in task.dev},
-        lengths=(),
-        skipped={name: one.skipped for name, one in read.items() if one.skipped},
-    )
-    for name, reasons in made.skipped.items():
-        tell(f"{name}: passed over {', '.join(f'{count} rows ({reason})' for reason, count in reasons.items())}")
-    parts = {"train": made.train, **made.dev}
-    for name, part in parts.items():
-        cut = int(part.rows.cut.sum())
-        more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
-        tell(f"{name}: {len(part.rows):,} examples{more}")
-    lengths = bucket_lengths([part.rows for part in parts.values()], recipe.buckets, recipe.max_length)
-    tell(f"rows of {', '.join(map(str, lengths))} tokens")
-    return _Data(train=made.train, dev=made.dev, lengths=lengths, skipped=made.skipped)
-
-
-def _seeds(
-    recipe: Finetune,
-    task: Task,
-    begun: Begun,
-    data: _Data,
-    theirs: np.ndarray | None,
-    mesh: jax.sharding.Mesh,
-    folder: Path,
-    tell: Callable[[str], None],
-) -> list[Seed]:
-    judge = Judge(task, begun.objective, mesh, batch_size=recipe.batch_size, lengths=data.lengths, scale=recipe.scale)
-
-    def batches(seed: int, row: int) -> Iterator[HostBatch]:
-        rows, size = data.train.rows, recipe.batch_size
-        epoch, done = divmod(row // size, -(-len(rows) // size))
-        while True:
-            for slot in rows.plan(size, data.lengths, seed, epoch)[done:]:
-                batch = scaled(rows.batch(slot, size), recipe.scale)
-                if theirs is not None:
-                    batch[TEACHER] = np.zeros((size, theirs.shape[1]), np.float32)
-                    batch[TEACHER][: len(slot.rows)] = theirs[slot.rows]
-                yield batch
-            epoch, done = epoch + 1, 0
-
-    work = Work(
-        recipe=recipe,
-        begun=begun,
-        task=task.name,
-        mesh=mesh,
-        rows=len(data.train.rows),
-        judge=lambda params: judge(params, data.dev),
-        batches=batches,
-        tell=tell,
-    )
-    return [Seed(work, seed, folder / f"seed-{seed}") for seed in range(recipe.seed, recipe.seed + recipe.seeds)]
-
-
-def _results(recipe: Finetune, task: Task, begun: Begun, data: _Data, seeds: list[Seed], file: Path) -> Results:
-    rows = []
+def _results(work: Work, seeds: list[Seed], file: Path) -> Results:
+    begun, lessons, rows = work.begun, work.lessons, []
     for seed in seeds:
         kept = {key: value for key, value in seed.chosen.items() if key != "loss"}
         rows.append({"seed": seed.seed, **kept, "history": seed.history})
 
     def over(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
         return {
-            split: {name: summary([row["scores"][split][name] for row in rows]) for name in task.metrics}
-            for split in task.dev
+            split: {name: summary([row["scores"][split][name] for row in rows]) for name in scores}
+            for split, scores in rows[0]["scores"].items()
         }
 
     found = {
         "version": 1,
-        "task": task.name,
+        "task": work.task,
         "model": {"kind": begun.model.kind, "parameters": begun.parameters},
         "from": begun.record["path"],
-        "config": loader.plain(recipe),
-        "examples": {"train": len(data.train.rows)} | {name: len(split.rows) for name, split in data.dev.items()},
-        "skipped": data.skipped,
+        "config": loader.plain(work.recipe),
+        "examples": lessons.examples,
+        "skipped": lessons.skipped,
         "seeds": rows,
         "best": max(rows, key=lambda row: row["score"])["seed"],
         "median": over(statistics.median),
@@ -187,45 +81,6 @@ def _results(recipe: Finetune, task: Task, begun: Begun, data: _Data, seeds: lis
     }
     write_atomically(file, (json.dumps(found, indent=1) + "\n").encode())
     return found
-
-
-def _claim(run: RunDirectory, recipe: Finetune, record: dict[str, Any]) -> None:
-    """Make the directory this run's; raises ConfigError where it is another's."""
-    if run.config.exists():
-        before = loader.load(Finetune, [run.config])
-        changed = [line for line in loader.difference(before, recipe) if line.split(":")[0] not in FREE]
-        if any(run.path.glob("seed-*")):
-            if changed:
-                raise ConfigError(
-                    f"{run.name} holds a run with another config: {'; '.join(changed)}; give back these values, or "
-                    "choose another --run_dir"
-                )
-            old = (_recorded(run, "from") or record)["parameters_sha256"]
-            if old != record["parameters_sha256"]:
-                raise UserError(f"the parameters in {record['path']} are not those that {run.name} began with")
-    run.path.mkdir(parents=True, exist_ok=True)
-    write_atomically(run.config, loader.dump(recipe).encode())
-    facts = {"bertzoo": __version__, "git": git_revision(), "jax": jax.__version__, "from": record}
-    _record(run, facts | {"devices": sorted({device.device_kind for device in jax.devices()})})
-
-
-def _record(run: RunDirectory, facts: dict[str, Any]) -> None:
-    file = run.path / FACTS
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    write_atomically(file, (json.dumps(before | facts, indent=2) + "\n").encode())
-
-
-def _recorded(run: RunDirectory, name: str) -> dict[str, Any] | None:
-    return run.origin(name)
-
-
-def _model_of(run: RunDirectory, name: str, given: Path | None) -> Path:
-    if given is not None:
-        return given
-    recorded = _recorded(run, name)
-    if recorded is None:
-        raise UserError(f"--{name} is missing; name the model that {'is fine-tuned' if name == 'from' else 'teaches'}")
-    return Path(recorded["path"])
 
 
 def as_json(found: Results) -> str:
@@ -238,7 +93,7 @@ def lines(found: Results) -> list[str]:
     said = []
     for row in found["seeds"]:
         scores = ", ".join(f"{_called(split, name, found)} {value:.2f}" for split, name, value in _each(row["scores"]))
-        flag = "; every example got one class" if row["collapsed"] else ""
+        flag = "; every example got one answer" if row["collapsed"] else ""
         said.append(f"seed {row['seed']}, epoch {row['epoch']}: {scores}{flag}")
     for split, name, value in _each(found["median"]):
         least, most = found["min"][split][name], found["max"][split][name]

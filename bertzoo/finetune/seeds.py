@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import numpy as np
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data.vocabulary import write_atomically
+from bertzoo.errors import UserError
 from bertzoo.finetune.begin import Begun
-from bertzoo.finetune.judge import Judged
+from bertzoo.finetune.family import Judged, Lessons
 from bertzoo.finetune.rates import layerwise
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import parameter_shapes
@@ -23,22 +24,20 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter
 from bertzoo.train.state import named
-from bertzoo.train.step import HostBatch
 
 SCORES, MODEL = "scores.json", "model"
+_WANTED = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch, in scores.json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What all seeds share. judge: of parameters; batches(seed, row): of training, from the one that `row` begins."""
+    """What all seeds share; `task` is its name."""
 
     recipe: Finetune
     begun: Begun
     task: str
     mesh: jax.sharding.Mesh
-    rows: int
-    judge: Callable[[Any], Judged]
-    batches: Callable[[int, int], Iterator[HostBatch]]
+    lessons: Lessons
     tell: Callable[[str], None]
     programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
 
@@ -48,10 +47,9 @@ class Seed:
 
     def __init__(self, work: Work, seed: int, folder: Path):
         self._work, self.seed, self._folder = work, seed, folder
-        self._stage = work.recipe.stage(work.rows)
+        self._stage = work.recipe.stage(work.lessons.rows)
         self._epoch = self._stage.steps // work.recipe.epochs
-        kept = folder / SCORES
-        self.history: list[Judged] = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else []
+        self.history = _scores(folder / SCORES)
 
     @property
     def finished(self) -> bool:
@@ -68,6 +66,7 @@ class Seed:
         """Train to the end, from the newest checkpoint where there is one; raises as the loop does."""
         recipe, begun = self._work.recipe, self._work.begun
         if self.finished:
+            self._clear()  # it may have been stopped before that
             return
         self._work.tell(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,7 @@ class Seed:
                         ),
                         mesh=self._work.mesh,
                         seed=self.seed,
-                        batches=lambda _, row: self._work.batches(self.seed, row),
+                        batches=lambda _, row: self._work.lessons.batches(self.seed, row),
                         checkpoints=checkpoints,
                         reporters=reporters,
                         initial=begun.initial,
@@ -101,7 +100,11 @@ class Seed:
         finally:
             for reporter in reporters:
                 reporter.close()
-        shutil.rmtree(self._folder / "checkpoints")  # what is kept of it is the model
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove the checkpoints: what is kept of a seed is its model."""
+        shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
 
     @property
     def _last(self) -> int:
@@ -113,11 +116,12 @@ class Seed:
         return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
 
     def _measure(self, step: int, params: Any) -> dict[str, float]:
-        judged = self._work.judge(params)
+        judged, save = self._work.lessons.judge(params)
         entry = {"epoch": step // self._epoch, "step": step, **judged}
         self.history = [*(one for one in self.history if one["step"] < step), entry]
         if self.chosen is entry:
             self._keep(params, entry)  # before it is recorded: a killed run does it again
+            save(self._folder)
         write_atomically(self._folder / SCORES, (json.dumps(self.history, indent=1) + "\n").encode())
         flat = {f"{split}_{name}": value for split, found in judged["scores"].items() for name, value in found.items()}
         return {"loss": judged["loss"], **flat}
@@ -137,7 +141,7 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
         }
-        source["scale"] = str(self._work.recipe.scale)
+        source["scale"], source["max_length"] = str(self._work.recipe.scale), self._work.recipe.max_length
         directory.write(
             Pretrained(
                 model=begun.model,
@@ -151,3 +155,19 @@ class Seed:
         )
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
+
+
+def _scores(file: Path) -> list[Judged]:
+    """The scores of a seed, none where it has not begun; raises UserError where they are damaged."""
+    if not file.is_file():
+        return []
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not all(entry.keys() >= _WANTED for entry in found):
+            raise ValueError(f"an epoch lacks {', '.join(sorted(_WANTED))}")
+        return found
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{file} is damaged ({error}): put back a copy of it, or remove {file.parent}, and the same command trains "
+            "that seed anew"
+        ) from error

@@ -7,6 +7,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models import Compute
 from bertzoo.models.compute import Activation
 from bertzoo.tasks.own import Own
+from bertzoo.tasks.spans import Squad
 from bertzoo.train import stages
 from bertzoo.train.optim import AdamW, Optimizer
 from bertzoo.train.schedule import Schedule
@@ -37,6 +38,7 @@ class Finetune:
     task: str = ""
     data_dir: str = ""
     own: Own = field(default_factory=Own)
+    squad: Squad = field(default_factory=Squad)
     seed: int = 0
     seeds: int = 5
     epochs: int = 3

@@ -9,6 +9,7 @@ import numpy as np
 from bertzoo.convert import directory, tensors
 from bertzoo.errors import ConfigError
 from bertzoo.finetune.judge import Predictor
+from bertzoo.finetune.labels import relabelled
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.objectives.labelled import LabelledObjective
@@ -25,29 +26,17 @@ def logits(
     The teacher reads the texts by its own tokenizer. Raises ConfigError where it is not one of this task.
     """
     found = directory.read(path)
-    if task.kind == "tokens":
-        raise ConfigError(f"--teacher={path}: a task of tokens is learnt from labels alone; leave the teacher out")
-    wanted = len(task.labels) or 1
-    labels = getattr(found.head, "labels", ())
-    if not isinstance(found.head, SequenceClassification) or len(labels) != wanted or found.tokenizer is None:
-        has = f"{len(labels)} labels" if labels else "no head of classes"
-        raise ConfigError(
-            f"--teacher={path} has {has}, but {task.name} has {wanted}; give one fine-tuned on {task.name}"
-        )
-    if task.labels and set(labels) == set(task.labels):
-        order = [labels.index(label) for label in task.labels]
-    elif task.labels and not all(label.startswith("LABEL_") for label in labels):
-        raise ConfigError(
-            f"--teacher={path} has the labels {', '.join(labels)}, but {task.name} has {', '.join(task.labels)}"
-        )
-    else:
-        order = list(range(wanted))
+    tokenizer = found.tokenizer
+    if not isinstance(found.head, SequenceClassification) or tokenizer is None:
+        lacks = "no tokenizer" if isinstance(found.head, SequenceClassification) else "no head of classes"
+        raise ConfigError(f"--teacher={path} has {lacks}: give one fine-tuned on {task.name}")
+    record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(found.params)}
+    found = relabelled(found, task, f"--teacher={path}")
     module, params = found.module()
     longest = min(recipe.max_length, found.model.max_positions)
-    rows = encode(examples, found.tokenizer, longest, task.kind)
+    rows = encode(examples, tokenizer, longest, task.kind)
     objective = LabelledObjective(model=module, numbers=task.kind == "regression")
     predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
     slots, said = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)
     scale = float(found.source.get("scale", 1.0)) / recipe.scale
-    record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(found.params)}
-    return rows.restore(slots, said)[:, order] * np.float32(scale), record
+    return rows.restore(slots, said) * np.float32(scale), record

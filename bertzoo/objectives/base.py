@@ -10,6 +10,20 @@ Sums = dict[str, jax.Array]
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
+def apply(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
+    """What a Linen model gives for the ids, segments and mask of a batch; without a key there is no dropout."""
+    return model.apply(
+        {"params": params},
+        batch["input_ids"],
+        batch["token_type_ids"],
+        batch["attention_mask"],
+        *more,
+        train=key is not None,
+        rngs=None if key is None else {"dropout": key},
+        **options,
+    )
+
+
 class Objective(Protocol):
     """The loss is Σ sums[term] / weights[term].
 

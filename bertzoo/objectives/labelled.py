@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.models.tasks import Encoding, TaskOutput
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
 
 TERM = "task"  # the name of the one loss term
 TEACHER = "teacher"  # in a batch: a teacher's logits for each row
@@ -52,15 +52,8 @@ class LabelledObjective:
 
     def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
         """(B,C) or (B,L,C) in float32; without a key there is no dropout."""
-        output = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["token_type_ids"],
-            batch["attention_mask"],
-            train=key is not None,
-            rngs=None if key is None else {"dropout": key},
-        )
-        return cast(jax.Array, cast(TaskOutput, output).logits)
+        output: TaskOutput = apply(self.model, params, batch, key)
+        return cast(jax.Array, output.logits)
 
     def _number(self, batch: Batch) -> jax.Array:
         label = batch["label"].astype(jnp.float32)

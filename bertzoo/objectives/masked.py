@@ -1,14 +1,14 @@
 """Masked language modelling with next sentence prediction, sentence order prediction or neither."""
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +61,7 @@ class MaskedObjective:
 
     def apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
         """What the model gives for a batch; without a key there is no dropout."""
-        applied = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["token_type_ids"],
-            batch["attention_mask"],
-            batch["masked_positions"],
-            train=key is not None,
-            rngs=None if key is None else {"dropout": key},
-        )
-        return cast(PretrainingOutput, applied)
+        return apply(self.model, params, batch, key, batch["masked_positions"])
 
 
 def hidden_slots(batch: Batch) -> jax.Array:

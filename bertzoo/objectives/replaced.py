@@ -10,7 +10,7 @@ import optax
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
 
 
@@ -100,16 +100,7 @@ class ReplacedObjective:
         return {"mlm": metrics["mlm_loss"][0], "rtd": self.weight * rtd}, metrics
 
     def _apply(self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: jax.Array) -> Any:
-        logits, _ = self.model.apply(  # pyright: ignore[reportGeneralTypeIssues]
-            {"params": params},
-            batch["input_ids"],
-            batch["token_type_ids"],
-            batch["attention_mask"],
-            *more,
-            train=key is not None,
-            rngs=None if key is None else {"dropout": key},
-            method=method,
-        )
+        logits, _ = apply(self.model, params, batch, key, *more, method=method)
         return logits
 
 

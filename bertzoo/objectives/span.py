@@ -1,14 +1,16 @@
 """Where the answer to a question begins and ends (BERT §4.2, §4.3), and ELECTRA's search for both together."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums
+from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
+
+Reduction = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
@@ -16,26 +18,27 @@ class SpanObjective:
     """Mean over the rows of half the cross-entropy of the start and half that of the end (run_squad.py).
 
     Every position counts among the wrong ones, the question's and padding too, as in the reference. Where the row does
-    not hold the answer both are 0, [CLS].
+    not hold the answer both are 0, [CLS]. reduction: "sum" over the batch, which ELECTRA's code clips the gradient of.
     """
 
     model: SpanFinder
+    reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
         ids = jnp.zeros((1, 8), jnp.int32)
         return self.model.init(key, ids, ids, ids + 1)["params"]
 
     def weights(self, batch: Batch) -> Sums:
-        return {"span": jnp.sum(batch["row_weight"])}
+        return {"span": _rows(batch, self.reduction)}
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        start_BL, end_BL = jnp.moveaxis(_apply(self.model, params, batch, key).logits, -1, 0)
+        start_BL, end_BL = jnp.moveaxis(apply(self.model, params, batch, key).logits, -1, 0)
         metrics = span_metrics(start_BL, end_BL, batch)
         return {"span": metrics["span_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
         """What is decoded: `start_logits` and `end_logits` (B,L)."""
-        start_BL, end_BL = jnp.moveaxis(_apply(self.model, params, batch, None).logits, -1, 0)
+        start_BL, end_BL = jnp.moveaxis(apply(self.model, params, batch, None).logits, -1, 0)
         return {"start_logits": start_BL, "end_logits": end_BL}
 
 
@@ -47,17 +50,17 @@ class JointSpanObjective:
 
     model: JointSpanFinder
     null_weight: float = 0.5
+    reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
         ids = jnp.zeros((1, 8), jnp.int32)
         return self.model.init(key, ids, ids, ids + 1)["params"]
 
     def weights(self, batch: Batch) -> Sums:
-        rows = jnp.sum(batch["row_weight"])
-        return {"span": rows, "null": rows}
+        return dict.fromkeys(("span", "null"), _rows(batch, self.reduction))
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        output = _apply(self.model, params, batch, key, starts_BK=batch["start"][:, None])
+        output = apply(self.model, params, batch, key, starts_BK=batch["start"][:, None])
         metrics = span_metrics(output.start_logits, output.end_logits[:, 0], batch)
         weight_B, null_B = batch["row_weight"], 1.0 - batch["answerable"]
         losses_B = optax.sigmoid_binary_cross_entropy(output.null_logits, null_B)
@@ -72,7 +75,7 @@ class JointSpanObjective:
         """What is decoded: `starts` (B,K) with their log-probabilities `start_scores`, of each the likeliest `ends`
         (B,K,K) with `end_scores`, given the start, and `null_score` (B,), above 0 where there is no answer.
         """
-        output = _apply(self.model, params, batch, None)
+        output = apply(self.model, params, batch, None)
         start_BL = jax.nn.log_softmax(output.start_logits)
         end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(output.end_logits), output.starts.shape[1])
         return {
@@ -82,6 +85,10 @@ class JointSpanObjective:
             "end_scores": end_scores_BKK,
             "null_score": output.null_logits,
         }
+
+
+def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
+    return jnp.float32(1) if reduction == "sum" else jnp.sum(batch["row_weight"])
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
@@ -94,15 +101,3 @@ def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metric
         right_B = jnp.argmax(logits_BL, axis=-1) == batch[name]
         metrics[f"{name}_accuracy"] = jnp.sum(right_B * weight_B), total
     return {"span_loss": (jnp.sum(losses_B * weight_B), total), **metrics}
-
-
-def _apply(model: Any, params: Params, batch: Batch, key: jax.Array | None, **more: Any) -> Any:
-    return model.apply(
-        {"params": params},
-        batch["input_ids"],
-        batch["token_type_ids"],
-        batch["attention_mask"],
-        train=key is not None,
-        rngs=None if key is None else {"dropout": key},
-        **more,
-    )

@@ -17,6 +17,7 @@ from typing import Any
 from bertzoo import config, schema
 from bertzoo.errors import ConfigError
 
+VERSION = 1  # of what a directory says that it is of
 FOLDER = "sweeps"  # in the shipped configs
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 PLACEHOLDER = "{task}"
@@ -38,12 +39,18 @@ class Point:
         """A name that its task and its place in the grid alone decide, whatever else is in the grid."""
         return f"{self.task}/{_digest(self.task, self.settings)[:12]}"
 
+    @property
+    def alone(self) -> bool:
+        """Whether a teacher would have no share in what is learnt."""
+        with suppress(ValueError):  # what is no number the run itself refuses
+            return float(self.options.get("alpha", "nan")) == 1
+        return False
+
     def arguments(self, run_dir: Path | str) -> list[str]:
         """The command line of its run. A teacher that has no share in what is learnt is left out."""
         options = dict(self.options)
-        with suppress(ValueError):  # what is no number the run itself refuses
-            if float(options.get("alpha", "nan")) == 1:
-                options.pop("teacher", None)
+        if self.alone:
+            options.pop("teacher", None)
         given = [f"--{key}={value.replace(PLACEHOLDER, self.task)}" for key, value in options.items()]
         return ["finetune", self.base, f"--task={self.task}", f"--run_dir={run_dir}", *given]
 
@@ -59,6 +66,11 @@ class Sweep:
     base: str
     options: Options
     grids: Mapping[str, Lists]
+
+    def about(self) -> dict[str, Any]:
+        """What a directory is compared by when the sweep goes on."""
+        base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
+        return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 
     def points(self, random: int = 0, seed: int = 0) -> list[Point]:
         """All points, task by task, the last option of a grid changing fastest.
@@ -118,12 +130,12 @@ def _build(table: Mapping[str, Any]) -> Sweep:
         raise ConfigError('sweep.tasks must be a list of tasks, such as ["cola", "rte"]')
     if len(set(tasks)) < len(tasks):
         raise ConfigError(f"sweep.tasks = {tasks} names a task twice")
-    options = {key: _text(f"options.{key}", value) for key, value in _flat(table.get("options", {}))}
+    options = {key: text(f"options.{key}", value) for key, value in flat(table.get("options", {}))}
     grid = _lists("grid", table.get("grid", {}))
     if both := [key for key in options if key in grid]:
         raise ConfigError(f"{both[0]} is in [options] and in [grid]; keep one")
     for key in options:
-        _check(f"options.{key}", key)
+        refuse_own(f"options.{key}", key)
     own = table.get("tasks", {})
     for task, lists in own.items():
         if task not in tasks:
@@ -136,31 +148,32 @@ def _build(table: Mapping[str, Any]) -> Sweep:
 
 def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     made = {}
-    for key, values in _flat(table):
-        _check(f"{where}.{key}", key)
+    for key, values in flat(table):
+        refuse_own(f"{where}.{key}", key)
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}.{key} must be a list of values, not {schema.show(values)}")
-        made[key] = tuple(_text(f"{where}.{key}", value) for value in values)
+        made[key] = tuple(text(f"{where}.{key}", value) for value in values)
         if len(set(made[key])) < len(values):
             raise ConfigError(f"{where}.{key} = {values} has a value twice")
     return made
 
 
-def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """What a table holds, with dotted keys."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, schema.join(path, key))
+            yield from flat(value, schema.join(path, key))
         else:
             yield schema.join(path, key), value
 
 
-def _check(where: str, key: str) -> None:
-    if key in OWN:
-        raise ConfigError(f"{where} cannot be set: a sweep sets it for every run")
+def refuse_own(where: str, key: str, more: Sequence[str] = ()) -> None:
+    """Raise ConfigError for an option that is set for every run anyway."""
+    if key in OWN or key in more:
+        raise ConfigError(f"{where} cannot be set: it is set for every run")
 
 
-def _text(where: str, value: Any) -> str:
+def text(where: str, value: Any) -> str:
     """A value as a command line has it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -176,7 +189,7 @@ def _overridden(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
         if key.startswith("tasks.") and (len(rest) < 2 or rest[0] not in grids):
             raise ConfigError(f"--{key}: tasks.NAME.option sets an option of one of the tasks {', '.join(grids)}")
         name = rest[1] if key.startswith("tasks.") else key
-        _check(f"--{key}", name)
+        refuse_own(f"--{key}", name)
         if key.startswith("tasks."):
             grids[rest[0]][name] = (value,)
             continue

@@ -41,14 +41,18 @@ class Ended:
 
 
 def run(
-    jobs: Iterable[Job[Item]], environments: Sequence[Mapping[str, str]], ended: Callable[[Item, Ended], None]
+    jobs: Iterable[Job[Item]],
+    environments: Sequence[Mapping[str, str]],
+    ended: Callable[[Item, Ended], None],
+    ready: Callable[[Item], bool] = lambda item: True,
 ) -> None:
     """Run every job, in each of the environments one at a time, and tell of each when it has ended.
 
+    One that is not ready waits until others have ended; it is left when none is at work and it still is not.
     SIGTERM or SIGINT ends the processes as SIGTERM does; KeyboardInterrupt is raised when they have ended. A second
     SIGINT kills them.
     """
-    waiting = list(reversed(list(jobs)))
+    waiting = list(jobs)
     running: dict[int, tuple[Job[Item], subprocess.Popen]] = {}
     asked: list[int] = []
     passed = 0
@@ -57,11 +61,14 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        while running or (waiting and not asked):
+        while True:
             for slot, environment in enumerate(environments):
-                if waiting and not asked and slot not in running:
-                    job = waiting.pop()
-                    running[slot] = job, _start(job, environment)
+                if asked or slot in running or not (free := [job for job in waiting if ready(job.item)]):
+                    continue
+                waiting.remove(free[0])
+                running[slot] = free[0], _start(free[0], environment)
+            if not running:
+                break
             time.sleep(_POLL)
             if asked and (not passed or asked.count(signal.SIGINT) > 1):
                 for _, process in running.values():

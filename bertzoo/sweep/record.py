@@ -1,11 +1,10 @@
-"""The directory of a sweep: what it is of, the run of every point, one table of all, and the best of each task."""
+"""The directory of a sweep or a chain: what it is of, every point's run, one table, and the best of each task."""
 
 import csv
 import fcntl
-import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,21 @@ from bertzoo.errors import ConfigError, UserError
 from bertzoo.places import on_disk
 from bertzoo.results import runs
 from bertzoo.results.runs import Run
-from bertzoo.sweep.grid import Point, Sweep
+from bertzoo.sweep.grid import VERSION, Point
 
-ABOUT, TABLE, POINTS = "sweep.json", "sweep.csv", "points"
+POINTS = "points"  # of a sweep, where its runs are
 _LOCK = ".lock"
-VERSION = 1
 
 
 class Record:
-    """A sweep's directory, which need not exist yet; points are known here by their names."""
+    """A directory, which need not exist yet; points are known here by their names.
 
-    def __init__(self, name: str, points: Sequence[Point]):
+    what: a sweep or a chain, after which its files are called; folder: in it, where the runs are.
+    """
+
+    def __init__(self, name: str, points: Sequence[Point], what: str = "sweep", folder: str = POINTS):
         self.path = on_disk(name, "the run directory", "name a directory, a mounted one perhaps")
+        self._what, self._folder = what, folder
         self.points = points
         self.states: dict[str, tuple[str, str]] = {}  # of the others: failed or stopped, and the error
         self.finished: dict[str, Run] = {}
@@ -35,11 +37,16 @@ class Record:
     @property
     def table(self) -> Path:
         """A line a point."""
-        return self.path / TABLE
+        return self.path / f"{self._what}.csv"
+
+    @property
+    def about(self) -> Path:
+        """What the directory is of."""
+        return self.path / f"{self._what}.json"
 
     def run_dir(self, point: Point) -> Path:
         """Where the run of a point is."""
-        return self.path / POINTS / point.name
+        return self.path / self._folder / point.name
 
     def log(self, point: Point) -> Path:
         """What the run of a point prints."""
@@ -67,31 +74,25 @@ class Record:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(f"{self.path} is in use by another bertzoo sweep; wait for it or stop it") from error
+                raise UserError(
+                    f"{self.path} is in use by another bertzoo {self._what}; wait for it or stop it"
+                ) from error
             yield
 
-    def claim(self, sweep: Sweep) -> None:
-        """Make the directory this sweep's; raises ConfigError where it holds one whose runs have other options, though
-        its grid may have had other points.
+    def claim(self, mine: dict[str, Any], changes: Callable[[Any, Any], list[str]] = config.difference) -> None:
+        """Make the directory the sweep's or the chain's that `mine` is about; raises ConfigError where it holds one
+        with `changes`, a function of what the two are about: of a sweep any, though its grid may have other points.
         """
-        file = self.path / ABOUT
-        base = hashlib.sha256(config.find(sweep.base).read_bytes()).hexdigest()
-        mine: dict[str, Any] = {
-            "version": VERSION,
-            "base": sweep.base,
-            "base_sha256": base,
-            "options": dict(sweep.options),
-        }
-        if file.is_file():
-            changed = config.difference(_about(file), mine)
+        if self.about.is_file():
+            changed = changes(_about(self.about), mine)
             if changed:
                 raise ConfigError(
-                    f"{self.path} holds a sweep with other options: {'; '.join(changed)}; give back these values, or "
-                    "choose another --run_dir"
+                    f"{self.path} holds a {self._what} with other options: {'; '.join(changed)}; give back these "
+                    "values, or choose another --run_dir"
                 )
-        elif (self.path / POINTS).exists():
-            raise UserError(f"{self.path} has points but no {ABOUT}; choose another --run_dir")
-        write_atomically(file, (json.dumps(mine, indent=2) + "\n").encode())
+        elif (self.path / self._folder).exists():
+            raise UserError(f"{self.path} has {self._folder} but no {self.about.name}; choose another --run_dir")
+        write_atomically(self.about, (json.dumps(mine, indent=2) + "\n").encode())
 
     def write(self) -> None:
         """Write the table, a line a point."""
@@ -141,5 +142,5 @@ def _about(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{file} is damaged: it cannot be read ({error})") from error
     if not isinstance(found, dict) or found.get("version") != VERSION:
-        raise UserError(f"{file} is not of a sweep that is known here")
+        raise UserError(f"{file} is of nothing that is known here")
     return found

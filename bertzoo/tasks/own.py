@@ -3,23 +3,27 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.places import on_disk
 from bertzoo.tasks import cells, tables
 from bertzoo.tasks.metrics import METRICS
 from bertzoo.tasks.tables import Table
-from bertzoo.tasks.task import Example, Label, Read, Task
+from bertzoo.tasks.task import Example, Kind, Label, Read, Task
 
 _SPLITS = ("train", "dev", "test")
+OF_LABELS = ("text_a", "text_b", "label", "labels", "metrics")
+OF_SPANS = ("question", "context", "answer", "start", "id", "unanswerable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Own:
-    """Classification of a text or of two, regression, or a label for every word of a text (`tokens`)."""
+    """Classification of a text or of two, regression, a label for every word of a text (`tokens`), or questions whose
+    answers are parts of a text (`span`, read by questions.py), each with columns of its own.
+    """
 
-    kind: Literal["classification", "regression", "tokens"] = "classification"
+    kind: Kind = "classification"
     train: str = ""  # files, relative to data_dir; a split without one is not there
     dev: str = ""
     test: str = ""  # may lack the label
@@ -29,8 +33,19 @@ class Own:
     labels: tuple[str, ...] = ()  # in the order of the logits; unset: those of train, sorted
     metrics: tuple[str, ...] = ()  # unset: the first that metrics.py has for the kind
     header: bool = True  # without it columns of .tsv and .csv are called 0, 1, and so on
+    question: str = "question"  # the columns of `span`
+    context: str = "context"
+    answer: str = "answer"  # a text, or a list of them, of which the first is learnt
+    start: str = ""  # the character at which an answer starts; unset: where it occurs first
+    id: str = ""  # unset: rows are counted
+    unanswerable: bool = False  # an empty answer says that there is none, as in SQuAD 2.0
 
     def __post_init__(self) -> None:
+        others = OF_LABELS if self.kind == "span" else OF_SPANS
+        if strange := [name for name in others if getattr(self, name) != getattr(Own, name)]:
+            raise ConfigError(
+                f"{strange[0]} = {getattr(self, strange[0])!r} is not of kind = {self.kind!r}: leave it out"
+            )
         if self.kind == "tokens" and self.text_b:
             raise ConfigError(f"text_b = {self.text_b!r} is a second text where kind = 'tokens' has one: leave it out")
         if self.kind == "regression" and self.labels:
@@ -43,6 +58,8 @@ class Own:
 
     def task(self, directory: Path | str) -> Task:
         """The task of the files in a directory, read for its labels where they are not given; raises UserError."""
+        if self.kind == "span":
+            raise ConfigError(f"kind = {self.kind!r} has questions, not labels")
         labels = self.labels or (() if self.kind == "regression" else self._found(directory))
         metrics = self.metrics or tuple(METRICS[self.kind])[:1]
         if "f1" in metrics and len(labels) != 2:
@@ -64,7 +81,8 @@ class Own:
             test=test,
         )
 
-    def _open(self, split: str, directory: Path | str) -> Table:
+    def open(self, split: str, directory: Path | str) -> Table:
+        """The file of a split; raises UserError where there is none."""
         if not (name := getattr(self, split, "")):
             given = ", ".join(s for s in _SPLITS if getattr(self, s)) or "none"
             raise UserError(f"there is no file of the split {split}, of {given}: name one in {split}")
@@ -72,12 +90,12 @@ class Own:
         return tables.read(root / name, header=self.header)
 
     def _found(self, directory: Path | str) -> tuple[str, ...]:
-        table = self._open("train", directory)
+        table = self.open("train", directory)
         if names := table.names.get(self.label):
             return names
         found = {
             cells.spelt(cell, place, self.label)
-            for place, (given,) in _rows(table, [self.label])
+            for place, (given,) in rows(table, [self.label])
             for cell in (cells.items(given, place, self.label) if self.kind == "tokens" else [given])
         }
         if len(found) < 2:
@@ -85,13 +103,13 @@ class Own:
         return tuple(sorted(found, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
 
     def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> Read:
-        table = self._open(split, directory)
+        table = self.open(split, directory)
         index = {label: place for place, label in enumerate(labels)}
         texts = [self.text_a, *filter(None, [self.text_b])]
         hidden = split == "test"  # a label may be missing
         wanted = [*texts, *([] if hidden and self.label not in table.columns else [self.label])]
         examples = []
-        for nth, (place, row) in enumerate(_rows(table, wanted)):
+        for nth, (place, row) in enumerate(rows(table, wanted)):
             given = row[len(texts)] if len(row) > len(texts) else None
             if self.kind == "tokens":
                 words = tuple(
@@ -121,7 +139,8 @@ class Own:
         return tuple(cells.chosen(tag, index, place, self.label) for tag in tags)
 
 
-def _rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
+def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """(place, cells of the columns) of every row; raises UserError for one that is malformed."""
     for row in table.select(columns):
         place = table.place(row.number)
         if row.cells is None:

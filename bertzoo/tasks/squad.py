@@ -16,10 +16,10 @@ _PARTS = {"train": "train", "dev": "validation"}  # what Hugging Face and TFDS c
 
 
 class Answer(NamedTuple):
-    """A text, and the character of the paragraph at which it begins."""
+    """A text, and the character of the paragraph at which it begins; None where it is not in the paragraph."""
 
     text: str
-    start: int
+    start: int | None
 
 
 class Question(NamedTuple):
@@ -58,7 +58,7 @@ def load(source: Path | str, split: Literal["train", "dev"], version: Version) -
 def read(file: Path) -> list[Question]:
     """The questions of one JSON or Parquet file; raises UserError as `load` does."""
     questions = list(_rows(file) if file.suffix == ".parquet" else _json(file))
-    return _checked(questions, str(file))
+    return checked(questions, str(file))
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
@@ -90,7 +90,8 @@ def _find(path: Path, split: str, version: str) -> Path:
     )
 
 
-def _checked(questions: list[Question], origin: str) -> list[Question]:
+def checked(questions: list[Question], origin: str) -> list[Question]:
+    """The questions; raises UserError where there is none, or two have one id."""
     if not questions:
         raise UserError(f"{origin} holds no question")
     places: dict[str, str] = {}
@@ -178,7 +179,7 @@ def _read_tfds(source: str, split: str) -> list[Question]:
     from bertzoo.data import tfds
 
     examples = tfds.opened(source.removeprefix(TFDS), _PARTS[split])
-    return _checked(list(_flat((_decoded(row) for row in examples), source)), source)
+    return checked(list(_flat((_decoded(row) for row in examples), source)), source)
 
 
 def _decoded(value: Any) -> Any:

@@ -80,7 +80,8 @@ class Window(NamedTuple):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
     """The windows of questions, in the questions' order, and as Rows, which make batches of them; `skipped` says why
-    how many questions have none.
+    how many questions have none. unknown: with labels, the questions whose answer cannot be learnt: no window of theirs
+    has a weight.
     """
 
     questions: Sequence[Question]
@@ -88,7 +89,7 @@ class Windows:
     rows: Rows
     pieces: dict[str, Pieces]  # by a paragraph's text
     skipped: Counter[str]
-    labelled: bool
+    unknown: frozenset[int] | None
 
     def text(self, row: int, start: int, end: int) -> str:
         """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
@@ -97,18 +98,23 @@ class Windows:
         offsets, shift = self.pieces[context].offsets, window.first - window.context
         return _with_marks(context, int(offsets[start + shift, 0]), int(offsets[end + shift, 1]))
 
+    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
+        """As of Rows."""
+        return self.rows.plan(batch_size, lengths, seed, epoch)
+
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """As of Rows, and where answers are to be learnt `start`, `end` (B,) int32 and `answerable` (B,) float32, which
         is of the question, not of the window.
         """
         batch = self.rows.batch(slot, batch_size)
-        if self.labelled:
+        if self.unknown is not None:
             spare = [0] * (batch_size - len(slot.rows))
             windows = [self.windows[row] for row in slot.rows]
             possible = [not self.questions[window.question].impossible for window in windows]
             batch["start"] = np.array([*(window.start for window in windows), *spare], np.int32)
             batch["end"] = np.array([*(window.end for window in windows), *spare], np.int32)
             batch["answerable"] = np.array([*possible, *spare], np.float32)
+            batch["row_weight"][: len(windows)] = [window.question not in self.unknown for window in windows]
         return batch
 
     def restore(
@@ -123,8 +129,11 @@ class Windows:
         ]
 
 
-def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowing, labels: bool) -> Windows:
-    """All windows of the questions; with labels those of an answer, leaving out and counting what cannot be learnt.
+def make(
+    questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowing, labels: bool, every: bool = False
+) -> Windows:
+    """All windows of the questions; with labels those of an answer, leaving out and counting what cannot be learnt,
+    or where `every` question is to be answered, without a weight.
 
     Raises UserError naming the question where its answer begins outside of the paragraph, or where it has none and is
     not known to have none.
@@ -134,10 +143,13 @@ def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowi
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     asked = _encode([question.text for question in questions], tokenizer)
     asked = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in asked.items()}
-    windows, skipped, layouts = [], Counter(), {}
+    windows, skipped, layouts, unknown = [], Counter(), {}, set()
     for index, question in enumerate(questions):
         span = align(question, pieces[question.context], answers) if labels else _NOWHERE
-        if isinstance(span, str):
+        if isinstance(span, str) and every:
+            unknown.add(index)
+            span = _NOWHERE
+        elif isinstance(span, str):
             skipped[span] += 1
             continue
         context, count = len(asked[question.text]), len(pieces[question.context].ids)
@@ -152,7 +164,8 @@ def make(questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowi
             start, end = (place - first + context if inside else 0 for place in span)
             windows.append(Window(index, context, first, size, number, owners, start, end))
     rows = _rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length)
-    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, labelled=labels)
+    known = frozenset(unknown) if labels else None
+    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
 
 
 def _rows(
@@ -217,6 +230,8 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
     if not question.answers:
         raise UserError(f"{question.place} has no answer to learn, and is not marked as is_impossible")
     answer = question.answers[0]
+    if answer.start is None:
+        return "the answer is not in the paragraph"
     if not 0 <= answer.start < len(question.context):
         raise UserError(
             f"{question.place} has an answer that starts at the character {answer.start} of a paragraph of"

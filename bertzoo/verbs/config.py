@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from bertzoo import config as loader
+from bertzoo.errors import UserError
 
 
 def config() -> type:
@@ -27,6 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the config."""
     from bertzoo.kinds import class_of
+    from bertzoo.sweep.chain import Chain
 
-    print(loader.dump(loader.load(class_of(*args.files), args.files, overrides)), end="")
+    kind = class_of(*args.files)
+    if kind is Chain:
+        raise UserError(
+            f"{', '.join(args.files)} describes a chain of runs: `bertzoo chain --list` prints their commands"
+        )
+    print(loader.dump(loader.load(kind, args.files, overrides)), end="")
     return 0

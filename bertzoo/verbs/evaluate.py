@@ -1,9 +1,15 @@
-"""Losses and accuracies of a run on all of its held-out text, beside what counting single tokens would give.
+"""Losses and accuracies of a run on all of its held-out text, beside what counting single tokens would give; or the
+scores of a fine-tuned model on a split of its task.
+
+A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
+a head of classes; where it is not of a run, --task names the task.
 
 examples:
   bertzoo evaluate runs/demo
   bertzoo evaluate runs/first --corpus=gs://bucket/corpus
   bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
+  bertzoo evaluate runs/cola --seed=3
+  bertzoo evaluate runs/own --split=test --data_dir=new
 """
 
 import argparse
@@ -13,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from bertzoo.errors import UserError
+from bertzoo.verbs import finetuned
 from bertzoo.verbs.shared import checkpoint_option, corpus_option
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
@@ -21,7 +28,7 @@ MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    checkpoint_option(parser)
+    checkpoint_option(parser, None)
     corpus_option(parser, "the run's corpus")
     parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
     parser.add_argument(
@@ -31,10 +38,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    group = finetuned.flags(parser)
+    group.add_argument("--split", choices=("train", "dev", "test"), help="the examples that are scored (default: dev)")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate and print."""
+    from bertzoo.finetune.trained import is_finetuned
+
+    if is_finetuned(args.run):
+        finetuned.refuse(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
+        return finetuned.evaluate(args)
+    finetuned.refuse(args, ("task", "data_dir", "seed", "batch_size", "split"), "a pretraining run")
+    return _pretrained(args)
+
+
+def _pretrained(args: argparse.Namespace) -> int:
     import jax
 
     from bertzoo.data.entropy import unigram_entropy
@@ -43,7 +62,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.train.metrics import Totals
     from bertzoo.train.step import make_eval_step
 
-    trained = load(args.run, args.checkpoint)
+    trained = load(args.run, args.checkpoint or "latest")
     stages = trained.recipe.stages
     index = len(stages) - 1 if args.stage is None else args.stage
     if not 0 <= index < len(stages):

@@ -1,9 +1,9 @@
 """Fine-tune a model on a task, several seeds one after another; run the same command again to resume.
 
-The task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli) or `own`, whose files and columns the
-table [own] names. --from is a run, a model directory, a Hugging Face directory, or another fine-tuning run: its head is
-left out and the task's starts fresh. With --teacher, another fine-tuning run on the same task, a share 1 - alpha of
-what is learnt is what that says.
+The task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), squad1 or squad2 (SQuAD 1.1 and 2.0,
+with the config finetune_squad), or `own`, whose files and columns the table [own] names. --from is a run, a model
+directory, a Hugging Face directory, or another fine-tuning run: its head is left out and the task's starts fresh. With
+--teacher, another fine-tuning run on the same task, a share 1 - alpha of what is learnt is what that says.
 
 Every seed has a directory of its own with its scores after every epoch and the model of the best one; results.json has
 the median, least and greatest score, and comes last.
@@ -11,6 +11,7 @@ the median, least and greatest score, and comes last.
 examples:
   bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
   bertzoo finetune finetune --task=mrpc --data_dir=glue/MRPC --from=runs/mnli --run_dir=runs/mrpc --seeds=3 --epochs=5
+  bertzoo finetune finetune_squad --task=squad1 --data_dir=squad --from=runs/first --run_dir=runs/squad1
   bertzoo results runs/cola
 """
 

@@ -7,79 +7,17 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from planted import finetune, results
 
-from bertzoo import cli, config
+from bertzoo import config
 from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
 from bertzoo.finetune import seeds
 from bertzoo.finetune.judge import Judge, Split
-from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.own import Own
 from bertzoo.train import sharding
-
-WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
-GOOD, BAD = WORDS[:4], WORDS[4:8]
-OPTIONS = [
-    *("--task=own", "--own.train=train.csv", "--own.dev=dev.csv", "--seeds=2", "--epochs=4", "--batch_size=16"),
-    *("--max_length=24", "--optimizer.learning_rate=1e-2", "--encoder_dropout=0", "--log_every=15", "--buckets=2"),
-]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory `model`, and the task's files: a text is good where a good word is in it, else a bad one is."""
-    made = tmp_path_factory.mktemp("finetune")
-    draw = np.random.default_rng(0)
-
-    def text(label: int) -> str:
-        words = [str(word) for word in draw.choice(WORDS[8:], draw.integers(2, 12))]
-        words.insert(int(draw.integers(0, len(words))), str(draw.choice((BAD, GOOD)[label])))
-        return " ".join(words)
-
-    for name, count in (("train", 240), ("dev", 40)):
-        labels = draw.integers(0, 2, count)
-        lines = [f"{text(int(label))},{label},{label + draw.uniform(0, 0.1):.3f}" for label in labels]
-        (made / f"{name}.csv").write_text("\n".join(["text,label,number", *lines]) + "\n")
-    settings = WordPiece(vocab_size=80)
-    tokenizer = tokenizers.build(settings, lambda: iter([" ".join(WORDS)] * 20))
-    model = Bert(
-        vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
-        initializer_range=0.1,
-    )  # fmt: skip
-    head = MaskedLanguageModel(sentence=True)
-    params = {
-        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
-        for name, shape in parameter_shapes(model, head).items()
-    }
-    (made / "model").mkdir()
-    directory.write(
-        Pretrained(
-            model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
-        ),
-        made / "model",
-    )
-    return made
-
-
-def finetune(folder: Path, run: Path, *options: str) -> int:
-    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
-    return cli.main(["finetune", "finetune", *words])
-
-
-def results(run: Path) -> dict:
-    return json.loads((run / "results.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def finished(folder: Path) -> Path:
-    run = folder / "run"
-    assert finetune(folder, run) == 0
-    return run
 
 
 def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> None:

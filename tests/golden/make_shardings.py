@@ -13,6 +13,7 @@ from flax import linen as nn
 from bertzoo import config, phases
 from bertzoo.finetune.settings import Finetune
 from bertzoo.kinds import class_of
+from bertzoo.sweep.chain import Chain
 from bertzoo.train import sharding
 from bertzoo.train.state import name_of
 from bertzoo.transfer import Transfer
@@ -28,7 +29,7 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 
 def text() -> str:
     """The whole file."""
-    names = [name for name in config.shipped() if class_of(name) is not Finetune]  # whose model is another's
+    names = [name for name in config.shipped() if class_of(name) not in (Finetune, Chain)]  # whose model is another's
     return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in names)
 
 

@@ -103,7 +103,11 @@ def test_no_backbone_is_left_out():
     assert {type(config) for config in MODELS} == set(get_args(Model))
 
 
-@backbones
+@pytest.mark.parametrize(
+    "config",
+    [c if c.kind in ("electra", "convbert", "mobilebert") else pytest.param(c, marks=pytest.mark.slow) for c in MODELS],
+    ids=lambda config: config.kind,
+)
 def test_every_backbone_trains_and_keeps_its_names(config):
     """The discriminator's parameters have the masked language model's names and shapes; both models learn."""
     objective, params = build(config)

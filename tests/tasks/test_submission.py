@@ -6,7 +6,7 @@ import pytest
 
 from bertzoo.errors import UserError
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.submission import FILES, write
+from bertzoo.tasks.submission import FILES, check_rows, write
 
 # The rows of GLUE's test sets, without their headers.
 ROWS = {
@@ -89,3 +89,8 @@ def test_what_is_missing_or_wrong_is_named(tmp_path, change, message):
 def test_a_number_below_the_least_is_the_least(tmp_path):
     write(tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW)
     assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
+
+
+def test_a_row_that_is_there_twice_is_named():
+    with pytest.raises(UserError, match="row 1 of rte is there twice"):
+        check_rows("rte", ["0", "1", "1", "2"], FEW)

@@ -11,6 +11,7 @@ from bertzoo.data.tokenizer import build
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.tasks import windows
 from bertzoo.tasks.rows import Slot, bucket_lengths
+from bertzoo.tasks.squad import Answer
 from bertzoo.tasks.windows import Windowing
 
 TEXTS = ["Who was born in Japan (1895-1943)? The leader's café, John Smith, and 12,345 others."] * 20
@@ -210,6 +211,17 @@ def test_what_cannot_be_learnt_is_left_out_and_counted(reason):
     assert made.skipped == {reason: 1} and [window.question for window in made.windows] == [0, 2]
     found = {window.question for window in make(good, SKIPPED[reason], good, labels=False).windows}
     assert found == ({0, 2} if "paragraph has" in reason else {0, 1, 2})
+
+
+def test_where_every_question_is_answered_what_cannot_be_learnt_has_no_weight():
+    good, bad = question("who was born", "was", key="good"), question("who was born", "leader", start=0)
+    nowhere = question("who was born", key="nowhere")._replace(answers=(Answer("smith", None),))
+    made = windows.make([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
+    assert not made.skipped and [window.question for window in made.windows] == [0, 1, 2]
+    batch = made.batch(slot(3, 20), 4)
+    assert batch["row_weight"].tolist() == [1, 0, 0, 0] and batch["start"].tolist() == [6, 0, 0, 0]
+    assert make(nowhere).skipped == {"the answer is not in the paragraph": 1}
+    assert made.plan(2, (20,)) and len(made.plan(2, (20,))) == len(made.rows.plan(2, (20,)))
 
 
 def test_case_is_no_reason_to_skip():

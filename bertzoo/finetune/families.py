@@ -1,0 +1,28 @@
+"""The task that a config names, with what its kind decides."""
+
+from bertzoo.errors import ConfigError
+from bertzoo.finetune.family import Family, changed
+from bertzoo.finetune.labelled import Labelled
+from bertzoo.finetune.settings import Finetune
+from bertzoo.finetune.span import Span
+from bertzoo.tasks import questions
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.spans import SQUAD
+
+OWN = "own"
+NAMES = (*GLUE, *SQUAD, OWN)
+
+
+def family_of(recipe: Finetune) -> Family:
+    """The task of a config; raises ConfigError where there is none of that name, and for options that it lacks."""
+    name = recipe.task
+    if not name:
+        raise ConfigError(f"no task is named; give --task with one of {', '.join(NAMES)}")
+    if name not in NAMES:
+        raise ConfigError(f"task = {name!r} is unknown; the tasks are {', '.join(NAMES)}")
+    if name == OWN:
+        own = recipe.own
+        return Span(recipe, questions.task(own)) if own.kind == "span" else Labelled(recipe, own.task(recipe.data_dir))
+    if strange := changed(recipe.own):
+        raise ConfigError(f"own.{strange} is for task = own, and task = {name} has files of its own: leave it out")
+    return Span(recipe, SQUAD[name]) if name in SQUAD else Labelled(recipe, GLUE[name])

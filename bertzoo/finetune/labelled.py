@@ -1,0 +1,132 @@
+"""Tasks with a label for a text, for two, or for every word: GLUE's and the user's own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+from bertzoo.finetune import teacher as teaching
+from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, tell_skipped
+from bertzoo.finetune.judge import Judge, Split, scaled
+from bertzoo.finetune.settings import Finetune
+from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.objectives.labelled import TEACHER, LabelledObjective
+from bertzoo.tasks.encode import encode
+from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.task import Example, Task, double_unordered
+from bertzoo.train.step import HostBatch
+
+NUMBER = "number"  # the name of a regression's one output
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A task of labels in a run."""
+
+    recipe: Finetune
+    task: Task
+
+    def __post_init__(self):
+        if strange := changed(self.recipe.squad):
+            raise ConfigError(f"squad.{strange} is for questions, which {self.task.name} does not have: leave it out")
+        if not self.task.train or not self.task.dev:
+            lacking = "development" if self.task.train else "training"
+            raise ConfigError(f"task = {self.task.name} has no {lacking} examples")
+        if self.recipe.double_unordered and not self.task.symmetric:
+            raise ConfigError(
+                f"double_unordered is for pairs whose order means nothing, which those of {self.task.name} are not"
+            )
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
+    def pair(self) -> bool:
+        return self.task.pair
+
+    @property
+    def taught(self) -> bool:
+        return self.task.kind != "tokens"
+
+    @property
+    def head(self) -> SequenceClassification | TokenClassification:
+        recipe, labels = self.recipe, self.task.labels
+        if self.task.kind == "tokens":
+            return TokenClassification(labels=labels, dropout=recipe.dropout, pooler=False)
+        regression = self.task.kind == "regression"
+        return SequenceClassification(
+            labels=(NUMBER,) if regression else labels,
+            hidden=recipe.hidden,
+            dropout=recipe.dropout,
+            problem_type="regression" if regression else "single_label_classification",
+            pooler=recipe.pooler,
+        )
+
+    def objective(self, module: Any) -> LabelledObjective:
+        return LabelledObjective(
+            model=module,
+            numbers=self.task.kind == "regression",
+            alpha=self.recipe.alpha,
+            reduction=self.recipe.reduction,
+        )
+
+    def lessons(
+        self,
+        objective: LabelledObjective,
+        tokenizer: Tokenizer,
+        mesh: jax.sharding.Mesh,
+        teacher: Path | None,
+        tell: Say,
+    ) -> Lessons:
+        recipe, task = self.recipe, self.task
+        train, dev, skipped = self._read(tokenizer, tell)
+        rows, size = train.rows, recipe.batch_size
+        lengths = bucket_lengths([rows, *(split.rows for split in dev.values())], recipe.buckets, recipe.max_length)
+        tell(f"rows of {', '.join(map(str, lengths))} tokens")
+        judge = Judge(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
+        theirs = record = None
+        if teacher is not None:
+            theirs, record = teaching.logits(teacher, recipe, task, train.examples, mesh)
+
+        def batches(seed: int, row: int) -> Iterator[HostBatch]:
+            steps = -(-len(rows) // size)
+            for slot in epochs(lambda epoch: rows.plan(size, lengths, seed, epoch), steps, row // size):
+                batch = scaled(rows.batch(slot, size), recipe.scale)
+                if theirs is not None:
+                    batch[TEACHER] = np.zeros((size, theirs.shape[1]), np.float32)
+                    batch[TEACHER][: len(slot.rows)] = theirs[slot.rows]
+                yield batch
+
+        return Lessons(
+            rows=len(rows),
+            batches=batches,
+            judge=lambda params: Judgement(judge(params, dev)),
+            examples={"train": len(rows)} | {name: len(split.rows) for name, split in dev.items()},
+            skipped=skipped,
+            teacher=record,
+        )
+
+    def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+        recipe, task = self.recipe, self.task
+        read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
+        examples = drawn(recipe, [example for split in task.train for example in read[split].examples], "examples")
+        if recipe.double_unordered:
+            examples = double_unordered(examples)
+
+        def split(found: list[Example]) -> Split:
+            return Split(found, encode(found, tokenizer, recipe.max_length, task.kind))
+
+        train, dev = split(examples), {name: split(read[name].examples) for name in task.dev}
+        skipped = {name: one.skipped for name, one in read.items() if one.skipped}
+        tell_skipped(skipped, "rows", tell)
+        for name, part in {"train": train, **dev}.items():
+            cut = int(part.rows.cut.sum())
+            more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
+            tell(f"{name}: {len(part.rows):,} examples{more}")
+        return train, dev, skipped

@@ -1,0 +1,158 @@
+"""Tasks of question answering: SQuAD's and the user's own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.errors import ConfigError
+from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, tell_skipped
+from bertzoo.finetune.judge import Predictor
+from bertzoo.finetune.settings import Finetune
+from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
+from bertzoo.objectives.span import JointSpanObjective, SpanObjective
+from bertzoo.tasks import squad_metric, windows
+from bertzoo.tasks.answers import decode
+from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.spans import SpanTask
+from bertzoo.tasks.windows import Windows
+from bertzoo.train.step import Batch, HostBatch
+
+OF_LABELS = ("double_unordered", "scale", "hidden", "pooler")  # options without a meaning here
+AnySpanObjective = SpanObjective | JointSpanObjective
+
+
+@dataclass(frozen=True)
+class Span:
+    """A task of questions in a run; a paragraph is as many rows as it has windows."""
+
+    recipe: Finetune
+    task: SpanTask
+
+    def __post_init__(self):
+        recipe, options, name = self.recipe, self.recipe.squad, self.task.name
+        if strange := changed(recipe, OF_LABELS):
+            raise ConfigError(f"{strange} is for tasks of labels, and {name} has questions: leave it out")
+        if options.joint and recipe.dropout:
+            raise ConfigError(f"dropout = {recipe.dropout} has no place in the head of squad.joint: give dropout = 0")
+        if options.threshold is not None and not self.task.nulls:
+            raise ConfigError(
+                f"squad.threshold = {options.threshold} is for questions without an answer, which {name} does not have"
+            )
+        if name == "own" and bool(recipe.own.dev) == bool(options.heldout):
+            raise ConfigError(
+                f"own.dev = {recipe.own.dev!r} and squad.heldout = {options.heldout} are two development sets"
+                if options.heldout
+                else "task = own has no development examples: name own.dev, or hold some out by squad.heldout"
+            )
+        options.windowing(recipe.max_length)
+        options.decoding(self.task.nulls)
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
+    def pair(self) -> bool:
+        return True
+
+    @property
+    def taught(self) -> bool:
+        return False
+
+    @property
+    def head(self) -> SpanExtraction | JointSpanExtraction:
+        if self.recipe.squad.joint:
+            return JointSpanExtraction(beam=self.recipe.squad.candidates)
+        return SpanExtraction(dropout=self.recipe.dropout, pooler=False)
+
+    def objective(self, module: Any) -> AnySpanObjective:
+        made = JointSpanObjective if self.recipe.squad.joint else SpanObjective
+        return made(model=module, reduction=self.recipe.reduction)
+
+    def lessons(
+        self,
+        objective: AnySpanObjective,
+        tokenizer: Tokenizer,
+        mesh: jax.sharding.Mesh,
+        teacher: Path | None,
+        tell: Say,
+    ) -> Lessons:
+        recipe, size = self.recipe, self.recipe.batch_size
+        train, dev = self._read(tokenizer, tell)
+        lengths = bucket_lengths([train.rows, dev.rows], recipe.buckets, recipe.max_length)
+        tell(f"rows of {', '.join(map(str, lengths))} tokens")
+
+        def batches(seed: int, row: int) -> Iterator[HostBatch]:
+            steps = -(-len(train.rows) // size)
+            slots = epochs(lambda epoch: train.plan(size, lengths, seed, epoch), steps, row // size)
+            return (train.batch(slot, size) for slot in slots)
+
+        return Lessons(
+            rows=len(train.rows),
+            batches=batches,
+            judge=Examiner(self, objective, mesh, dev, lengths),
+            examples={"train": len(train.questions), "dev": len(dev.questions)},
+            skipped=_skipped(train),
+        )
+
+    def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Windows, Windows]:
+        recipe = self.recipe
+        learnt, held = self.task.splits(recipe.data_dir, recipe.squad.heldout)
+        questions = drawn(recipe, learnt.questions, "questions")
+        if learnt.ambiguous:
+            tell(f"train: {learnt.ambiguous:,} answers occur more than once in their text; the first is learnt")
+        windowing = recipe.squad.windowing(recipe.max_length)
+        train = windows.make(questions, tokenizer, windowing, labels=True)
+        dev = windows.make(held.questions, tokenizer, windowing, labels=True, every=True)
+        tell_skipped(_skipped(train), "questions", tell)
+        for name, part in (("train", train), ("dev", dev)):
+            if not part.windows:
+                raise ConfigError(f"the {len(part.questions)} questions of {name} leave no row: each is passed over")
+            tell(f"{name}: {len(part.questions):,} questions, {len(part.windows):,} windows")
+        return train, dev
+
+
+class Examiner:
+    """Answers the questions of the development set, and scores the answers."""
+
+    def __init__(
+        self, family: Span, objective: AnySpanObjective, mesh: jax.sharding.Mesh, dev: Windows, lengths: tuple[int, ...]
+    ):
+        self._task, self._decoding = family.task, family.recipe.squad.decoding(family.task.nulls)
+        self._dev, self._lengths = dev, lengths
+        mean = replace(objective, reduction="mean")
+
+        def both(params: Any, batch: Batch) -> Any:
+            """What is decoded, and by term the loss and its weight."""
+            sums, _ = mean(params, None, batch, None)
+            weights = mean.weights(batch)
+            return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
+
+        self._predictor = Predictor(both, mesh, family.recipe.batch_size)
+
+    def __call__(self, params: Any) -> Judgement:
+        slots, found = self._predictor(params, self._dev, self._lengths, 1.0)
+        totals = {term: np.sum([losses[term] for _, losses in found], axis=0) for term in found[0][1]}
+        loss = float(sum(total / weight for total, weight in totals.values() if weight))
+        judged = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {"dev": {}}}
+        if not np.isfinite(loss):
+            return Judgement(judged)  # which ends the run, in a sentence
+        outputs = self._dev.restore(slots, [output for output, _ in found])
+        answered = decode(self._dev, outputs, self._decoding)
+        scores = self._task.score(self._dev.questions, answered, self._decoding.threshold)
+        judged |= {"score": scores[self._task.chosen_by], "scores": {"dev": scores}}
+        judged["collapsed"] = len(answered) > 1 and len({answer.text for answer in answered}) == 1
+
+        def save(folder: Path) -> None:
+            squad_metric.save(folder, answered)
+
+        return Judgement(judged, save)
+
+
+def _skipped(train: Windows) -> dict[str, dict[str, int]]:
+    return {"train": dict(train.skipped)} if train.skipped else {}

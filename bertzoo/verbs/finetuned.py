@@ -1,0 +1,181 @@
+"""What `evaluate` and `predict` do with a fine-tuned model, which they hand over here; and its flags."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from bertzoo.errors import UserError
+from bertzoo.verbs.shared import say
+
+if TYPE_CHECKING:
+    from bertzoo.finetune.trained import Trained
+    from bertzoo.tasks.task import Example
+
+_SHOWN = 60  # characters of a text beside what is said of it
+
+
+def flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declare what is asked of a fine-tuned model alone."""
+    group = parser.add_argument_group("of a fine-tuned model")
+    group.add_argument("--task", metavar="NAME", help="the task, where the model does not say on which it was trained")
+    group.add_argument("--data_dir", metavar="DIR", help="where the task's files are by now (default: where they were)")
+    group.add_argument("--seed", type=_whole, metavar="N", help="this seed of a run (default: the best)")
+    group.add_argument("--batch_size", type=_whole, metavar="B", help="rows at a time, which changes no result")
+    return group
+
+
+def _whole(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise UserError(f"{text!r} is not a whole number, as --seed and --batch_size need one")
+
+
+def refuse(args: argparse.Namespace, names: Iterable[str], what: str) -> None:
+    """Raise UserError where flags are given that are not of `what` the name is of; not given is None or False."""
+    for name in names:
+        if (given := getattr(args, name)) is not None and given is not False:
+            raise UserError(f"--{name} is not for {what}, which {args.run} is")
+
+
+def load(args: argparse.Namespace) -> "Trained":
+    """The model that the flags name."""
+    from bertzoo.finetune import trained
+    from bertzoo.places import on_disk
+
+    if args.batch_size == 0:
+        raise UserError("--batch_size=0 is less than 1")
+    return trained.load(on_disk(args.run, "the model", "copy it to this machine and name the copy"), args.seed)
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Print the scores of a split, those of a run's results where it is the development set."""
+    model = load(args)
+    task = model.task(args.task or "", args.data_dir or "")
+    model, directory = model.of(task), args.data_dir or model.recipe.data_dir
+    part = args.split or "dev"
+    splits = {"train": task.train, "dev": task.dev, "test": task.test}[part]
+    if not splits:
+        raise UserError(f"{task.name} has no {part} set")
+    examples = {}
+    for split in splits:
+        read = task.read(split, directory)
+        for reason, count in read.skipped.items():
+            say(f"{split}: passed over {count} rows ({reason})")
+        if any(example.label is None for example in read.examples):
+            raise UserError(
+                f"the {split} set of {task.name} has no labels to score by; `bertzoo predict {args.run} "
+                f"--split={part}` says what the model makes of it"
+            )
+        examples[split] = read.examples
+    judged = model.judge(task, examples, args.batch_size or 0)
+    counts = {split: len(found) for split, found in examples.items()}
+    if args.json:
+        print(json.dumps({"task": task.name, "examples": counts, **judged}))
+        return 0
+    for split, scores in judged["scores"].items():
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        print(f"{task.name}, {split}, {counts[split]:,} examples: {shown}")
+    if judged["collapsed"]:
+        print("every example got one class")
+    return 0
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Say of every text what the model makes of it, in the order of the texts."""
+    from bertzoo.tasks import said
+
+    form = said.form(args.output) if args.output else ".jsonl" if args.json else ""
+    model = load(args)
+    if args.task:
+        model = model.of(model.task(args.task, args.data_dir or ""))
+    examples = list(_examples(args, model))
+    if not examples:
+        say("there is no text")
+        return 0
+    found = model.predict(examples, args.batch_size or 0)
+    empty = sum(not example.text_a.strip() for example in examples)
+    for count, what in ((int(found.cut.sum()), f"cut to {model.max_length} tokens"), (empty, "empty")):
+        if count:
+            say(f"{count:,} of {len(examples):,} texts {'is' if count == 1 else 'are'} {what}")
+    records = said.records(examples, model.labels, found.values, found.probabilities, found.cut)
+    lines = {".jsonl": said.jsonl, ".tsv": said.tsv}[form](records) if form else _shown(examples, records)
+    with _written(args.output) as file:
+        file.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+@contextmanager
+def _written(name: str | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there only when it is whole."""
+    if not name:
+        yield sys.stdout
+        return
+    path = Path(name)
+    made = path.with_name(path.name + ".tmp")
+    try:
+        with made.open("w", encoding="utf-8") as file:
+            yield file
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]:
+    """Where the flags say that the texts are: one place, of the command line, a split, a file and standard input."""
+    from bertzoo.tasks import texts
+
+    given = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + ["TEXT"] * bool(args.text)
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(given)} both say where the texts are: keep one")
+    own = model.recipe.own
+    for name in ("text_a", "text_b"):
+        if getattr(args, name) and not args.input:
+            raise UserError(f"--{name} is a column of a file: give --input with it")
+    if args.split:
+        if args.pair:
+            raise UserError("--pair is not for a split of the task, which says itself what it has")
+        task = model.task(args.task or "", args.data_dir or "")
+        splits = {"train": task.train, "dev": task.dev, "test": task.test}.get(args.split, (args.split,))
+        directory = args.data_dir or model.recipe.data_dir
+        return [example for split in splits for example in task.read(split, directory).examples]
+    if args.data_dir and not args.task:
+        raise UserError("--data_dir is where a task's files are: give --split or --task with it")
+    known = bool(model.named or args.task)
+    if args.pair and known and not model.pair:
+        raise UserError(f"--pair: {args.run} is fine-tuned on single texts")
+    wanted = texts.Wanted(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
+    if wanted.pair and wanted.words:
+        raise UserError(f"--pair: {args.run} tags the words of one text")
+    if args.input:
+        columns = [args.text_a or own.text_a]
+        if wanted.pair:
+            second = args.text_b or own.text_b
+            if not second:
+                raise UserError(f"--input={args.input}: name the column of the second text with --text_b")
+            columns.append(second)
+        return texts.table(args.input, columns, wanted, header=own.header)
+    if args.text:
+        return texts.words(args.text, wanted)
+    try:
+        return texts.lines(sys.stdin, wanted, "standard input")
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not UTF-8 text ({error.reason}): convert it") from error
+
+
+def _shown(examples: Sequence["Example"], records: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """For a person: what is said, and of which text."""
+    from bertzoo.tasks.said import CUT
+
+    for example, found in zip(examples, records, strict=True):
+        if "tags" in found:
+            pairs = zip(found["words"], found["tags"], strict=True)
+            yield " ".join(f"{word}/{CUT if tag is None else tag}" for word, tag in pairs)
+            continue
+        text = " | ".join(filter(None, (example.text_a, example.text_b)))
+        text = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]} …"
+        what = f"{found['label']} {found['probability']:.0%}" if "label" in found else f"{found['number']:.3f}"
+        yield f"{what}\t{text}"

@@ -1,0 +1,70 @@
+"""A tiny model, a task that words decide, and the command that fine-tunes the one on the other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertzoo import cli
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
+
+WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
+GOOD, BAD = WORDS[:4], WORDS[4:8]
+OPTIONS = [
+    *("--task=own", "--own.train=train.csv", "--own.dev=dev.csv", "--seeds=2", "--epochs=4", "--batch_size=16"),
+    *("--max_length=24", "--optimizer.learning_rate=1e-2", "--encoder_dropout=0", "--log_every=15", "--buckets=2"),
+]
+
+
+def fill(made: Path) -> None:
+    """A model directory `model`, and the task's files: a text is good where a good word is in it, else a bad one is."""
+    draw = np.random.default_rng(0)
+
+    def text(label: int) -> str:
+        words = [str(word) for word in draw.choice(WORDS[8:], draw.integers(2, 12))]
+        words.insert(int(draw.integers(0, len(words))), str(draw.choice((BAD, GOOD)[label])))
+        return " ".join(words)
+
+    for name, count in (("train", 240), ("dev", 40)):
+        labels = draw.integers(0, 2, count)
+        lines = [f"{text(int(label))},{label},{label + draw.uniform(0, 0.1):.3f}" for label in labels]
+        (made / f"{name}.csv").write_text("\n".join(["text,label,number", *lines]) + "\n")
+    settings = WordPiece(vocab_size=80)
+    tokenizer = tokenizers.build(settings, lambda: iter([" ".join(WORDS)] * 20))
+    model = Bert(
+        vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32, max_positions=32,
+        initializer_range=0.1,
+    )  # fmt: skip
+    write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer, draw)
+
+
+def write(
+    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: str | int
+) -> Pretrained:
+    """A model directory of a model with drawn parameters under a head."""
+    draw = draw or np.random.default_rng(1)
+    params = {
+        name: np.ones(shape, np.float32) if name.endswith("scale") else draw.normal(0, 0.1, shape).astype(np.float32)
+        for name, shape in parameter_shapes(model, head).items()
+    }
+    made = Pretrained(
+        model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
+    )
+    folder.mkdir(parents=True)
+    directory.write(made, folder)
+    return made
+
+
+def finetune(folder: Path, run: Path, *options: str) -> int:
+    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
+    return cli.main(["finetune", "finetune", *words])
+
+
+def results(run: Path) -> dict:
+    return json.loads((run / "results.json").read_text())

@@ -1,0 +1,69 @@
+"""What is left of a run that was refused, stopped or damaged, and what the same command makes of it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from planted import finetune, results
+
+from bertzoo.convert import directory
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def said(capsys: pytest.CaptureFixture) -> str:
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
+    return line
+
+
+def test_what_is_refused_leaves_nothing_behind(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = tmp_path / "runs" / "first"
+    assert finetune(folder, run, f"--data_dir={tmp_path}") == 2
+    assert "train.csv does not exist" in said(capsys) and not (tmp_path / "runs").exists()
+
+
+def test_another_teacher_than_it_began_with_is_refused(
+    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = tmp_path / "taught"
+    options = ["--seeds=1", "--epochs=1", "--train_rows=32", "--alpha=0.5"]
+    assert finetune(folder, run, *options, f"--teacher={finished}") == 0
+    before = results(run)
+    chosen = directory.read(finished).params
+    # A teacher of the same parameters in another place is the same one; the other seed's is another.
+    best = results(finished)["best"]
+    moved = shutil.copytree(finished / f"seed-{best}" / "model", tmp_path / "moved")
+    assert finetune(folder, run, *options, f"--teacher={moved}") == 0 and results(run) == before
+    other = finished / f"seed-{1 - best}" / "model"
+    assert any((chosen[name] != array).any() for name, array in directory.read(other).params.items())
+    capsys.readouterr()
+    assert finetune(folder, run, *options, f"--teacher={other}") == 2
+    assert f"the parameters of its teacher in {other} are not those that {run} began with" in said(capsys)
+
+
+@pytest.mark.parametrize("text", ["[{", '{"epoch": 1}', '[{"epoch": 1}]', "[3]"])
+def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+    file = copied / "seed-1" / "scores.json"
+    file.write_text(text)
+    assert finetune(folder, copied) == 2
+    assert f"{file} is damaged" in (line := said(capsys)) and f"remove {file.parent}" in line
+    shutil.rmtree(file.parent)
+
+
+def test_a_damaged_record_is_one_sentence(copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (copied / "run.json").write_text("{")
+    assert finetune(folder, copied) == 2
+    assert f"{copied}/run.json is damaged" in said(capsys)
+
+
+def test_checkpoints_of_a_finished_seed_are_removed(copied: Path, folder: Path) -> None:
+    # As if it had been killed between its last score and the end.
+    left = copied / "seed-0" / "checkpoints"
+    (left / "60").mkdir(parents=True)
+    (copied / "results.json").unlink()
+    assert finetune(folder, copied) == 0
+    assert not left.exists() and json.loads((copied / "run.json").read_text())["python"].startswith("3.")

@@ -1,0 +1,131 @@
+"""A submission out of one model of each task, on test sets of four rows."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+
+from bertzoo import cli
+from bertzoo.convert import directory
+from bertzoo.models.tasks import SequenceClassification
+from bertzoo.tasks import submission
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.layouts import LAYOUTS
+
+ROWS = 4
+TASKS = [name for name in GLUE if name != "ax"]
+FILES = {name: (file, ROWS) for name, (file, _) in submission.FILES.items()}
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GLUE's folders with test sets alone, and the diagnostic set in one of its own."""
+    made, draw = tmp_path_factory.mktemp("glue"), np.random.default_rng(4)
+    for layout in LAYOUTS:
+        columns = layout.tsv_test or layout.tsv
+        for split in layout.test:
+            rows = [[str(row), *(" ".join(draw.choice(planted.WORDS, 4)) for _ in columns)] for row in range(ROWS)]
+            file = made / (layout.folders[1] if layout.name == "ax" else layout.folders[0]) / f"{split}.tsv"
+            file = file.with_name("diagnostic.tsv") if layout.name == "ax" else file
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("".join("\t".join(row) + "\n" for row in [[layout.tsv_key, *columns], *rows]))
+    return made
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made, base = tmp_path_factory.mktemp("models"), directory.read(folder / "model")
+    for name in TASKS:
+        labels = GLUE[name].labels or ("number",)
+        problem = "single_label_classification" if GLUE[name].labels else "regression"
+        head = SequenceClassification(labels=labels, problem_type=problem)
+        planted.write(made / name, base.model, head, base.tokenizer, task=name, max_length=16)
+    return {name: made / name for name in TASKS}
+
+
+def submitted(models: list[Path], where: Path, *options: str, code: int = 0) -> Path:
+    out = where / "glue.zip"
+    assert cli.main(["submission", str(out), *map(str, models), *options]) == code
+    return out
+
+
+def read(path: Path) -> dict[str, list[list[str]]]:
+    with zipfile.ZipFile(path) as archive:
+        return {
+            name: [line.split("\t") for line in archive.read(name).decode().splitlines()] for name in archive.namelist()
+        }
+
+
+def test_every_test_set_is_predicted_by_the_model_of_its_task(
+    models: dict[str, Path],
+    glue: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr(submission, "FILES", FILES)
+    found = read(submitted([*models.values()], tmp_path, f"--data_dir={glue}", "--wnli=predicted"))
+    assert sorted(found) == sorted(file for file, _ in FILES.values())
+    assert all([row[0] for row in rows] == ["index", "0", "1", "2", "3"] for rows in found.values())
+    capsys.readouterr()
+    for name, (file, _) in FILES.items():
+        task = "mnli" if name == "ax" else name.partition("_")[0]
+        split = name.replace("mnli", "test") if "_" in name else "test"
+        asked = ["predict", str(models[task]), f"--split={split}", f"--data_dir={glue}", "--json"]
+        asked += ["--task=ax"] if name == "ax" else []
+        assert cli.main(asked) == 0
+        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        wanted = [each["label"] if "label" in each else f"{each['number']:.6f}" for each in said]
+        assert [row[1] for row in found[file][1:]] == wanted
+    assert {row[1] for row in found["AX.tsv"][1:]} <= set(GLUE["mnli"].labels)
+    assert {row[1] for row in found["QNLI.tsv"][1:]} <= {"entailment", "not_entailment"}
+
+
+def test_wnli_is_the_majority_unless_it_is_asked_for(
+    models: dict[str, Path],
+    glue: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr(submission, "FILES", FILES)
+    others = [path for name, path in models.items() if name != "wnli"]
+    assert [row[1] for row in read(submitted(others, tmp_path, f"--data_dir={glue}"))["WNLI.tsv"][1:]] == ["0"] * ROWS
+    submitted(others, tmp_path, f"--data_dir={glue}", "--wnli=predicted", code=2)
+    assert "needs predictions of wnli too" in capsys.readouterr().err
+    submitted([*models.values()], tmp_path, f"--data_dir={glue}", code=2)
+    assert "add --wnli=predicted" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named_before_anything_is_predicted(
+    models: dict[str, Path], glue: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    def error(paths: list[Path], *options: str) -> str:
+        submitted(paths, tmp_path, *options, code=2)
+        said = capsys.readouterr().err.splitlines()
+        assert not list(tmp_path.iterdir()) and len(said) == 1
+        return said[0]
+
+    everything = [path for name, path in models.items() if name != "wnli"]
+    assert "needs predictions of sst2, rte too" in error(
+        [path for path in everything if path.name not in ("sst2", "rte")], f"--data_dir={glue}"
+    )
+    # GLUE's own test sets have more rows than these.
+    assert "needs 1,063 rows of cola, of which 1,059 are missing: 4, 5" in error(everything, f"--data_dir={glue}")
+    assert "both of cola" in error([models["cola"], models["cola"]])
+    assert "has no head of a task" in error([folder / "model"])
+    assert "holds no test split of CoLA" in error(everything, f"--data_dir={tmp_path}")
+    assert cli.main(["submission", str(tmp_path / "glue.tsv"), str(models["cola"])]) == 2
+    assert "name a .zip" in capsys.readouterr().err
+
+
+def test_the_diagnostic_set_is_found_beside_mnli(
+    models: dict[str, Path], glue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bertzoo.finetune import leaderboard
+
+    monkeypatch.setattr(submission, "FILES", FILES)
+    assert [example.key for example in leaderboard._diagnostic(str(glue / "MNLI"))] == ["0", "1", "2", "3"]

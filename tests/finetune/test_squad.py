@@ -1,0 +1,274 @@
+"""Whole runs of a tiny model on questions whose answers are words of one sort, from SQuAD's files and a table."""
+
+import itertools
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from beginning import write_model
+
+from bertzoo import cli, config
+from bertzoo.convert import directory
+from bertzoo.finetune.families import family_of
+from bertzoo.finetune.settings import Finetune
+from bertzoo.finetune.span import Examiner, Span
+from bertzoo.objectives.span import SpanObjective
+from bertzoo.tasks import squad, windows
+from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.squad_metric import score_1, score_2
+from bertzoo.train import sharding
+
+WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
+ANSWERS, OTHERS = WORDS[:3], WORDS[3:]
+OPTIONS = [
+    *("--seeds=2", "--epochs=3", "--batch_size=8", "--max_length=24", "--buckets=1", "--encoder_dropout=0"),
+    *("--optimizer.learning_rate=1e-2", "--squad.stride=8", "--squad.max_question=4", "--log_every=20"),
+]
+
+
+def table(draw: np.random.Generator, articles: int, nulls: bool) -> dict:
+    """SQuAD's: of eight questions on an article the paragraph of each has one answer, or with nulls perhaps none."""
+
+    def asked(key: str) -> dict:
+        words = [str(word) for word in draw.choice(OTHERS, draw.integers(8, 26))]
+        answer = "" if nulls and draw.random() < 0.5 else str(draw.choice(ANSWERS))
+        words.insert(int(draw.integers(0, len(words))), answer)
+        context = " ".join(filter(None, words))
+        answers = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
+        question = {"id": key, "question": f"{OTHERS[0]} {OTHERS[1]}?", "answers": answers}
+        return {"context": context, "qas": [question | ({"is_impossible": not answer} if nulls else {})]}
+
+    return {"data": [{"title": f"T{i}", "paragraphs": [asked(f"{i}-{j}") for j in range(8)]} for i in range(articles)]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory `model`, the files of both versions, and questions in a table."""
+    made = tmp_path_factory.mktemp("squad")
+    draw = np.random.default_rng(0)
+    for version, nulls in (("1.1", False), ("2.0", True)):
+        for split, articles in (("train", 10), ("dev", 3)):
+            (made / f"{split}-v{version}.json").write_text(json.dumps(table(draw, articles, nulls)))
+    rows = [
+        qa | {"paragraph": p["context"]}
+        for a in table(draw, 6, False)["data"]
+        for p in a["paragraphs"]
+        for qa in p["qas"]
+    ]
+    lines = [
+        json.dumps({"asked": r["question"], "paragraph": r["paragraph"], "said": r["answers"][0]["text"]}) for r in rows
+    ]
+    lines += [json.dumps({"asked": "?", "paragraph": "lura", "said": "nowhere"})]
+    (made / "own.jsonl").write_text("\n".join(lines))
+    write_model(made / "model", WORDS, draw)
+    return made
+
+
+def finetune(folder: Path, run: Path, *options: str) -> int:
+    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
+    return cli.main(["finetune", "finetune_squad", *words])
+
+
+def results(run: Path) -> dict:
+    return json.loads((run / "results.json").read_text())
+
+
+def kept(run: Path, seed: int, name: str) -> dict:
+    return json.loads((run / f"seed-{seed}" / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(folder: Path) -> Path:
+    assert finetune(folder, folder / "run", "--task=squad1") == 0
+    return folder / "run"
+
+
+def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: Path, folder: Path) -> None:
+    found, questions = results(finished), squad.load(folder, "dev", "1.1")
+    assert found["task"] == "squad1" and found["examples"] == {"train": 80, "dev": 24} and found["skipped"] == {}
+    assert found["median"]["dev"].keys() == {"exact_match", "f1"} and found["median"]["dev"]["f1"] > 90
+    for row in found["seeds"]:
+        steps = [entry["step"] for entry in row["history"]]
+        assert steps[0] > 10 and steps == [steps[0], 2 * steps[0], 3 * steps[0]]  # more windows than the 80 questions
+        assert row["score"] == row["scores"]["dev"]["f1"] == max(e["score"] for e in row["history"])
+        assert not row["collapsed"] and all(np.isfinite(entry["loss"]) for entry in row["history"])
+        predictions = kept(finished, row["seed"], "predictions")
+        assert list(predictions) == [question.key for question in questions]
+        assert score_1(questions, predictions) == row["scores"]["dev"]
+        best = kept(finished, row["seed"], "nbest_predictions")
+        assert all(best[key][0]["text"] == text for key, text in predictions.items())
+        assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
+
+
+def span(folder: Path, *options: str, task: str = "squad1") -> Span:
+    pairs = [option.removeprefix("--").split("=", 1) for option in [*OPTIONS, *options]]
+    recipe = config.load(Finetune, ["finetune_squad"], [("task", task), ("data_dir", str(folder)), *map(tuple, pairs)])
+    family = family_of(recipe)
+    assert isinstance(family, Span)
+    return family
+
+
+def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(finished: Path, folder: Path) -> None:
+    model = directory.read(finished / "seed-1" / "model")
+    module, params = model.module()
+    assert model.tokenizer is not None and model.head.kind == "span"
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    questions = squad.load(folder, "dev", "1.1")
+    scores, files = [], []
+    for size, lengths in ((8, (16, 24)), (5, (24,))):
+        family = span(folder, f"--batch_size={size}")
+        dev = windows.make(questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True)
+        judged, save = Examiner(family, SpanObjective(model=module), mesh, dev, lengths)(params)
+        save(folder / f"again-{size}")
+        scores.append(judged["scores"])
+        files.append(json.loads((folder / f"again-{size}" / "predictions.json").read_text()))
+    assert scores == [results(finished)["seeds"][1]["scores"]] * 2
+    assert files == [kept(finished, 1, "predictions")] * 2
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
+    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    plain, made = windows.Windows.batch, []
+
+    def interrupted(self, slot, size):
+        made.append(slot)
+        if len(made) == 5:
+            signal.raise_signal(signal.SIGTERM)
+        return plain(self, slot, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(windows.Windows, "batch", interrupted)
+        assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 3
+    assert "run the same command again" in capsys.readouterr().err and len(made) < 10
+    assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 0
+    assert results(tmp_path / "run")["seeds"] == results(finished)["seeds"][:1]
+    one, other = (directory.read(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
+    assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
+
+
+def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Path) -> None:
+    model, family = directory.read(folder / "model"), span(folder)
+    assert model.tokenizer is not None
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    objective = family.objective(family.head.build(model.model, family.recipe.compute))
+    lessons, size = family.lessons(objective, model.tokenizer, mesh, None, print), family.recipe.batch_size
+    steps = -(-lessons.rows // size)
+    whole = list(itertools.islice(lessons.batches(1, 0), 2 * steps))
+    for begun in (5, steps, steps + 2):
+        for one, other in zip(lessons.batches(1, begun * size), whole[begun:], strict=False):
+            assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    assert sum(float(batch["row_weight"].sum()) for batch in whole[:steps]) == lessons.rows
+    epochs = [np.concatenate([batch["start"] for batch in whole[i : i + steps]]) for i in (0, steps)]
+    assert not np.array_equal(*epochs) and lessons.examples == {"train": 80, "dev": 24}
+
+
+def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_path: Path) -> None:
+    options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
+    assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
+    (row,), questions = results(tmp_path / "run")["seeds"], squad.load(folder, "dev", "2.0")
+    scores = row["scores"]["dev"]
+    assert row["score"] == scores["best_f1"] > 75 and scores["best_exact"] >= scores["exact"]
+    odds, predictions = kept(tmp_path / "run", 0, "null_odds"), kept(tmp_path / "run", 0, "predictions")
+    found = score_2(questions, predictions, odds, threshold=-2.75)
+    assert all(scores[name] == found[name] for name in ("exact", "f1"))
+    assert all((odds[key] > -2.75) == (text == "") for key, text in predictions.items())
+    best = {key: found[0]["text"] for key, found in kept(tmp_path / "run", 0, "nbest_predictions").items()}
+    assert scores["best_f1"] == score_2(questions, best, odds)["best_f1"]
+    assert directory.read(tmp_path / "run").head.beam == 5
+
+
+OWN = [
+    *("--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"),
+    *("--own.answer=said", "--squad.heldout=0.3"),
+]
+
+
+def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
+    model, said = directory.read(folder / "model"), []
+    assert model.tokenizer is not None
+    learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, said.append)
+    assert len(learnt.questions) + len(held.questions) == 49
+    assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
+    assert "train: passed over 1 questions (the answer is not in the paragraph)" in said
+    assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
+
+
+@pytest.mark.slow
+def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6") == 0
+    found = results(tmp_path / "run")
+    assert sum(found["examples"].values()) == 49 and found["median"]["dev"]["f1"] > 75
+    assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}
+    assert "passed over 1 questions (the answer is not in the paragraph)" in capsys.readouterr().err
+
+
+def test_every_option_of_windows_changes_rows(folder: Path) -> None:
+    model = directory.read(folder / "model")
+    assert model.tokenizer is not None
+    base = len(span(folder)._read(model.tokenizer, print)[0].windows)
+    for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):
+        count = len(span(folder, option)._read(model.tokenizer, print)[0].windows)
+        assert (count > base) is more and count != base
+    learnt, held = span(folder, "--squad.heldout=0.3", "--train_rows=20")._read(model.tokenizer, print)
+    titles = {question.article for question in held.questions}
+    assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
+    assert {question.key for question in held.questions} <= {q.key for q in squad.load(folder, "train", "1.1")}
+    assert max(bucket_lengths([learnt.rows], 2, 24)) == 24
+
+
+def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
+    found = span(folder, "--squad.longest=7", "--squad.candidates=3", "--squad.threshold=1.5", task="squad2")
+    decoding = found.recipe.squad.decoding(True)
+    assert (decoding.longest, decoding.candidates, decoding.threshold, decoding.nulls) == (7, 3, 1.5, True)
+    assert [
+        span(folder, f"--squad.joint={joint}").recipe.squad.decoding(True).threshold for joint in ("true", "false")
+    ] == [
+        -2.75,
+        0.0,
+    ]
+    usual = config.load(Finetune, ["finetune_squad"], []).squad
+    assert usual == type(usual)()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task=squad1", "--double_unordered=true"], "double_unordered = True is for tasks of labels"),
+        (["--task=squad1", "--scale=5"], "scale = 5.0 is for tasks of labels"),
+        (["--task=squad1", "--hidden=relu"], "hidden = 'relu' is for tasks of labels"),
+        (["--task=squad1", "--pooler=false"], "pooler = False is for tasks of labels"),
+        (["--task=squad1", "--alpha=0.9"], "alpha = 0.9: squad1 is a task that is learnt without a teacher"),
+        (["--task=squad1", "--teacher=MODEL"], "squad1 is a task that is learnt without a teacher"),
+        (["--task=squad1", "--squad.threshold=1"], "squad.threshold = 1.0 is for questions without an answer"),
+        (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], "dropout = 0.1 has no place in the head"),
+        (["--task=squad1", "--own.kind=span"], "own.kind = 'span' is for task = own"),
+        (["--task=cola", "--squad.longest=3"], "squad.stride = 8 is for questions, which cola does not have"),
+        (["--task=squad1", "--data_dir=FILE"], "is one file, of which no other questions are left"),
+        (["--task=squad2", "--data_dir=MODEL"], "train-v2.0.json does not exist: put SQuAD's file of that name there"),
+        (["--task=squad1", "--train_rows=81"], "train_rows = 81 is more than the 80 questions"),
+        (["--task=squad1", "--max_length=7"], "max_length = 7 leaves no room"),
+        (["--task=squad1", "--squad.heldout=1"], "heldout = 1.0 is not a share"),
+        (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], "has no development examples: name own.dev"),
+        (["--task=own", "--own.kind=span", "--own.label=x"], "label = 'x' is not of kind = 'span'"),
+        (["--task=own", "--own.question=x"], "question = 'x' is not of kind = 'classification'"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    options: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    places = {"FILE": str(folder / "train-v1.1.json"), "MODEL": str(folder / "model")}
+    for name, place in places.items():
+        options = [option.replace(name, place) for option in options]
+    assert finetune(folder, tmp_path / "run", *options) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
+    assert message in line
+
+
+def test_its_config_says_how_it_is_run() -> None:
+    text = config.find("finetune_squad").read_text()
+    assert "bertzoo finetune finetune_squad " in text and "Expected" in text and len(text.splitlines()) <= 60

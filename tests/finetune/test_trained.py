@@ -1,0 +1,256 @@
+"""`evaluate` and `predict` of fine-tuned models: a run's own scores, the order of the texts, and what is refused."""
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+from planted import results
+
+from bertzoo import cli
+from bertzoo.convert import directory, huggingface
+from bertzoo.finetune import trained
+from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.tasks.task import Example
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of heads that nothing has trained: `rte`, `stsb`, whose numbers are far above 5, and `tags`."""
+    made, base = tmp_path_factory.mktemp("models"), directory.read(folder / "model")
+    rte = SequenceClassification(labels=("entailment", "not_entailment"))
+    planted.write(made / "rte", base.model, rte, base.tokenizer, task="rte")
+    number = SequenceClassification(labels=("number",), problem_type="regression")
+    planted.write(made / "stsb", base.model, number, base.tokenizer, task="stsb", scale="5", max_length=16)
+    planted.write(made / "tags", base.model, TokenClassification(labels=("O", "B-X", "I-X")), base.tokenizer)
+    return made
+
+
+@pytest.fixture(scope="module")
+def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RTE's development set, twenty rows of it."""
+    made, draw = tmp_path_factory.mktemp("rte"), np.random.default_rng(2)
+    lines = ["index\tsentence1\tsentence2\tlabel"]
+    for row in range(20):
+        one, other = (" ".join(map(str, draw.choice(planted.WORDS, size))) for size in draw.integers(1, 9, 2))
+        lines.append(f'{row}\t"{one}\t{other}\t{("entailment", "not_entailment")[int(draw.integers(2))]}')
+    (made / "dev.tsv").write_text("\n".join(lines) + "\n")
+    return made
+
+
+def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    assert cli.main([str(word) for word in words]) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def records(capsys: pytest.CaptureFixture, *words: object) -> list[dict]:
+    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
+
+
+def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    found = results(finished)
+    best = found["seeds"][found["best"]]
+    for run, options, row in (
+        (finished, [], best),
+        (finished, ["--batch_size=7", "--split=dev"], best),
+        (finished, ["--seed=1"], found["seeds"][1]),
+        (finished / "seed-0", [], found["seeds"][0]),
+        (finished / "seed-0" / "model", [], found["seeds"][0]),
+    ):
+        document = json.loads(said(capsys, "evaluate", run, *options, "--json")[0])
+        assert document["scores"] == row["scores"] and document["examples"] == {"dev": 40}
+        history = next(entry for entry in row["history"] if entry["epoch"] == row["epoch"])
+        assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
+    out, _ = said(capsys, "evaluate", finished, "--split=train")
+    assert out.startswith("own, train, 240 examples: accuracy ")
+
+
+def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
+    finished: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    found = records(capsys, finished, f"--input={folder / 'dev.csv'}")
+    lines = [line.split(",") for line in (folder / "dev.csv").read_text().splitlines()[1:]]
+    right = [each["label"] == label for each, (_, label, _) in zip(found, lines, strict=True)]
+    best = results(finished)["seeds"][results(finished)["best"]]
+    assert 100 * np.mean(right) == pytest.approx(best["scores"]["dev"]["accuracy"])
+    assert [each["index"] for each in found] == [str(i) for i in range(40)]
+    assert records(capsys, finished, "--split=dev") == found
+    for each in found:
+        assert each["probability"] == max(each["probabilities"].values()) == each["probabilities"][each["label"]]
+        assert sum(each["probabilities"].values()) == pytest.approx(1, abs=1e-12)
+
+
+def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path) -> None:
+    model = trained.load(finished)
+    texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
+    whole = model.predict([Example(str(i), text) for i, text in enumerate(texts)]).probabilities
+    order = np.random.default_rng(3).permutation(len(texts))
+    shuffled = [Example(str(i), texts[i]) for i in order]
+    for size, buckets in ((1, 1), (7, 4), (64, 3)):
+        other = replace(model, recipe=replace(model.recipe, buckets=buckets))
+        found = other.predict(shuffled, size).probabilities
+        np.testing.assert_allclose(found, whole[order], atol=1e-6)
+    assert np.ptp(whole[:, 0]) > 0.2
+
+
+def test_texts_come_from_words_lines_and_files(
+    finished: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ['"bara" doti', "kera", "lura\tbara"]
+    wanted = records(capsys, finished, *texts)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(texts) + "\n"))
+    assert records(capsys, finished) == wanted
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"said": text}) + "\n" for text in texts))
+    assert records(capsys, finished, f"--input={tmp_path / 'in.jsonl'}", "--text_a=said") == wanted
+    said(capsys, "predict", finished, *texts, f"--output={tmp_path / 'out.tsv'}")
+    table = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert table[0] == ["index", "label", "probability"]
+    assert table[1:] == [[each["index"], each["label"], f"{each['probability']:.6f}"] for each in wanted]
+    said(capsys, "predict", finished, *texts, f"--output={tmp_path / 'out.jsonl'}")
+    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == wanted
+    out, _ = said(capsys, "predict", finished, "bara")
+    assert out.split("\t")[1] == "bara\n" and out.split()[0] in ("0", "1") and "%" in out
+
+
+def test_empty_and_long_texts_are_counted(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    long = "bara " * 20_000
+    out, err = said(capsys, "predict", finished, "", long, "doti", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert len(found) == 3 and [each.get("cut", False) for each in found] == [False, True, False]
+    assert "1 of 3 texts is cut to 24 tokens" in err and "1 of 3 texts is empty" in err
+    assert records(capsys, finished, "bara " * 22)[0]["probabilities"] == pytest.approx(found[1]["probabilities"])
+
+
+def test_pairs_are_two_words_or_a_line_with_a_tab(
+    models: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ['bara "doti', "kera", "lura", 'mi"ra nora']
+    wanted = records(capsys, models / "rte", *texts)
+    assert len(wanted) == 2 and wanted[0]["probability"] != wanted[1]["probability"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{texts[0]}\t{texts[1]}\r\n{texts[2]}\t{texts[3]}\n"))
+    assert records(capsys, models / "rte") == wanted
+    (tmp_path / "in.tsv").write_text(f"b\ta\n{texts[1]}\t{texts[0]}\n{texts[3]}\t{texts[2]}\n")
+    columns = ["--text_a=a", "--text_b=b"]
+    assert records(capsys, models / "rte", f"--input={tmp_path / 'in.tsv'}", *columns) == wanted
+    swapped = records(capsys, models / "rte", texts[1], texts[0])[0]
+    assert swapped["probability"] != pytest.approx(wanted[0]["probability"], abs=1e-9)
+    monkeypatch.setattr("sys.stdin", io.StringIO("bara\tdoti\nkera\n"))
+    assert "standard input line 2 has 0 tabs" in said(capsys, "predict", models / "rte", code=2)[1]
+    assert "3 texts are given where two make a pair" in said(capsys, "predict", models / "rte", *texts[:3], code=2)[1]
+
+
+def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
+    models: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    model = trained.load(models / "stsb")
+    assert model.max_length == 16 and model.range == (0, 5)
+    examples = [Example("0", "bara", "doti"), Example("1", "kera lura", "")]
+    bias = model.pretrained.params["classifier/output/bias"]
+    free = replace(model, named="")
+    for shift, kept in ((0.0, None), (9.0, 5.0), (-9.0, 0.0)):
+        params = {**model.pretrained.params, "classifier/output/bias": bias + np.float32(shift)}
+        moved = replace(model.pretrained, params=params)
+        numbers = replace(free, pretrained=moved).predict(examples).values
+        clipped = replace(model, pretrained=moved).predict(examples).values
+        np.testing.assert_array_equal(clipped, np.clip(numbers, 0, 5))
+        assert kept is None or (clipped == kept).all()
+        plain = replace(free, pretrained=moved, scale=1.0).predict(examples).values
+        np.testing.assert_allclose(numbers, 5 * plain, rtol=1e-6)
+    found = records(capsys, models / "stsb", "bara", "doti")
+    assert found == [{"index": "0", "number": pytest.approx(model.predict(examples).values[0], abs=1e-6)}]
+
+
+def test_every_word_has_a_tag_and_those_cut_off_have_none(
+    models: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    words = ["bara", "doti"] * 20
+    (found, empty) = records(capsys, models / "tags", " ".join(words), "")
+    assert found["words"] == words and len(found["tags"]) == 40 and found["cut"] is True
+    kept = [tag for tag in found["tags"] if tag is not None]
+    assert 0 < len(kept) < 40 and found["tags"] == kept + [None] * (40 - len(kept)) and set(kept) <= {"O", "B-X", "I-X"}
+    assert empty["tags"] == [] and "cut" not in empty
+    (tmp_path / "in.conll").write_text("".join(f"{word} X\n" for word in words) + "\nbara X\n")
+    listed = records(capsys, models / "tags", f"--input={tmp_path / 'in.conll'}", "--text_a=0")
+    assert listed[0] == found and listed[1]["words"] == ["bara"]
+    out, err = said(capsys, "predict", models / "tags", " ".join(words))
+    assert out.split() == [f"{word}/{tag or '-'}" for word, tag in zip(words, found["tags"], strict=True)]
+    assert "1 of 1 texts is cut to" in err
+
+
+def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
+    models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    def score(path: Path) -> dict:
+        return json.loads(said(capsys, "evaluate", path, "--task=rte", f"--data_dir={rte}", "--json")[0])
+
+    wanted = score(models / "rte")
+    model = directory.read(models / "rte")
+    head = replace(model.head, labels=model.head.labels[::-1])
+    params = {
+        name: array[..., ::-1] if name.startswith("classifier/output") else array
+        for name, array in model.params.items()
+    }
+    for folder, found in (("theirs", model), ("turned", replace(model, head=head, params=params))):
+        (tmp_path / folder).mkdir()
+        huggingface.write(found, tmp_path / folder)
+        assert score(tmp_path / folder) == {**wanted, "loss": pytest.approx(wanted["loss"], rel=1e-5)}
+    mirrored = replace(model, head=head)  # the names alone are turned, so that all that was right is wrong
+    (tmp_path / "mirrored").mkdir()
+    huggingface.write(mirrored, tmp_path / "mirrored")
+    accuracy = wanted["scores"]["dev"]["accuracy"]
+    assert score(tmp_path / "mirrored")["scores"]["dev"]["accuracy"] == pytest.approx(100 - accuracy)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluate", "RUN", "--split=test"], "own has no test set"),
+        (["evaluate", "RUN", "--seed=7"], "--seed=7: "),
+        (["evaluate", "RUN", "--batch_size=0"], "--batch_size=0 is less than 1"),
+        (["evaluate", "RUN", "--stage=0"], "--stage is not for a fine-tuned model"),
+        (["evaluate", "RUN", "--task=rte", "--data_dir=RTE"], "has the labels 0, 1, but rte has entailment"),
+        (["evaluate", "TAGS"], "does not say on which task it was trained: name one with --task"),
+        (["evaluate", "TAGS", "--task=rte", "--data_dir=RTE"], "is fine-tuned for tokens, but rte is classification"),
+        (["evaluate", "STSB"], "holds no dev split of STS-B"),
+        (["evaluate", "MODEL"], "has no head of a task but masked: fine-tune it first"),
+        (["evaluate", "STSB", "--seed=0"], "--seed=0 is for a run of several seeds"),
+        (["predict", "RUN", "bara", "--split=dev"], "--split and TEXT both say where the texts are"),
+        (["predict", "RUN", "bara", "--output=x.csv"], "name it .jsonl or .tsv"),
+        (["predict", "RUN", "bara", "--pair"], "is fine-tuned on single texts"),
+        (["predict", "RUN", "bara", "--text_a=x"], "--text_a is a column of a file"),
+        (["predict", "RUN", "bara", "--top=3"], "--top is not for a fine-tuned model"),
+        (["predict", "RUN", "bara", "--data_dir=x"], "--data_dir is where a task's files are"),
+        (["predict", "RUN", "--input=DEV", "--text_a=tekst"], "has no column 'tekst'"),
+        (["predict", "STSB", "--input=DEV"], "name the column of the second text with --text_b"),
+        (["predict", "TAGS", "bara", "doti", "--pair"], "tags the words of one text"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    words: list[str],
+    message: str,
+    finished: Path,
+    folder: Path,
+    models: Path,
+    rte: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"RUN": finished, "MODEL": folder / "model", "TAGS": models / "tags", "STSB": models / "stsb"}
+    for name, place in {**places, "RTE": rte, "DEV": folder / "dev.csv"}.items():
+        words = [word.replace(name, str(place)) for word in words]
+    assert message in said(capsys, *words, code=2)[1] and not list(tmp_path.iterdir())
+
+
+def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "results.json").unlink()
+    assert "is unfinished: run the same bertzoo finetune again" in said(capsys, "evaluate", run, code=2)[1]
+    assert said(capsys, "evaluate", run, "--seed=1")[0]

@@ -1,0 +1,307 @@
+"""A chain from the command line, `bertzoo finetune` stood in for: order, resuming, what fails, and what is refused."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertzoo import cli, config, published
+from bertzoo.sweep import chain, queue, slots
+
+HERE = Path(__file__).parent
+STAND_IN = HERE / "finetune.py"
+CHAIN = """
+[chain]
+base = "finetune"
+models = ["student", "teacher"]
+table = "squeezebert_dev"
+
+[options]
+seeds = 2
+
+[stages.students]
+from = "student"
+teacher = "teachers"
+options = { batch_size = 16 }
+tasks = { cola = { alpha = 1.0 }, rte = { from = "first", alpha = 0.9, optimizer.learning_rate = 3e-5 } }
+
+[stages.first]
+from = "teacher"
+tasks = ["mrpc"]
+
+[stages.teachers]
+from = "first"
+tasks = ["cola", "rte"]
+"""
+GIVEN = ["--model.student=m/student", "--model.teacher=m/teacher", "--data_dir=glue"]
+# Runs a chain as the command line does, with the stand-in for its runs.
+PROGRAM = f"""
+import sys
+from bertzoo import cli
+from bertzoo.sweep import queue, slots
+queue.COMMAND = (sys.executable, {str(STAND_IN)!r})
+slots.found = lambda: ("cpu", 1)
+cli.entry()
+"""
+
+
+class Place:
+    def __init__(self, capsys: pytest.CaptureFixture):
+        self._capsys = capsys
+        Path("chain.toml").write_text(CHAIN)
+        for name in ("student", "teacher"):
+            Path("m", name).mkdir(parents=True)
+            Path("m", name, "model.toml").touch()  # nothing more is looked at before a run does
+        columns = {
+            "CoLA": None,
+            "RTE": "index\tsentence1\tsentence2\tlabel",
+            "MRPC": "Quality\ta\tb\t#1 String\t#2 String",
+        }
+        rows = {"CoLA": "x\t1\t\tA text.", "RTE": "0\tOne.\tOther.\tentailment", "MRPC": "1\t1\t2\tOne.\tOther."}
+        for folder, head in columns.items():
+            Path("glue", folder).mkdir(parents=True)
+            for split in ("train", "dev"):
+                lines = [line for line in (head, rows[folder]) if line]
+                Path("glue", folder, f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        self.behave({})
+
+    def behave(self, behaviour: dict[str, Any]) -> None:
+        Path("behaviour.json").write_text(json.dumps(behaviour))
+
+    def run(self, *options: str, code: int = 0, given: list[str] = GIVEN) -> tuple[str, str]:
+        found = cli.main(["chain", "chain.toml", "--run_dir=runs/c", *given, *options])
+        captured = self._capsys.readouterr()
+        assert found == code, captured.err
+        return captured.out, captured.err
+
+    def calls(self) -> list[dict[str, str]]:
+        """The options of the runs begun since the last look."""
+        file = Path("calls")
+        lines = [json.loads(line)["line"] for line in file.read_text().splitlines()] if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [dict(word[2:].split("=", 1) for word in line.split()[2:]) for line in lines]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
+    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    return Place(capsys)
+
+
+def names(calls: list[dict[str, str]]) -> list[str]:
+    return [call["run_dir"].removeprefix("runs/c/stages/") for call in calls]
+
+
+def table() -> dict[str, dict[str, str]]:
+    with open("runs/c/chain.csv", newline="") as file:
+        return {line["run"].removeprefix("stages/"): line for line in csv.DictReader(file)}
+
+
+ORDER = ["students/cola", "first/mrpc", "teachers/cola", "teachers/rte", "students/rte"]
+
+
+def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
+    out, err = place.run()
+    found = place.calls()
+    assert names(found) == ORDER
+    calls = dict(zip(names(found), found, strict=True))
+    links = {name: (call["from"], call.get("teacher")) for name, call in calls.items()}
+    assert links == {
+        "students/cola": ("m/student", None),
+        "first/mrpc": ("m/teacher", None),
+        "teachers/cola": ("runs/c/stages/first/mrpc", None),
+        "teachers/rte": ("runs/c/stages/first/mrpc", None),
+        "students/rte": ("runs/c/stages/first/mrpc", "runs/c/stages/teachers/rte"),
+    }
+    assert calls["students/rte"]["optimizer.learning_rate"] == "3e-05" and calls["students/rte"]["batch_size"] == "16"
+    assert all(call["seeds"] == "2" and call["data_dir"] == "glue" for call in found)
+    assert {line["state"] for line in table().values()} == {"finished"}
+    assert "## GLUE, development sets (SqueezeBERT, Table 2)" in out and "measured here" in out and "quoted" in out
+    assert "5 points, 0 of them finished already" in err
+    # What is damaged is made anew.
+    Path("runs/c/stages/teachers/rte/results.json").write_text("{")
+    place.run()
+    assert names(place.calls()) == ["teachers/rte"]
+    # Again: nothing is left to do, though the data is elsewhere by now.
+    Path("glue").rename("moved")
+    _, err = place.run("--data_dir=moved")
+    assert not place.calls() and "5 points, 5 of them finished already" in err
+
+
+def test_options_are_of_all_runs_or_of_a_stage_or_of_a_task(place: Place) -> None:
+    out, _ = place.run("--seeds=1", "--stages.teachers.seeds=3", "--tasks.rte.seeds=4", "--alpha=0.5", "--list")
+    lines = {line.split("--run_dir=runs/c/stages/")[1].split()[0]: line for line in out.splitlines()}
+    seeds = {name: line.split("--seeds=")[1].split()[0] for name, line in lines.items()}
+    assert seeds == {
+        "first/mrpc": "1", "students/cola": "1", "teachers/cola": "3", "teachers/rte": "4", "students/rte": "4",
+    }  # fmt: skip
+    # With a share of the teacher CoLA needs one too.
+    assert "--teacher=runs/c/stages/teachers/cola" in lines["students/cola"] and not Path("runs").exists()
+    assert list(lines) == ["first/mrpc", "teachers/cola", "students/cola", "teachers/rte", "students/rte"]
+
+
+def test_some_tasks_bring_what_they_need(place: Place) -> None:
+    place.run("--tasks=cola", "--data_dir=glue")
+    assert names(place.calls()) == ["students/cola", "first/mrpc", "teachers/cola"]
+    _, err = place.run()
+    assert names(place.calls()) == ["teachers/rte", "students/rte"] and "3 of them finished already" in err
+
+
+def test_what_fails_keeps_back_what_needs_it_and_is_tried_again(place: Place) -> None:
+    place.behave({"first/mrpc": {"exit": 1, "say": "bertzoo: no memory for it"}})
+    _, err = place.run(code=1)
+    assert names(place.calls()) == ["students/cola", "first/mrpc"] and "1 of 5 points failed" in err
+    found = table()
+    assert {name: line["state"] for name, line in found.items()} == {
+        "students/cola": "finished", "first/mrpc": "failed", "teachers/cola": "waiting", "teachers/rte": "waiting",
+        "students/rte": "waiting",
+    }  # fmt: skip
+    assert found["first/mrpc"]["error"].startswith("no memory for it (exit code 1")
+    assert found["students/rte"]["error"] == "needs first/mrpc, teachers/rte"
+    place.behave({})
+    place.run()
+    assert names(place.calls()) == ORDER[1:] and {line["error"] for line in table().values()} == {""}
+
+
+def test_runs_side_by_side_wait_for_one_another(place: Place) -> None:
+    place.behave({"teachers/": {"together": 4}})  # both teachers at once, after the two that need nothing
+    _, err = place.run("--processes=2")
+    found = names(place.calls())
+    assert set(found[:2]) == {"students/cola", "first/mrpc"} and set(found[2:4]) == {"teachers/cola", "teachers/rte"}
+    assert found[4] == "students/rte" and "2 side by side" in err
+
+
+def test_a_killed_chain_goes_on(place: Place) -> None:
+    place.behave({"teachers/cola": {"wait": True}})
+    command = [sys.executable, "-c", PROGRAM, "chain", "chain.toml", "--run_dir=runs/c", *GIVEN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for _ in range(1200):
+                if Path("calls").exists() and len(Path("calls").read_text().splitlines()) == 3:
+                    break
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            for line in Path("calls").read_text().splitlines():
+                try:
+                    os.kill(json.loads(line)["pid"], signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+    assert process.returncode == 3 and "stopped with 2 of 5 points finished" in err, err
+    assert table()["teachers/cola"]["state"] == "stopped"
+    place.calls()
+    place.behave({})
+    place.run()
+    assert names(place.calls()) == ORDER[2:]
+
+
+def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None:
+    place.run("--tasks=mrpc")
+    _, err = place.run("--seeds=3", code=2)
+    assert "first/mrpc.seeds: '2' -> '3'; give back these values" in err and len(place.calls()) == 1
+    place.run("--stages.students.seeds=3")  # of runs that have not
+    assert [call["seeds"] for call in place.calls()] == ["3", "2", "2", "3"]
+    Path("m/other").mkdir()
+    Path("m/other/model.toml").touch()
+    _, err = place.run("--model.teacher=m/other", "--stages.students.seeds=3", code=2, given=[GIVEN[0], GIVEN[2]])
+    assert "first/mrpc.from: " in err
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (
+            ('from = "first"\ntasks', 'from = "frist"\ntasks'),
+            [],
+            "stages.teachers.from = 'frist' is neither a model nor",
+        ),
+        (('from = "first"\ntasks', 'from = "frist"\ntasks'), [], "did you mean first?"),
+        (
+            ('from = "teacher"\n', 'from = "teachers"\n'),
+            [],
+            "stages.first.from = 'teachers' has 2 tasks, of which mrpc",
+        ),
+        (
+            ('from = "teacher"\n', 'from = "again"\n'),
+            [],
+            "first/mrpc needs again/mrpc needs first/mrpc: break the circle",
+        ),
+        (("tasks = [", "task = ["), [], "unknown stages.first.task; did you mean tasks?"),
+        (("seeds = 2", "run_dir = 2"), [], "options.run_dir cannot be set"),
+        (("alpha = 0.9", "alfa = 0.9"), [], "unknown option --alfa; did you mean --alpha?"),
+        (("alpha = 0.9", "alpha = 9"), [], "alpha = 9.0 is not a share"),
+        (('"squeezebert_dev"', '"squeezebert"'), [], "chain.table = 'squeezebert' is unknown"),
+        (("[stages.first]", "[stages.student]"), [], "student is the name of a model and of a stage"),
+        (('from = "teacher"\n', ""), [], "stages.first.tasks.mrpc begins with nothing"),
+        (("", ""), ["--model.techer=m"], "--model.techer: the chain has no such model; did you mean teacher?"),
+        (("", ""), ["--model.teacher=m"], "m is neither a run"),
+        (("", ""), ["--data_dir=nowhere"], "nowhere holds no train split of CoLA"),
+        (("", ""), ["--tasks=sst2"], "--tasks: there is no sst2 in it"),
+        (("", ""), ["--stages.studens.seeds=1"], "--stages.studens.seeds: stages.NAME.option is of one of the stages"),
+        (("", ""), ["--from=m/student"], "--from cannot be set"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_before_anything_starts(
+    place: Place, change: tuple[str, str], options: list[str], message: str
+) -> None:
+    text = CHAIN.replace(*change, 1) if change[0] else CHAIN
+    if "again" in change[1]:
+        text += '[stages.again]\nfrom = "teachers"\ntasks = ["mrpc"]\n'.replace('"teachers"', '"first"')
+    Path("chain.toml").write_text(text)
+    given = GIVEN if not any(option.startswith("--model") for option in options) else GIVEN[:1]
+    _, err = place.run(*options, code=2, given=given)
+    assert message in err and err.count("\n") == 1
+    assert not place.calls() and not Path("runs").exists()
+
+
+def test_a_model_that_is_not_given_is_asked_for(place: Place) -> None:
+    _, err = place.run(code=2, given=GIVEN[:1])
+    assert "the chain begins with teacher: name that model with --model.teacher" in err
+    place.run("--tasks=cola", "--stages.teachers.seeds=1", code=2, given=GIVEN[:1])
+    Path("chain.toml").write_text(
+        CHAIN.split("[stages.first]")[0].replace('from = "first", alpha = 0.9', "alpha = 1.0")
+    )
+    place.run(given=[GIVEN[0], GIVEN[2]])  # whose students have no teacher
+    assert names(place.calls()) == ["students/cola", "students/rte"]
+
+
+PAPER = {"mnli": "MNLI-m", "qqp": "QQP", "qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
+PAPER |= {"mrpc": "MRPC", "rte": "RTE"}
+KEYS = {"final_dropout": "dropout", "learning_rate": "optimizer.learning_rate"}
+
+
+def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
+    made = chain.load("squeezebert_glue")
+    runs = {link.name: link for link in made.links}
+    assert len(runs) == 16 and made.models == ("student", "teacher")
+    for task, called in PAPER.items():
+        link = runs[f"student_mnli/{task}" if task == "mnli" else f"students/{task}"]
+        for name, (value,) in published.settings("SqueezeBERT", "5")[called].items():
+            assert float(link.options[KEYS.get(name, name)]) == float(value), (task, name)
+        begins = {"mnli": "student", "cola": "student"}.get(task, "student_mnli/mnli")
+        teachers = {"mnli": "teacher_mnli/mnli"}.get(task, f"teachers/{task}")
+        alone = float(published.settings("SqueezeBERT", "5")[called]["alpha"][0]) == 1
+        assert link.links == {"from": begins} | ({} if alone else {"teacher": teachers})
+        taught = runs[teachers]
+        assert taught.links == {"from": "teacher" if task == "mnli" else "teacher_mnli/mnli"}
+
+
+def test_squeezeberts_chain_says_how_it_is_run() -> None:
+    header = config.find("squeezebert_glue").read_text(encoding="utf-8").split("\n[")[0]
+    assert "bertzoo chain squeezebert_glue " in header and "Expected" in header and "Source" in header
+    printed = [value for value in published.values() if value.paper == "SqueezeBERT" and value.table == "2"]
+    found = {
+        v.metric: v.value for v in printed if v.section == "dev, with bells and whistles" and v.model == "SqueezeBERT"
+    }
+    assert f"average of {found['glue_avg']}, with {found['mnli_m']}/{found['mnli_mm']} on MNLI" in header

@@ -1,0 +1,92 @@
+"""The user's own questions: their columns in every sort of table, starts given and found, and what is refused."""
+
+import json
+import re
+
+import pytest
+from labelled import write
+
+from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks import questions
+from bertzoo.tasks.own import Own
+from bertzoo.tasks.squad import Answer
+
+
+def test_columns_have_names_of_their_own_and_starts_are_found(tmp_path):
+    write(tmp_path / "a.csv", "nr,q,c,a", '7,who?,"ada, then bob, then ada",ada', "8,when?,in 1843, 1843 ", "9,?,x,y")
+    own = Own(kind="span", train="a.csv", question="q", context="c", answer="a", id="nr")
+    found = questions.read(own, "train", tmp_path)
+    assert [(q.key, q.text, q.answers) for q in found.questions] == [
+        ("7", "who?", (Answer("ada", 0),)), ("8", "when?", (Answer("1843", 3),)), ("9", "?", (Answer("y", None),)),
+    ]  # fmt: skip
+    assert found.ambiguous == 1 and {q.article for q in found.questions} == {"ada, then bob, then ada", "in 1843", "x"}
+    assert [q.impossible for q in found.questions] == [False] * 3
+
+
+def test_starts_and_several_answers_are_as_given(tmp_path):
+    record = {"question": "?", "context": "ada and ada", "answer": ["ada", "and"], "at": [8, 4]}
+    write(tmp_path / "a.jsonl", json.dumps(record), json.dumps(record | {"answer": "ada", "at": 0}))
+    found = questions.read(Own(kind="span", train="a.jsonl", start="at"), "train", tmp_path)
+    first, second = found.questions
+    assert first.answers == (Answer("ada", 8), Answer("and", 4)) and second.answers == (Answer("ada", 0),)
+    assert found.ambiguous == 0 and [q.key for q in found.questions] == ["0", "1"]
+
+
+def test_an_empty_answer_says_that_there_is_none(tmp_path):
+    write(tmp_path / "a.tsv", "question\tcontext\tanswer", "who?\tada\t", "who?\tada\tada")
+    own = Own(kind="span", train="a.tsv", test="t.tsv", unanswerable=True)
+    assert [q.impossible for q in questions.read(own, "train", tmp_path).questions] == [True, False]
+    task = questions.task(own)
+    assert task.nulls and not task.dev and not questions.task(Own(kind="span", dev="d.csv")).nulls
+    write(tmp_path / "t.tsv", "question\tcontext", "who?\tada")
+    (asked,) = questions.read(Own(kind="span", test="t.tsv"), "test", tmp_path).questions
+    assert asked.answers == ()
+
+
+def test_parquet_is_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"question": ["?"], "context": ["a b"], "answer": [["b"]], "start": [[2]], "id": [12]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    own = Own(kind="span", train="a.parquet", start="start", id="id")
+    (asked,) = questions.read(own, "train", tmp_path).questions
+    assert (asked.key, asked.answers) == ("12", (Answer("b", 2),))
+
+
+HEAD = "question,context,answer,start"
+WRONG = {
+    "who?,ada,,0": "a.csv line 2 has no answer in the column 'answer': give one, leave the row out, or set",
+    ",ada,ada,0": "a.csv line 2 has an empty text in the column 'question'",
+    "who?,,ada,0": "a.csv line 2 has an empty text in the column 'context'",
+    "who?,ada,ada,1.5": "a.csv line 2 has '1.5' in the column 'start', which is not the number of a character",
+    "who?,ada,ada,x": "a.csv line 2 has 'x' in the column 'start': give a finite number",
+    "who?,ada,ada": "a.csv line 2 has fewer columns than the header",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_wrong_names_file_and_line(tmp_path, line):
+    write(tmp_path / "a.csv", HEAD, line)
+    with pytest.raises(UserError, match=re.escape(WRONG[line])):
+        questions.read(Own(kind="span", train="a.csv", start="start"), "train", tmp_path)
+
+
+def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
+    write(tmp_path / "a.csv", "question,context,answer", "?,ada,ada", "?,ada,ada")
+    with pytest.raises(UserError, match="has no column 'said' but question, context, answer"):
+        questions.read(Own(kind="span", train="a.csv", answer="said"), "train", tmp_path)
+    with pytest.raises(UserError, match=r"a\.csv line 3 has the id of .*a\.csv line 2"):
+        questions.read(Own(kind="span", train="a.csv", id="answer"), "train", tmp_path)
+    record = {"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}
+    write(tmp_path / "b.jsonl", json.dumps(record))
+    with pytest.raises(UserError, match=r"b\.jsonl line 1 has 1 answers in 'answer' and 2 in 'start'"):
+        questions.read(Own(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
+
+
+def test_columns_of_another_kind_are_refused():
+    with pytest.raises(ConfigError, match="text_a = 'x' is not of kind = 'span'"):
+        Own(kind="span", text_a="x")
+    with pytest.raises(ConfigError, match="unanswerable = True is not of kind = 'regression'"):
+        Own(kind="regression", unanswerable=True)
+    with pytest.raises(ConfigError, match="has questions, not labels"):
+        Own(kind="span", train="a.csv").task("here")
