@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from beginning import write_model
+from beginning import devices, write_model
 
 from bertzoo import cli, config
 from bertzoo.finetune.families import family_of
@@ -54,9 +54,10 @@ def fill(made: Path) -> None:
     write_model(made / "model", WORDS, draw)
 
 
-def finetune(folder: Path, run: Path, *options: str) -> int:
+def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
     words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
-    return cli.main(["finetune", "finetune_squad", *words])
+    with devices(on):
+        return cli.main(["finetune", "finetune_squad", *words])
 
 
 def results(run: Path) -> dict:
