@@ -38,7 +38,8 @@ class Lessons:
     """What one seed after another learns, and who judges it.
 
     rows: in an epoch of training; batches(seed, row): of training, from the one that `row` begins, without an end;
-    judge: of parameters; examples: of every split how many, and skipped by reason; teacher: its record for run.json.
+    judge: of parameters; examples: of every split how many, and skipped by reason; teacher: its record for run.json;
+    notes: what is written beside a model, without which it would say something else.
     """
 
     rows: int
@@ -47,6 +48,7 @@ class Lessons:
     examples: dict[str, int]
     skipped: dict[str, dict[str, int]]
     teacher: dict[str, Any] | None = None
+    notes: dict[str, str | int] = dataclasses.field(default_factory=dict)
 
 
 class Family(Protocol):

@@ -110,6 +110,7 @@ class Labelled:
             examples={"train": len(rows)} | {name: len(split.rows) for name, split in dev.items()},
             skipped=skipped,
             teacher=record,
+            notes={"scale": str(recipe.scale)},
         )
 
     def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:

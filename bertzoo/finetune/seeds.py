@@ -140,8 +140,9 @@ class Seed:
             "task": self._work.task,
             "seed": self.seed,
             "epoch": entry["epoch"],
+            "max_length": self._work.recipe.max_length,
+            **self._work.lessons.notes,
         }
-        source["scale"], source["max_length"] = str(self._work.recipe.scale), self._work.recipe.max_length
         directory.write(
             Pretrained(
                 model=begun.model,

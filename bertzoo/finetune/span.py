@@ -1,6 +1,7 @@
 """Tasks of question answering: SQuAD's and the user's own."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epo
 from bertzoo.finetune.judge import Predictor
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
-from bertzoo.objectives.span import JointSpanObjective, SpanObjective
+from bertzoo.objectives.span import JointSpanObjective, Reduction, SpanObjective
 from bertzoo.tasks import squad_metric, windows
-from bertzoo.tasks.answers import decode
+from bertzoo.tasks.answers import Decoding, decode
 from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.spans import SpanTask
+from bertzoo.tasks.spans import SpanTask, Squad
 from bertzoo.tasks.windows import Windows
 from bertzoo.train.step import Batch, HostBatch
 
 OF_LABELS = ("double_unordered", "scale", "hidden", "pooler")  # options without a meaning here
+NOTED = ("stride", "max_question", "longest", "candidates", "threshold")
 AnySpanObjective = SpanObjective | JointSpanObjective
 
 
@@ -71,8 +73,7 @@ class Span:
         return SpanExtraction(dropout=self.recipe.dropout, pooler=False)
 
     def objective(self, module: Any) -> AnySpanObjective:
-        made = JointSpanObjective if self.recipe.squad.joint else SpanObjective
-        return made(model=module, reduction=self.recipe.reduction)
+        return objective_of(module, self.recipe.squad.joint, self.recipe.reduction)
 
     def lessons(
         self,
@@ -95,9 +96,18 @@ class Span:
         return Lessons(
             rows=len(train.rows),
             batches=batches,
-            judge=Examiner(self, objective, mesh, dev, lengths),
+            judge=Examiner(
+                self.task,
+                recipe.squad.decoding(self.task.nulls),
+                objective,
+                mesh,
+                dev,
+                batch_size=size,
+                lengths=lengths,
+            ),
             examples={"train": len(train.questions), "dev": len(dev.questions)},
             skipped=_skipped(train),
+            notes=notes(recipe.squad, self.task.nulls),
         )
 
     def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Windows, Windows]:
@@ -117,14 +127,29 @@ class Span:
         return train, dev
 
 
+def objective_of(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
+    """What is learnt by a model under either head, and what is decoded of it."""
+    made = JointSpanObjective if joint else SpanObjective
+    return made(model=module, reduction=reduction)
+
+
 class Examiner:
-    """Answers the questions of the development set, and scores the answers."""
+    """Answers the questions of a split, and scores the answers."""
 
     def __init__(
-        self, family: Span, objective: AnySpanObjective, mesh: jax.sharding.Mesh, dev: Windows, lengths: tuple[int, ...]
+        self,
+        task: SpanTask,
+        decoding: Decoding,
+        objective: AnySpanObjective,
+        mesh: jax.sharding.Mesh,
+        asked: Windows,
+        *,
+        batch_size: int,
+        lengths: Sequence[int],
+        split: str = "dev",
     ):
-        self._task, self._decoding = family.task, family.recipe.squad.decoding(family.task.nulls)
-        self._dev, self._lengths = dev, lengths
+        self._task, self._decoding, self._split = task, decoding, split
+        self._asked, self._lengths = asked, lengths
         mean = replace(objective, reduction="mean")
 
         def both(params: Any, batch: Batch) -> Any:
@@ -133,19 +158,19 @@ class Examiner:
             weights = mean.weights(batch)
             return mean.predict(params, batch), {term: (sums[term], weights[term]) for term in sums}
 
-        self._predictor = Predictor(both, mesh, family.recipe.batch_size)
+        self._predictor = Predictor(both, mesh, batch_size)
 
     def __call__(self, params: Any) -> Judgement:
-        slots, found = self._predictor(params, self._dev, self._lengths, 1.0)
+        slots, found = self._predictor(params, self._asked, self._lengths, 1.0)
         totals = {term: np.sum([losses[term] for _, losses in found], axis=0) for term in found[0][1]}
         loss = float(sum(total / weight for total, weight in totals.values() if weight))
-        judged = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {"dev": {}}}
+        judged = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {self._split: {}}}
         if not np.isfinite(loss):
             return Judgement(judged)  # which ends the run, in a sentence
-        outputs = self._dev.restore(slots, [output for output, _ in found])
-        answered = decode(self._dev, outputs, self._decoding)
-        scores = self._task.score(self._dev.questions, answered, self._decoding.threshold)
-        judged |= {"score": scores[self._task.chosen_by], "scores": {"dev": scores}}
+        outputs = self._asked.restore(slots, [output for output, _ in found])
+        answered = decode(self._asked, outputs, self._decoding)
+        scores = self._task.score(self._asked.questions, answered, self._decoding.threshold)
+        judged |= {"score": scores[self._task.chosen_by], "scores": {self._split: scores}}
         judged["collapsed"] = len(answered) > 1 and len({answer.text for answer in answered}) == 1
 
         def save(folder: Path) -> None:
@@ -156,3 +181,18 @@ class Examiner:
 
 def _skipped(train: Windows) -> dict[str, dict[str, int]]:
     return {"train": dict(train.skipped)} if train.skipped else {}
+
+
+def notes(options: Squad, nulls: bool) -> dict[str, str | int]:
+    """How questions are asked and answered, flat, to be kept beside a model."""
+    chosen = {name: str(getattr(options, name)) for name in NOTED if getattr(options, name) is not None}
+    return {**chosen, "nulls": int(nulls)}
+
+
+def noted(source: Mapping[str, Any], head: Any) -> tuple[Squad, bool]:
+    """What `notes` kept, and for what is not there the usual options of a model's head."""
+    joint = isinstance(head, JointSpanExtraction)
+    options = Squad(joint=joint, candidates=head.beam) if joint else Squad()
+    kinds = {one.name: float if one.name == "threshold" else int for one in dataclasses.fields(Squad)}
+    given = {name: kinds[name](source[name]) for name in NOTED if name in source}
+    return replace(options, **given), bool(source.get("nulls", 0))

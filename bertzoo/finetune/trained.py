@@ -1,34 +1,26 @@
-"""A fine-tuned model, ready to say something of examples: of a run's best seed or another, or out of any directory."""
+"""A fine-tuned model of labels, numbers or tags, ready to say something of examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from bertzoo import config
-from bertzoo.convert import directory, huggingface
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.finetune import kept
 from bertzoo.finetune.judge import Judge, Judged, Predictor, Split
+from bertzoo.finetune.kept import SPANS, Kept
 from bertzoo.finetune.labels import relabelled
-from bertzoo.finetune.seeds import MODEL, SCORES
 from bertzoo.finetune.settings import Finetune
-from bertzoo.kinds import class_of
-from bertzoo.models import Compute
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.labelled import LabelledObjective
-from bertzoo.places import is_url
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import Rows, bucket_lengths
+from bertzoo.tasks.spans import SQUAD
 from bertzoo.tasks.task import Example, Kind, Task
-from bertzoo.train import sharding
-
-CONFIG = "config.toml"
 
 
 class Predictions(NamedTuple):
@@ -45,19 +37,11 @@ class Predictions(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """path: as it was named. recipe: its run's, the default one where it is of no run; named: its task, empty where
-    that is not known; scale: what its numbers are multiplied by.
-    """
+class Trained(Kept):
+    """kind: of its task; scale: what its numbers are multiplied by."""
 
-    path: Path
-    pretrained: Pretrained
-    tokenizer: Tokenizer
     kind: Kind
-    recipe: Finetune
-    named: str
     scale: float
-    max_length: int
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -79,6 +63,8 @@ class Trained:
         name = name or self.named
         if not name or (name == "own" and self.recipe.task != "own"):
             raise ConfigError(f"{self.path} does not say on which task it was trained: name one with --task")
+        if name in SQUAD:
+            raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {name} has questions")
         return task_of(replace(self.recipe, task=name, data_dir=data_dir or self.recipe.data_dir))
 
     def of(self, task: Task) -> "Trained":
@@ -96,7 +82,7 @@ class Trained:
         rows = self.rows([example._replace(label=None) for example in examples])
         objective, params = self._objective()
         predictor = Predictor(
-            lambda params, batch: objective.logits(params, batch, None), _mesh(), self._size(batch_size)
+            lambda params, batch: objective.logits(params, batch, None), kept.mesh(), self.size(batch_size)
         )
         slots, logits = predictor(params, rows, self._lengths([rows]), 1.0)
         if self.kind == "regression":
@@ -114,35 +100,21 @@ class Trained:
         splits = {name: Split(found, self.rows(found)) for name, found in examples.items()}
         objective, params = self._objective()
         lengths = self._lengths([split.rows for split in splits.values()])
-        judge = Judge(task, objective, _mesh(), batch_size=self._size(batch_size), lengths=lengths, scale=self.scale)
+        judge = Judge(task, objective, kept.mesh(), batch_size=self.size(batch_size), lengths=lengths, scale=self.scale)
         return judge(params, splits)
 
     def _objective(self) -> tuple[LabelledObjective, Any]:
-        compute = replace(self.recipe.compute, vocab_multiple=1)
-        _, params = self.pretrained.module()
-        module = self.pretrained.head.build(self.pretrained.model, compute)
+        module, params = self.module()
         return LabelledObjective(model=module, numbers=self.kind == "regression"), params
 
     def _lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:
         return bucket_lengths(rows, self.recipe.buckets, self.max_length)
-
-    def _size(self, batch_size: int) -> int:
-        return batch_size or self.recipe.batch_size
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """The distributions of the last axis, in float64."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
-
-
-def is_finetuned(name: str | Path) -> bool:
-    """Whether a name is of a fine-tuning run, a seed of one or a model's directory, not of a pretraining run."""
-    if is_url(str(name)):
-        return False
-    path = Path(name)
-    marks = (directory.RESULTS, directory.MODEL, SCORES, huggingface.CONFIG)
-    return any((path / mark).is_file() for mark in marks) or class_of(path / CONFIG) is Finetune
 
 
 def task_of(recipe: Finetune) -> Task:
@@ -157,52 +129,22 @@ def task_of(recipe: Finetune) -> Task:
 def load(path: Path, seed: int | None = None) -> Trained:
     """The model of a run's best seed or of the one named, of the directory of a seed, or of a directory of a model.
 
-    Raises UserError where there is none, and for one without a head of a task.
+    Raises UserError where there is none, and for one without a head of labels, numbers or tags.
     """
-    folder, recipe = _folder(path, seed)
-    found = directory.read(folder)
-    kind = _kind(found, path)
-    if found.tokenizer is None:
-        raise ConfigError(f"{path} holds no tokenizer, without which no text can be read")
-    longest = recipe.max_length if recipe else int(found.source.get("max_length", Finetune().max_length))
-    return Trained(
-        path=path,
-        pretrained=found,
-        tokenizer=found.tokenizer,
-        kind=kind,
-        recipe=recipe or Finetune(compute=Compute()),
-        named=recipe.task if recipe else str(found.source.get("task", "")),
-        scale=float(found.source.get("scale", 1.0)),
-        max_length=min(longest, found.model.max_positions),
-    )
+    return of(kept.read(path, seed))
 
 
-def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
-    """Where the model lies, and the config of its run where it is in one."""
-    if class_of(path / CONFIG) is Finetune:
-        recipe = config.load(Finetune, [path / CONFIG])
-        if seed is None and not (path / directory.RESULTS).is_file():
-            raise UserError(f"{path} is unfinished: run the same bertzoo finetune again, or name a seed with --seed")
-        if seed is None:
-            return path, recipe
-        folder = path / f"seed-{seed}" / MODEL
-        if not folder.is_dir():
-            have = sorted(each.parent.name.removeprefix("seed-") for each in path.glob(f"seed-*/{MODEL}"))
-            raise UserError(f"--seed={seed}: {path} has a model of the seeds {', '.join(have) or 'none yet'}")
-        return folder, recipe
-    if seed is not None:
-        raise UserError(f"--seed={seed} is for a run of several seeds, which {path} is not")
-    folder = path / MODEL if (path / SCORES).is_file() else path
-    if folder.name == MODEL and class_of(run := folder.parent.parent / CONFIG) is Finetune:
-        return folder, config.load(Finetune, [run])
-    return folder, None
+def of(found: Kept) -> Trained:
+    """A model by the head that it has; raises UserError for one without a head of labels, numbers or tags."""
+    kind = _kind(found.pretrained, found.path)
+    return Trained(**vars(found), kind=kind, scale=float(found.pretrained.source.get("scale", 1.0)))
 
 
 def _kind(found: Pretrained, path: Path) -> Kind:
     head = found.head
     if isinstance(head, TokenClassification):
         return "tokens"
-    if "span" in head.kind:
+    if isinstance(head, SPANS):
         raise UserError(
             f"{path} has a head that finds answers in a text, as of SQuAD, and only labels, numbers and tags are taken"
         )
@@ -211,7 +153,3 @@ def _kind(found: Pretrained, path: Path) -> Kind:
     if head.problem_type == "multi_label_classification":
         raise UserError(f"{path} gives every text several labels or none, which no task here does")
     return "regression" if head.problem_type == "regression" or len(head.labels) == 1 else "classification"
-
-
-def _mesh() -> jax.sharding.Mesh:
-    return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])

@@ -1,5 +1,6 @@
 """What stands on a backbone: the heads as configs, and the models that they make; `Head` is their union by `kind`."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -252,6 +253,11 @@ Head = (
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter of a model under a head, by its path, without computing any."""
+    return dict(_shapes(model, head))
+
+
+@functools.lru_cache(maxsize=64)  # a run asks again for every model that it keeps
+def _shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
     module = head.build(model, Compute())
     ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()

@@ -35,12 +35,16 @@ class Decoding:
 
 
 class Candidate(NamedTuple):
-    """A text with the scores of its start and its end, whose sum ranks it, and its share among the candidates."""
+    """A text with the scores of its start and its end, whose sum ranks it, and its share among the candidates.
+
+    at: the character of the paragraph at which it begins; None of no answer.
+    """
 
     text: str
     start: float
     end: float
     probability: float
+    at: int | None = None
 
 
 class Answered(NamedTuple):
@@ -53,6 +57,11 @@ class Answered(NamedTuple):
     best: str
     null_odds: float | None
     candidates: list[Candidate]
+
+    @property
+    def given(self) -> Candidate | None:
+        """The candidate that is the answer; None where that is none and no candidate."""
+        return next((candidate for candidate in self.candidates if candidate.text == self.text), None)
 
 
 class Pairs(NamedTuple):
@@ -155,7 +164,7 @@ def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[
     """The best answers whose texts differ, and with nulls none among them, or after them where it is not."""
     if not several:
         return []
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, tuple[float, float, int | None]] = {}
     rows, *columns = (
         np.concatenate(column)
         for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
@@ -168,14 +177,18 @@ def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[
     for index in np.argsort(-(start_scores + end_scores), kind="stable").tolist():
         if len(found) == decoding.candidates:
             break
-        row = int(rows[index])
-        text = windows.text(row, int(starts[index]), int(ends[index])) if row >= 0 else ""
+        row, place = int(rows[index]), (int(starts[index]), int(ends[index]))
+        text = windows.text(row, *place) if row >= 0 else ""
         if text or row < 0:  # a piece may stand for no character
-            found.setdefault(text, (float(start_scores[index]), float(end_scores[index])))
+            at = windows.characters(row, *place)[0] if text else None
+            found.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
     if pair is not None:
-        found.setdefault("", pair)
-    shares = _softmax([sum(scores) for scores in found.values()])
-    return [Candidate(text, *scores, share) for (text, scores), share in zip(found.items(), shares, strict=True)]
+        found.setdefault("", (*pair, None))
+    shares = _softmax([start + end for start, end, _ in found.values()])
+    return [
+        Candidate(text, start, end, share, at)
+        for (text, (start, end, at)), share in zip(found.items(), shares, strict=True)
+    ]
 
 
 def _softmax(totals: Sequence[float]) -> list[float]:

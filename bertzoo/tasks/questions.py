@@ -46,7 +46,7 @@ def read(own: Own, split: Split, directory: Path | str) -> Asked:
         ambiguous += bool(answers and not own.start and _again(context, answers[0]))
         impossible = not answers and own.unanswerable
         questions.append(Question(key, text, context, answers, impossible, context, place))
-    return Asked(checked(questions, table.name), ambiguous)
+    return Asked(checked(questions, table.name), ambiguous, hidden)
 
 
 def _answers(own: Own, found: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:

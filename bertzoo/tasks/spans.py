@@ -49,10 +49,14 @@ class Squad:
 
 
 class Asked(NamedTuple):
-    """The questions of a split, and how many have an answer that is more than once in its paragraph."""
+    """The questions of a split, and how many have an answer that is more than once in its paragraph.
+
+    hidden: whether the split lacks the answers, so that nothing can be scored by them.
+    """
 
     questions: list[Question]
     ambiguous: int = 0
+    hidden: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +79,21 @@ class SpanTask:
             dev, train = Asked(held), train._replace(questions=learnt)
         else:
             dev = self.read("dev", directory)
-        if not self.nulls and (bare := next((q for q in dev.questions if not q.answers), None)):
-            raise UserError(f"{bare.place} has no answer that a prediction could be compared with")
+        self.check(dev.questions)
         return train, dev
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Raise UserError where a question cannot be scored."""
+        if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
+            raise UserError(f"{bare.place} has no answer that a prediction could be compared with")
+
+    def split(self, split: Split, directory: Path | str, heldout: float) -> Asked:
+        """The questions of one split; of a single file that is named, and of which none are held out, all."""
+        if heldout and split != "test":
+            learnt, held = squad.hold_out(self.read("train", directory).questions, heldout)
+            return Asked(learnt if split == "train" else held)
+        whole = split == "dev" and not str(directory).startswith(squad.TFDS) and Path(directory).is_file()
+        return self.read("train" if whole else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
         """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best that any could make of the

@@ -31,6 +31,14 @@ def lines(found: Iterable[str], wanted: Wanted, name: str) -> list[Example]:
     return examples
 
 
+def standard_input(stream: Iterable[str], wanted: Wanted) -> list[Example]:
+    """An example a line, as `lines`; raises UserError for what is not UTF-8, too."""
+    try:
+        return lines(stream, wanted, "standard input")
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not UTF-8 text ({error.reason}): convert it") from error
+
+
 def words(found: Sequence[str], wanted: Wanted) -> list[Example]:
     """An example a word of a command line, of pairs every two; raises UserError where one of two is missing."""
     step = 1 + wanted.pair

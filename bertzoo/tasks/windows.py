@@ -93,10 +93,15 @@ class Windows:
 
     def text(self, row: int, start: int, end: int) -> str:
         """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
+        first, last = self.characters(row, start, end)
+        return self.questions[self.windows[row].question].context[first:last]
+
+    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
+        """Where that is in the paragraph: its first character, and the one after its last."""
         window = self.windows[row]
         context = self.questions[window.question].context
         offsets, shift = self.pieces[context].offsets, window.first - window.context
-        return _with_marks(context, int(offsets[start + shift, 0]), int(offsets[end + shift, 1]))
+        return int(offsets[start + shift, 0]), _after_marks(context, int(offsets[end + shift, 1]))
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         """As of Rows."""
@@ -292,8 +297,8 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> dict[str, np.ndarray]
     return dict(zip(distinct, tokenizer.encode_batch(distinct), strict=True))
 
 
-def _with_marks(text: str, start: int, end: int) -> str:
-    """The characters from `start` to `end`, and the accents that stand apart after them, which pieces leave out."""
+def _after_marks(text: str, end: int) -> int:
+    """Behind the accents that stand apart from `end` on, which pieces leave out."""
     while end < len(text) and unicodedata.combining(text[end]):
         end += 1
-    return text[start:end]
+    return end

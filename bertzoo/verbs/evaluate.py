@@ -2,7 +2,7 @@
 scores of a fine-tuned model on a split of its task.
 
 A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
-a head of classes; where it is not of a run, --task names the task.
+a head of classes or of answers; where it is not of a run, --task names the task.
 
 examples:
   bertzoo evaluate runs/demo
@@ -10,6 +10,7 @@ examples:
   bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
   bertzoo evaluate runs/cola --seed=3
   bertzoo evaluate runs/own --split=test --data_dir=new
+  bertzoo evaluate runs/squad2 --output=answers
 """
 
 import argparse
@@ -40,16 +41,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples that are scored (default: dev)")
+    group.add_argument(
+        "--output", metavar="DIR", help="where answers to questions go, as the official scripts read them"
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate and print."""
-    from bertzoo.finetune.trained import is_finetuned
+    from bertzoo.finetune.kept import is_finetuned
 
     if is_finetuned(args.run):
         finetuned.refuse(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
         return finetuned.evaluate(args)
-    finetuned.refuse(args, ("task", "data_dir", "seed", "batch_size", "split"), "a pretraining run")
+    finetuned.refuse(args, ("task", "data_dir", "seed", "batch_size", "split", "output"), "a pretraining run")
     return _pretrained(args)
 
 

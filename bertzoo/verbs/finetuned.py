@@ -4,14 +4,14 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
-from bertzoo.verbs.shared import say
+from bertzoo.verbs import answers
+from bertzoo.verbs.shared import say, written
 
 if TYPE_CHECKING:
+    from bertzoo.finetune.answering import Answering
     from bertzoo.finetune.trained import Trained
     from bertzoo.tasks.task import Example
 
@@ -41,19 +41,41 @@ def refuse(args: argparse.Namespace, names: Iterable[str], what: str) -> None:
             raise UserError(f"--{name} is not for {what}, which {args.run} is")
 
 
-def load(args: argparse.Namespace) -> "Trained":
+def load(args: argparse.Namespace) -> "Trained | Answering":
     """The model that the flags name."""
-    from bertzoo.finetune import trained
+    from bertzoo.finetune import answering, kept, trained
     from bertzoo.places import on_disk
 
     if args.batch_size == 0:
         raise UserError("--batch_size=0 is less than 1")
-    return trained.load(on_disk(args.run, "the model", "copy it to this machine and name the copy"), args.seed)
+    found = kept.read(on_disk(args.run, "the model", "copy it to this machine and name the copy"), args.seed)
+    return answering.of(found) or trained.of(found)
 
 
 def evaluate(args: argparse.Namespace) -> int:
     """Print the scores of a split, those of a run's results where it is the development set."""
+    from bertzoo.finetune.answering import Answering
+
     model = load(args)
+    if isinstance(model, Answering):
+        task, counts, judged = answers.evaluate(args, model)
+    else:
+        refuse(args, ("output",), "a model that answers no questions")
+        task, counts, judged = _evaluated(args, model)
+    if args.json:
+        print(json.dumps({"task": task, "examples": counts, **judged}))
+        return 0
+    for split, scores in judged["scores"].items():
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        unit = "questions" if isinstance(model, Answering) else "examples"
+        print(f"{task}, {split}, {counts[split]:,} {unit}: {shown}")
+    if judged["collapsed"]:
+        print(f"every {'question got one answer' if isinstance(model, Answering) else 'example got one class'}")
+    return 0
+
+
+def _evaluated(args: argparse.Namespace, model: "Trained") -> tuple[str, dict[str, int], dict[str, Any]]:
+    """The task's name, the number of examples of each split, and how well the model does."""
     task = model.task(args.task or "", args.data_dir or "")
     model, directory = model.of(task), args.data_dir or model.recipe.data_dir
     part = args.split or "dev"
@@ -72,24 +94,21 @@ def evaluate(args: argparse.Namespace) -> int:
             )
         examples[split] = read.examples
     judged = model.judge(task, examples, args.batch_size or 0)
-    counts = {split: len(found) for split, found in examples.items()}
-    if args.json:
-        print(json.dumps({"task": task.name, "examples": counts, **judged}))
-        return 0
-    for split, scores in judged["scores"].items():
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        print(f"{task.name}, {split}, {counts[split]:,} examples: {shown}")
-    if judged["collapsed"]:
-        print("every example got one class")
-    return 0
+    return task.name, {split: len(found) for split, found in examples.items()}, judged
 
 
 def predict(args: argparse.Namespace) -> int:
     """Say of every text what the model makes of it, in the order of the texts."""
+    from bertzoo.finetune.answering import Answering
     from bertzoo.tasks import said
 
     form = said.form(args.output) if args.output else ".jsonl" if args.json else ""
     model = load(args)
+    if isinstance(model, Answering):
+        return answers.predict(args, model, form)
+    refuse(args, ("question", "context"), "a model that answers no questions")
+    if form == said.PREDICTIONS:
+        raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
     if args.task:
         model = model.of(model.task(args.task, args.data_dir or ""))
     examples = list(_examples(args, model))
@@ -103,25 +122,9 @@ def predict(args: argparse.Namespace) -> int:
             say(f"{count:,} of {len(examples):,} texts {'is' if count == 1 else 'are'} {what}")
     records = said.records(examples, model.labels, found.values, found.probabilities, found.cut)
     lines = {".jsonl": said.jsonl, ".tsv": said.tsv}[form](records) if form else _shown(examples, records)
-    with _written(args.output) as file:
+    with written(args.output) as file:
         file.writelines(f"{line}\n" for line in lines)
     return 0
-
-
-@contextmanager
-def _written(name: str | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there only when it is whole."""
-    if not name:
-        yield sys.stdout
-        return
-    path = Path(name)
-    made = path.with_name(path.name + ".tmp")
-    try:
-        with made.open("w", encoding="utf-8") as file:
-            yield file
-        made.replace(path)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]:
@@ -160,10 +163,7 @@ def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]
         return texts.table(args.input, columns, wanted, header=own.header)
     if args.text:
         return texts.words(args.text, wanted)
-    try:
-        return texts.lines(sys.stdin, wanted, "standard input")
-    except UnicodeDecodeError as error:
-        raise UserError(f"standard input is not UTF-8 text ({error.reason}): convert it") from error
+    return texts.standard_input(sys.stdin, wanted)
 
 
 def _shown(examples: Sequence["Example"], records: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """Show what a run puts into the blanks of sentences, given as arguments or one a line on standard input; or what a
-fine-tuned model says of texts: a label with its probability, a number, or a tag for every word.
+fine-tuned model says of texts: a label with its probability, a number, a tag for every word, or a question's answer.
 
 A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
-a head of classes. Of a task of pairs two arguments make one, and a line has both texts with a tab between; a line may
-be empty. --input reads the columns of a table, --split a split of the task. What is said has the order of the texts; a
-text that is longer than the rows of the training is cut, and how many are is said.
+a head of classes or of answers. Of a task of pairs two arguments make one, and a line has both texts with a tab
+between; a line may be empty. --input reads the columns of a table, --split a split of the task. What is said has the
+order of the texts; a text that is longer than the rows of the training is cut, and how many are is said. A question and
+the text that holds its answer are a pair; that text is not cut, and --input may be SQuAD's JSON.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
@@ -13,6 +14,8 @@ examples:
   bertzoo predict runs/mnli 'Two dogs run.' 'Animals move.' --json
   bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=said.tsv
   bertzoo predict runs/cola --split=test --output=test.jsonl
+  bertzoo predict runs/squad1 --question='Who was it?' --context='It was Ada, as they say.'
+  bertzoo predict runs/squad2 --input=dev-v2.0.json --output=predictions.json
 """
 
 import argparse
@@ -39,21 +42,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = finetuned.flags(parser)
     group.add_argument("--input", metavar="FILE", help="the texts, in a TSV, CSV, JSONL, Parquet or CoNLL file")
+    group.add_argument("--question", metavar="TEXT", help="a question, on the text of --context")
+    group.add_argument("--context", metavar="TEXT", help="the text in which an answer is looked for")
     group.add_argument("--text_a", metavar="COLUMN", help="the column of the text (default: the run's own.text_a)")
     group.add_argument("--text_b", metavar="COLUMN", help="of the second text (default: the run's own.text_b)")
     group.add_argument("--split", metavar="SPLIT", help="the texts of the task's train, dev or test set")
     group.add_argument("--pair", action="store_true", help="two texts make a pair, where the model does not say so")
-    group.add_argument("--output", metavar="FILE", help="where predictions go, a .jsonl or a .tsv")
+    group.add_argument(
+        "--output", metavar="FILE", help="where predictions go, a .jsonl, a .tsv, or of questions a .json"
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the likeliest tokens of every blank, or what a fine-tuned model says."""
-    from bertzoo.finetune.trained import is_finetuned
+    from bertzoo.finetune.kept import is_finetuned
 
     if is_finetuned(args.run):
         finetuned.refuse(args, ("checkpoint", "top"), "a fine-tuned model")
         return finetuned.predict(args)
     names = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text_b", "split", "pair", "output")
+    names += ("question", "context")
     finetuned.refuse(args, names, "a pretraining run")
     return _filled(args)
 

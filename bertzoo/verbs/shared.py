@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
 
 from bertzoo.errors import UserError
 
@@ -95,3 +97,19 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
     finally:
         if live and shown:
             print(file=sys.stderr)
+
+
+@contextmanager
+def written(name: str | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there only when it is whole."""
+    if not name:
+        yield sys.stdout
+        return
+    path = Path(name)
+    made = path.with_name(path.name + ".tmp")
+    try:
+        with made.open("w", encoding="utf-8") as file:
+            yield file
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from beginning import devices
 
 from bertzoo import cli
 from bertzoo.convert import directory
@@ -61,9 +62,10 @@ def write(
     return made
 
 
-def finetune(folder: Path, run: Path, *options: str) -> int:
+def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
     words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
-    return cli.main(["finetune", "finetune", *words])
+    with devices(on):
+        return cli.main(["finetune", "finetune", *words])
 
 
 def results(run: Path) -> dict:

@@ -121,7 +121,7 @@ def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None
 
 def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=30", "--patience=2", "--train_rows=32", "--optimizer.learning_rate=0"]
-    assert finetune(folder, tmp_path / "run", *options) == 0
+    assert finetune(folder, tmp_path / "run", *options, on=8) == 0
     (row,) = results(tmp_path / "run")["seeds"]
     assert row["epoch"] == 1 and [entry["epoch"] for entry in row["history"]] == [1, 2, 3]
 

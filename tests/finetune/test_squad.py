@@ -8,82 +8,27 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from beginning import write_model
+from quiz import finetune, kept, results, span
 
-from bertzoo import cli, config
+from bertzoo import config
 from bertzoo.convert import directory
-from bertzoo.finetune.families import family_of
 from bertzoo.finetune.settings import Finetune
-from bertzoo.finetune.span import Examiner, Span
+from bertzoo.finetune.span import Examiner
 from bertzoo.objectives.span import SpanObjective
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad_metric import score_1, score_2
 from bertzoo.train import sharding
 
-WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
-ANSWERS, OTHERS = WORDS[:3], WORDS[3:]
-OPTIONS = [
-    *("--seeds=2", "--epochs=3", "--batch_size=8", "--max_length=24", "--buckets=1", "--encoder_dropout=0"),
-    *("--optimizer.learning_rate=1e-2", "--squad.stride=8", "--squad.max_question=4", "--log_every=20"),
-]
+
+@pytest.fixture
+def folder(quiz_folder: Path) -> Path:
+    return quiz_folder
 
 
-def table(draw: np.random.Generator, articles: int, nulls: bool) -> dict:
-    """SQuAD's: of eight questions on an article the paragraph of each has one answer, or with nulls perhaps none."""
-
-    def asked(key: str) -> dict:
-        words = [str(word) for word in draw.choice(OTHERS, draw.integers(8, 26))]
-        answer = "" if nulls and draw.random() < 0.5 else str(draw.choice(ANSWERS))
-        words.insert(int(draw.integers(0, len(words))), answer)
-        context = " ".join(filter(None, words))
-        answers = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
-        question = {"id": key, "question": f"{OTHERS[0]} {OTHERS[1]}?", "answers": answers}
-        return {"context": context, "qas": [question | ({"is_impossible": not answer} if nulls else {})]}
-
-    return {"data": [{"title": f"T{i}", "paragraphs": [asked(f"{i}-{j}") for j in range(8)]} for i in range(articles)]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory `model`, the files of both versions, and questions in a table."""
-    made = tmp_path_factory.mktemp("squad")
-    draw = np.random.default_rng(0)
-    for version, nulls in (("1.1", False), ("2.0", True)):
-        for split, articles in (("train", 10), ("dev", 3)):
-            (made / f"{split}-v{version}.json").write_text(json.dumps(table(draw, articles, nulls)))
-    rows = [
-        qa | {"paragraph": p["context"]}
-        for a in table(draw, 6, False)["data"]
-        for p in a["paragraphs"]
-        for qa in p["qas"]
-    ]
-    lines = [
-        json.dumps({"asked": r["question"], "paragraph": r["paragraph"], "said": r["answers"][0]["text"]}) for r in rows
-    ]
-    lines += [json.dumps({"asked": "?", "paragraph": "lura", "said": "nowhere"})]
-    (made / "own.jsonl").write_text("\n".join(lines))
-    write_model(made / "model", WORDS, draw)
-    return made
-
-
-def finetune(folder: Path, run: Path, *options: str) -> int:
-    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
-    return cli.main(["finetune", "finetune_squad", *words])
-
-
-def results(run: Path) -> dict:
-    return json.loads((run / "results.json").read_text())
-
-
-def kept(run: Path, seed: int, name: str) -> dict:
-    return json.loads((run / f"seed-{seed}" / f"{name}.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def finished(folder: Path) -> Path:
-    assert finetune(folder, folder / "run", "--task=squad1") == 0
-    return folder / "run"
+@pytest.fixture
+def finished(quiz_run: Path) -> Path:
+    return quiz_run
 
 
 def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: Path, folder: Path) -> None:
@@ -103,15 +48,9 @@ def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: P
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
 
 
-def span(folder: Path, *options: str, task: str = "squad1") -> Span:
-    pairs = [option.removeprefix("--").split("=", 1) for option in [*OPTIONS, *options]]
-    recipe = config.load(Finetune, ["finetune_squad"], [("task", task), ("data_dir", str(folder)), *map(tuple, pairs)])
-    family = family_of(recipe)
-    assert isinstance(family, Span)
-    return family
-
-
-def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(finished: Path, folder: Path) -> None:
+def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(
+    finished: Path, folder: Path, tmp_path: Path
+) -> None:
     model = directory.read(finished / "seed-1" / "model")
     module, params = model.module()
     assert model.tokenizer is not None and model.head.kind == "span"
@@ -121,10 +60,12 @@ def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(fini
     for size, lengths in ((8, (16, 24)), (5, (24,))):
         family = span(folder, f"--batch_size={size}")
         dev = windows.make(questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True)
-        judged, save = Examiner(family, SpanObjective(model=module), mesh, dev, lengths)(params)
-        save(folder / f"again-{size}")
+        decoding, objective = family.recipe.squad.decoding(False), SpanObjective(model=module)
+        examiner = Examiner(family.task, decoding, objective, mesh, dev, batch_size=size, lengths=lengths)
+        judged, save = examiner(params)
+        save(tmp_path / f"again-{size}")
         scores.append(judged["scores"])
-        files.append(json.loads((folder / f"again-{size}" / "predictions.json").read_text()))
+        files.append(json.loads((tmp_path / f"again-{size}" / "predictions.json").read_text()))
     assert scores == [results(finished)["seeds"][1]["scores"]] * 2
     assert files == [kept(finished, 1, "predictions")] * 2
 
@@ -200,7 +141,7 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> N
 
 @pytest.mark.slow
 def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6") == 0
+    assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6", on=8) == 0
     found = results(tmp_path / "run")
     assert sum(found["examples"].values()) == 49 and found["median"]["dev"]["f1"] > 75
     assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}

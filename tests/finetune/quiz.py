@@ -1,0 +1,76 @@
+"""A tiny model, questions whose answers words decide, and the command that fine-tunes the one on the other."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from beginning import devices, write_model
+
+from bertzoo import cli, config
+from bertzoo.finetune.families import family_of
+from bertzoo.finetune.settings import Finetune
+from bertzoo.finetune.span import Span
+
+WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
+ANSWERS, OTHERS = WORDS[:3], WORDS[3:]
+OPTIONS = [
+    *("--seeds=2", "--epochs=3", "--batch_size=8", "--max_length=24", "--buckets=1", "--encoder_dropout=0"),
+    *("--optimizer.learning_rate=1e-2", "--squad.stride=8", "--squad.max_question=4", "--log_every=20"),
+]
+
+
+def table(draw: np.random.Generator, articles: int, nulls: bool) -> dict:
+    """SQuAD's: of eight questions on an article the paragraph of each has one answer, or with nulls perhaps none."""
+
+    def asked(key: str) -> dict:
+        words = [str(word) for word in draw.choice(OTHERS, draw.integers(8, 26))]
+        answer = "" if nulls and draw.random() < 0.5 else str(draw.choice(ANSWERS))
+        words.insert(int(draw.integers(0, len(words))), answer)
+        context = " ".join(filter(None, words))
+        answers = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
+        question = {"id": key, "question": f"{OTHERS[0]} {OTHERS[1]}?", "answers": answers}
+        return {"context": context, "qas": [question | ({"is_impossible": not answer} if nulls else {})]}
+
+    return {"data": [{"title": f"T{i}", "paragraphs": [asked(f"{i}-{j}") for j in range(8)]} for i in range(articles)]}
+
+
+def fill(made: Path) -> None:
+    """A model directory `model`, the files of both versions, and questions in a table."""
+    draw = np.random.default_rng(0)
+    for version, nulls in (("1.1", False), ("2.0", True)):
+        for split, articles in (("train", 10), ("dev", 3)):
+            (made / f"{split}-v{version}.json").write_text(json.dumps(table(draw, articles, nulls)))
+    rows = [
+        qa | {"paragraph": p["context"]}
+        for a in table(draw, 6, False)["data"]
+        for p in a["paragraphs"]
+        for qa in p["qas"]
+    ]
+    lines = [
+        json.dumps({"asked": r["question"], "paragraph": r["paragraph"], "said": r["answers"][0]["text"]}) for r in rows
+    ]
+    lines += [json.dumps({"asked": "?", "paragraph": "lura", "said": "nowhere"})]
+    (made / "own.jsonl").write_text("\n".join(lines))
+    write_model(made / "model", WORDS, draw)
+
+
+def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
+    words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
+    with devices(on):
+        return cli.main(["finetune", "finetune_squad", *words])
+
+
+def results(run: Path) -> dict:
+    return json.loads((run / "results.json").read_text())
+
+
+def kept(run: Path, seed: int, name: str) -> dict:
+    return json.loads((run / f"seed-{seed}" / f"{name}.json").read_text())
+
+
+def span(folder: Path, *options: str, task: str = "squad1") -> Span:
+    pairs = [option.removeprefix("--").split("=", 1) for option in [*OPTIONS, *options]]
+    recipe = config.load(Finetune, ["finetune_squad"], [("task", task), ("data_dir", str(folder)), *map(tuple, pairs)])
+    family = family_of(recipe)
+    assert isinstance(family, Span)
+    return family

@@ -1,0 +1,236 @@
+"""`evaluate` and `predict` of models that answer questions: a run's own scores and answers, and what is refused."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+import quiz
+from quiz import kept, results
+
+from bertzoo import cli
+from bertzoo.convert import directory, huggingface
+from bertzoo.finetune import answering
+from bertzoo.finetune import kept as keeping
+from bertzoo.finetune.span import noted, notes
+from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
+from bertzoo.tasks import squad
+from bertzoo.tasks.spans import Squad
+from bertzoo.tasks.squad_metric import score_2
+
+
+@pytest.fixture(scope="module")
+def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory with a joint head that nothing has trained, and what its training would have noted."""
+    made, base = tmp_path_factory.mktemp("joint") / "model", directory.read(quiz_folder / "model")
+    head, options = JointSpanExtraction(beam=4), Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
+    source = {"task": "squad2", "max_length": 24, **notes(options, True)}
+    planted.write(made, base.model, head, base.tokenizer, **source)
+    return made
+
+
+def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
+    capsys.readouterr()
+    assert cli.main([str(word) for word in words]) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def records(capsys: pytest.CaptureFixture, *words: object) -> list[dict]:
+    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
+
+
+def load(path: Path) -> answering.Answering:
+    found = answering.of(keeping.read(path))
+    assert found is not None
+    return found
+
+
+def test_evaluate_gives_the_scores_and_the_files_of_the_run(
+    quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    found = results(quiz_run)
+    best = found["seeds"][found["best"]]
+    for run, options, row in (
+        (quiz_run, ["--batch_size=5"], best),
+        (quiz_run, [f"--seed={1 - best['seed']}"], found["seeds"][1 - best["seed"]]),
+    ):
+        document = json.loads(said(capsys, "evaluate", run, *options, f"--output={tmp_path / 'to'}", "--json")[0])
+        assert document["scores"] == row["scores"] and document["examples"] == {"dev": 24}
+        assert document["task"] == "squad1" and document["score"] == row["score"]
+        history = next(entry for entry in row["history"] if entry["epoch"] == row["epoch"])
+        assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
+        assert not (tmp_path / "to" / "null_odds.json").exists()
+        assert json.loads((tmp_path / "to/predictions.json").read_text()) == kept(quiz_run, row["seed"], "predictions")
+        ours, theirs = (
+            json.loads((tmp_path / "to/nbest_predictions.json").read_text()),
+            kept(quiz_run, row["seed"], "nbest_predictions"),
+        )
+        assert {key: best[0]["text"] for key, best in ours.items()} == {
+            key: best[0]["text"] for key, best in theirs.items()
+        }
+
+
+def test_a_split_is_a_file_that_is_named_or_what_the_run_held_out(quiz_run: Path, quiz_folder: Path) -> None:
+    model = load(quiz_run)
+    task = model.task()
+    for split in ("train", "dev"):
+        file = quiz_folder / f"{split}-v1.1.json"
+        assert model.asked(task, split, str(quiz_folder)).questions == squad.read(file)
+    one = quiz_folder / "train-v1.1.json"
+    assert model.asked(task, "dev", str(one)).questions == squad.read(one)
+    held = replace(model, recipe=replace(model.recipe, squad=replace(model.recipe.squad, heldout=0.3)))
+    parts = tuple(held.asked(task, split, str(quiz_folder)).questions for split in ("train", "dev"))
+    assert parts == squad.hold_out(squad.read(one), 0.3)
+
+
+def test_answers_are_those_that_were_scored_with_their_places(
+    quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    file = quiz_folder / "dev-v1.1.json"
+    found, questions = records(capsys, quiz_run, f"--input={file}"), squad.read(file)
+    wanted = kept(quiz_run, results(quiz_run)["best"], "predictions")
+    assert {each["index"]: each["answer"] for each in found} == wanted
+    assert [each["index"] for each in found] == [question.key for question in questions]
+    for each, question in zip(found, questions, strict=True):
+        assert each.keys() == {"index", "answer", "start", "end", "probability"}
+        assert each["answer"] and question.context[each["start"] : each["end"]] == each["answer"]
+        assert 0 < each["probability"] <= 1
+    best = kept(quiz_run, results(quiz_run)["best"], "nbest_predictions")
+    assert [each["probability"] for each in found] == pytest.approx(
+        [best[question.key][0]["probability"] for question in questions], abs=1e-5
+    )
+    said(capsys, "predict", quiz_run, "--split=dev", f"--output={tmp_path / 'out.json'}")
+    assert json.loads((tmp_path / "out.json").read_text()) == wanted
+
+
+def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path) -> None:
+    model, questions = load(quiz_run), squad.read(quiz_folder / "dev-v1.1.json")
+    whole = [each.given for each in model.answer(questions).found]
+    order = np.random.default_rng(3).permutation(len(questions))
+    other = replace(model, recipe=replace(model.recipe, buckets=3))
+    found = [each.given for each in other.answer([questions[i] for i in order], 7).found]
+    for one, index in zip(found, order.tolist(), strict=True):
+        two = whole[index]
+        assert one is not None and two is not None and (one.text, one.at) == (two.text, two.at)
+        assert one.probability == pytest.approx(two.probability, abs=1e-5)
+    assert len({each.text for each in whole if each}) > 2
+
+
+def test_questions_come_from_flags_words_lines_and_files(
+    quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, answer = [str(w) for w in np.random.default_rng(5).choice(quiz.OTHERS, 200)], quiz.ANSWERS[0]
+    long = " ".join([*words[:150], answer, *words[150:]])
+    pairs = [("dora doti?", f'lura "{quiz.ANSWERS[1]}" kera'), ("dora doti?", long), ("dora", "")]
+    columns = [{"asked": question, "paragraph": context} for question, context in pairs]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in columns))
+    out, err = said(
+        capsys,
+        "predict",
+        quiz_run,
+        f"--input={tmp_path / 'in.jsonl'}",
+        "--text_a=asked",
+        "--text_b=paragraph",
+        "--json",
+    )
+    wanted = [json.loads(line) for line in out.splitlines()]
+    assert "1 of 3 questions is without an answer: the text to find it in has no word" in err
+    assert wanted[0]["answer"] == quiz.ANSWERS[1] and wanted[2]["answer"] == ""
+    # Far beyond the first window, whose place would be another.
+    assert answer in wanted[1]["answer"] == long[wanted[1]["start"] : wanted[1]["end"]]
+    assert wanted[2]["start"] is wanted[2]["end"] is wanted[2]["probability"] is None
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{question}\t{context}\n" for question, context in pairs)))
+    assert records(capsys, quiz_run) == wanted
+    assert records(capsys, quiz_run, *(text for pair in pairs for text in pair)) == wanted
+    (one,) = records(capsys, quiz_run, f"--question={pairs[0][0]}", f"--context={pairs[0][1]}")
+    assert one == {**wanted[0], "probability": pytest.approx(wanted[0]["probability"], abs=1e-5)}
+    said(capsys, "predict", quiz_run, f"--input={tmp_path / 'in.jsonl'}", "--text_a=asked", "--text_b=paragraph",
+         f"--output={tmp_path / 'out.tsv'}")  # fmt: skip
+    table = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert table[0] == ["index", "answer", "start", "end", "probability"] and table[3] == ["2", "", "-", "-", "-"]
+    assert table[2][:4] == ["1", wanted[1]["answer"], str(wanted[1]["start"]), str(wanted[1]["end"])]
+    out, err = said(capsys, "predict", quiz_run, "bara " * 9, pairs[0][1])
+    assert out.endswith("\tbara bara bara bara bara bara bara bara bara\n") and "%" in out
+    assert "1 of 1 questions is cut to 4 pieces" in err
+
+
+def test_a_head_that_tells_whether_there_is_an_answer_gives_the_odds(
+    joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    out, _ = said(capsys, "evaluate", joint, f"--data_dir={quiz_folder}", f"--output={tmp_path}", "--json")
+    document, questions = json.loads(out), squad.load(quiz_folder, "dev", "2.0")
+    odds, predictions = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("null_odds", "predictions"))
+    wanted = score_2(questions, predictions, odds, threshold=0)
+    assert document["examples"] == {"dev": 24}
+    assert all(document["scores"]["dev"][name] == wanted[name] for name in ("exact", "f1"))
+    found = records(capsys, joint, f"--input={quiz_folder / 'dev-v2.0.json'}", "--batch_size=5")
+    assert {each["index"]: each["null_odds"] for each in found} == pytest.approx(odds, abs=1e-5)
+    assert all((each["answer"] == "") == (each["null_odds"] > 0) == (each["start"] is None) for each in found)
+    model = load(joint)
+    assert model.nulls and model.recipe.squad == Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
+    assert any(-2.75 < each["null_odds"] <= 0 for each in found) and any(each["null_odds"] > 0 for each in found)
+
+
+def test_a_hugging_face_directory_answers(
+    quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    best = results(quiz_run)["best"]
+    model = directory.read(quiz_run)
+    huggingface.write(model, tmp_path)
+    found = load(tmp_path)
+    assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()
+    assert "name squad1 or squad2 with --task" in said(capsys, "evaluate", tmp_path, code=2)[1]
+    options = ["--task=squad1", f"--data_dir={quiz_folder}"]
+    assert "leaves no room" in said(capsys, "evaluate", tmp_path, *options, code=2)[1]
+    usual = replace(found, max_length=24, recipe=load(quiz_run).recipe)
+    questions = squad.load(quiz_folder, "dev", "1.1")
+    assert {each.key: each.text for each in usual.answer(questions).found} == kept(quiz_run, best, "predictions")
+
+
+def test_what_is_noted_is_what_was_chosen() -> None:
+    options = Squad(stride=7, max_question=5, longest=3, candidates=2, threshold=-1.5)
+    assert noted(notes(options, True), SpanExtraction()) == (options, True)
+    assert noted(notes(Squad(), False), SpanExtraction()) == (Squad(), False)
+    assert noted({}, JointSpanExtraction(beam=3)) == (Squad(joint=True, candidates=3), False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluate", "RUN", "--split=test"], "SQuAD 1.1 has no test set that is public"),
+        (["evaluate", "RUN", "--task=cola"], "answers questions, which cola does not have"),
+        (["evaluate", "RUN", "--output=FILE"], "is a file: name a directory"),
+        (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], "dev-v1.1.json does not exist"),
+        (["evaluate", "LABELS", "--output=x"], "--output is not for a model that answers no questions"),
+        (["evaluate", "LABELS", "--task=squad1"], "is fine-tuned for classification, but squad1 has questions"),
+        (["predict", "LABELS", "--question=a", "--context=b"], "--question is not for a model that answers no"),
+        (["predict", "LABELS", "a", "--output=x.json"], "x.json is for a model that answers questions"),
+        (["predict", "RUN", "--question=bara"], "--question and --context go together"),
+        (["predict", "RUN", "a", "b", "--split=dev"], "--split and TEXT both say where the questions are"),
+        (["predict", "RUN", "a", "b", "c"], "3 texts are given where two make a pair"),
+        (["predict", "RUN", "--input=FILE", "--text_a=x"], "--text_a is a column of a table"),
+        (["predict", "RUN", "--input=ROWS"], "has no column 'question' but asked, paragraph, said"),
+        (["predict", "RUN", "a", "b", "--data_dir=x"], "--data_dir is where a task's files are"),
+        (["predict", "RUN", "--split=validation"], "--split=validation is none of train, dev and test"),
+        (["submission", "OUT", "RUN"], "has a head that finds answers in a text"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    words: list[str],
+    message: str,
+    quiz_run: Path,
+    quiz_folder: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"RUN": quiz_run, "LABELS": finished, "FILE": quiz_folder / "dev-v1.1.json", "OUT": tmp_path / "x.zip"}
+    for name, place in {**places, "MODEL": quiz_folder / "model", "ROWS": quiz_folder / "own.jsonl"}.items():
+        words = [word.replace(name, str(place)) for word in words]
+    assert message in said(capsys, *words, code=2)[1] and not list(tmp_path.iterdir())
