@@ -135,6 +135,14 @@ def test_files_stay_short() -> None:
     assert not long
 
 
+def test_no_two_test_files_have_one_name() -> None:
+    """They are no packages, so that of two of a name pytest finds one."""
+    names = [
+        file.name for file in (ROOT / "tests").rglob("*.py") if file.name not in ("conftest.py", "sitecustomize.py")
+    ]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_every_point_of_fidelity_is_made_once() -> None:
     lines = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").splitlines()
     points = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
