@@ -12,17 +12,13 @@ count there. Needs torch and transformers: `make parity` makes an environment th
 
 import argparse
 import dataclasses
-import multiprocessing
 import os
-import resource
-import statistics
-import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from sides import Side, ratio, take_turns
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", "convbert_base", "electra_small")
 REPLACED = ("electra_small",)  # the others are compared under the masked language model
@@ -144,57 +140,11 @@ def their_network(model: str) -> Any:
     return Electra()
 
 
-def worker(pipe: Connection, side: str, model: str, threads: int) -> None:
-    """Answer every batch with (wall seconds, CPU seconds, loss, peak memory in MB)."""
-    step = {"ours": our_step, "theirs": their_step}[side](model, threads)
-    while (batch := pipe.recv()) is not None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        loss = step(batch)
-        used = time.perf_counter() - wall, time.process_time() - cpu
-        pipe.send((*used, loss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-
-class Side:
-    """One framework in a process of its own."""
-
-    def __init__(self, side: str, model: str, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=worker, args=(theirs, side, model, threads), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.rounds: list[tuple[float, float, float, float]] = []
-
-    def step(self, batch: dict[str, np.ndarray]) -> None:
-        self.pipe.send(batch)
-        self.rounds.append(self.pipe.recv())
-
-    def close(self) -> None:
-        self.pipe.send(None)
-        self.process.join()
-
-    def median(self, column: int, skip: int) -> float:
-        return statistics.median(round[column] for round in self.rounds[skip:])
-
-
 def compare(model: str, options: argparse.Namespace) -> str:
     """Take turns and return the table's row."""
-    sides = [Side(side, model, options.threads) for side in ("ours", "theirs")]
-    for index in range(options.warmup + options.rounds):
-        batch = random_batch(options.batch, options.length, options.predictions, seed=index)
-        for side in sides if index % 2 == 0 else sides[::-1]:
-            side.step(batch)
-    for side in sides:
-        side.close()
-    ours, theirs = sides
-    ratios = [
-        [
-            their_round[column] / our_round[column]
-            for our_round, their_round in zip(ours.rounds, theirs.rounds, strict=True)
-        ]
-        for column in (0, 1)
-    ]
-    wall, cpu = (statistics.median(column[options.warmup :]) for column in ratios)
+    ours, theirs = sides = [Side(make, model, options.threads) for make in (our_step, their_step)]
+    shape = options.batch, options.length, options.predictions
+    take_turns(sides, [random_batch(*shape, seed=index) for index in range(options.warmup + options.rounds)])
     cells = [f"{model:12s}"]
     for side in sides:
         seconds = side.median(0, options.warmup)
@@ -204,7 +154,7 @@ def compare(model: str, options: argparse.Namespace) -> str:
             f"{side.rounds[-1][3]:8.0f}",
             f"{side.rounds[-1][2]:7.2f}",
         ]
-    return " ".join([*cells, f"{wall:9.2f}", f"{cpu:9.2f}"])
+    return " ".join([*cells, *(f"{ratio(ours, theirs, column, options.warmup):9.2f}" for column in (0, 1))])
 
 
 def main() -> None:
