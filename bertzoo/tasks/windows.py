@@ -93,15 +93,14 @@ class Windows:
 
     def text(self, row: int, start: int, end: int) -> str:
         """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
-        first, last = self.characters(row, start, end)
-        return self.questions[self.windows[row].question].context[first:last]
+        return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
         """Where that is in the paragraph: its first character, and the one after its last."""
         window = self.windows[row]
-        context = self.questions[window.question].context
-        offsets, shift = self.pieces[context].offsets, window.first - window.context
-        return int(offsets[start + shift, 0]), _after_marks(context, int(offsets[end + shift, 1]))
+        context, shift = self.questions[window.question].context, window.first - window.context
+        (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
+        return first, _after_marks(context, last)
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         """As of Rows."""
@@ -184,8 +183,7 @@ def _rows(
     sep, parts = np.array([specials.sep], np.int32), [np.zeros(0, np.int32)]
     for window in windows:
         question = questions[window.question]
-        part = pieces[question.context].ids[window.first : window.first + window.size]
-        parts += asked[question.text], part, sep
+        parts += asked[question.text], pieces[question.context].ids[window.first : window.first + window.size], sep
     return Rows(
         keys=tuple(questions[window.question].key for window in windows),
         ids=np.concatenate(parts),
@@ -299,6 +297,4 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> dict[str, np.ndarray]
 
 def _after_marks(text: str, end: int) -> int:
     """Behind the accents that stand apart from `end` on, which pieces leave out."""
-    while end < len(text) and unicodedata.combining(text[end]):
-        end += 1
-    return end
+    return next((i for i in range(end, len(text)) if not unicodedata.combining(text[i])), len(text))
