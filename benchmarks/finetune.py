@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sides
 from sides import Side, Step, ratio, take_turns
 
 MODELS = {
@@ -54,9 +55,6 @@ def our_step(model: str, threads: int) -> Step:
     from bertzoo.models.tasks import SequenceClassification
     from bertzoo.objectives.labelled import LabelledObjective
     from bertzoo.recipe import Pretrain
-    from bertzoo.train import optim, sharding
-    from bertzoo.train import state as states
-    from bertzoo.train import step as steps
 
     if model in MODELS:
         shape = dataclasses.replace(config.load(Pretrain, [model]).model, vocab_size=VOCABULARY)
@@ -64,17 +62,7 @@ def our_step(model: str, threads: int) -> Step:
         shape = directory.read(Path(model)).model
     shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)
     objective = LabelledObjective(model=SequenceClassification(labels=("0", "1")).build(shape, Compute()))
-    optimizer = optim.build(dataclasses.replace(Finetune().optimizer, learning_rate=RATE, clip_norm=CLIP), steps=1000)
-    mesh = sharding.make_mesh(sharding.Mesh())
-    state = states.fresh(objective, optimizer, mesh, seed=0)
-    step = steps.make_train_step(objective, optimizer, shardings=states.shardings_of(state))
-
-    def run(batch: dict[str, np.ndarray]) -> float:
-        nonlocal state
-        state, report = step(state, None, steps.put_batch(batch, mesh))
-        return sum(float(total / weight) for total, weight in report["terms"].values())
-
-    return run
+    return sides.our_step(objective, dataclasses.replace(Finetune().optimizer, learning_rate=RATE, clip_norm=CLIP))
 
 
 def their_step(model: str, threads: int) -> Step:
@@ -82,24 +70,11 @@ def their_step(model: str, threads: int) -> Step:
     import torch
     import transformers
 
-    torch.set_num_threads(threads)
     torch.manual_seed(0)
-    settings = their_config(model)
-    network: Any = transformers.AutoModelForSequenceClassification.from_config(settings)
-    network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, fused=True)
-
-    def run(batch: dict[str, np.ndarray]) -> float:
-        names = ("input_ids", "token_type_ids", "attention_mask")
-        inputs = {name: torch.from_numpy(batch[name]).long() for name in names}
-        optimizer.zero_grad()
-        loss = network(**inputs, labels=torch.from_numpy(batch["label"]).long()).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-        optimizer.step()
-        return loss.item()
-
-    return run
+    network = transformers.AutoModelForSequenceClassification.from_config(their_config(model))
+    step = sides.torch_step(network, CLIP, threads, lr=RATE)
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    return lambda batch: step({"labels": batch["label"]} | {name: batch[name] for name in names})
 
 
 def their_config(model: str) -> Any:
@@ -121,10 +96,10 @@ def steps(options: argparse.Namespace) -> bool:
     print(f"{'model':14s} {'ours, s':>9s} {'theirs, s':>9s} {'theirs / ours':>14s} {'of CPU time':>12s}")
     reached = True
     for model in options.models:
-        ours, theirs = sides = [Side(make, model, options.threads) for make in (our_step, their_step)]
+        ours, theirs = pair = [Side(make, model, options.threads) for make in (our_step, their_step)]
         batches = [random_batch(options.batch, options.length, index) for index in range(2 + options.rounds)]
-        take_turns(sides, batches)
-        seconds, ratios = [side.median(0, 2) for side in sides], [ratio(ours, theirs, column, 2) for column in (0, 1)]
+        take_turns(pair, batches)
+        seconds, ratios = [side.median(0, 2) for side in pair], [ratio(ours, theirs, column, 2) for column in (0, 1)]
         print(f"{model:14s} {seconds[0]:9.3f} {seconds[1]:9.3f} {ratios[0]:14.2f} {ratios[1]:12.2f}", flush=True)
         reached &= ratios[0] >= 1
     return reached
@@ -163,18 +138,18 @@ def sentences(options: argparse.Namespace) -> bool:
         "theirs, to the longest of a batch": (their_step, longest),
     }
     found = {}
-    sides = {name: Side(epoch, make, options.model, options.threads) for name, (make, _) in variants.items()}
+    timed = {name: Side(epoch, make, options.model, options.threads) for name, (make, _) in variants.items()}
     for turn in range(1 + options.rounds):
-        for name in list(sides)[:: 1 if turn % 2 else -1]:
-            sides[name].step([rows.batch(slot, size) for slot in variants[name][1]])
-    for name, side in sides.items():
+        for name in list(timed)[:: 1 if turn % 2 else -1]:
+            timed[name].step([rows.batch(slot, size) for slot in variants[name][1]])
+    for name, side in timed.items():
         side.close()
         found[name] = len(bucketed) * size / side.median(0, 1)
-    first = next(iter(sides.values()))
+    first = next(iter(timed.values()))
     print(f"\nSST-2, {len(rows):,} sentences, {len(bucketed)} batches of {size} a round, {Path(options.model).name}")
-    for name, side in sides.items():
+    for name, side in timed.items():
         print(f"{name:40s} {found[name]:8.1f} sentences/s, ours in few lengths {ratio(first, side, 0, 1):5.2f} times")
-    return all(ratio(first, side, 0, 1) >= 2 for name, side in sides.items() if name.endswith(f"of {options.length}"))
+    return all(ratio(first, side, 0, 1) >= 2 for name, side in timed.items() if name.endswith(f"of {options.length}"))
 
 
 def main() -> None:

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Two programs that do the same, timed side by side: each in a process of its own, step by step in turns."""
 
 import multiprocessing
@@ -60,3 +61,40 @@ def ratio(ours: Side, theirs: Side, column: int, skip: int) -> float:
     """The median of the rounds' ratios of a column, theirs to ours."""
     pairs = list(zip(ours.rounds, theirs.rounds, strict=True))[skip:]
     return statistics.median(their_round[column] / our_round[column] for our_round, their_round in pairs)
+
+
+def our_step(objective: Any, settings: Any) -> Step:
+    """The compiled training step of an objective, under an optimiser's settings."""
+    from bertzoo.train import optim, sharding
+    from bertzoo.train import state as states
+    from bertzoo.train import step as steps
+
+    optimizer, mesh = optim.build(settings, steps=1000), sharding.make_mesh(sharding.Mesh())
+    state = states.fresh(objective, optimizer, mesh, seed=0)
+    step = steps.make_train_step(objective, optimizer, shardings=states.shardings_of(state))
+
+    def run(batch: Any) -> float:
+        nonlocal state
+        state, report = step(state, None, steps.put_batch(batch, mesh))
+        return sum(float(total / weight) for total, weight in report["terms"].values())
+
+    return run
+
+
+def torch_step(network: Any, clip: float, threads: int, **adamw: float) -> Step:
+    """A step of a module whose output has a `loss`, with torch's fused AdamW, of a batch of its named arguments."""
+    import torch
+
+    torch.set_num_threads(threads)
+    network.train()
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True, **adamw)
+
+    def run(batch: Any) -> float:
+        optimizer.zero_grad()
+        loss = network(**{name: torch.from_numpy(array).long() for name, array in batch.items()}).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+        optimizer.step()
+        return loss.item()
+
+    return run

@@ -13,12 +13,12 @@ count there. Needs torch and transformers: `make parity` makes an environment th
 import argparse
 import dataclasses
 import os
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from sides import Side, ratio, take_turns
+import sides
+from sides import Side, Step, ratio, take_turns
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", "convbert_base", "electra_small")
 REPLACED = ("electra_small",)  # the others are compared under the masked language model
@@ -41,56 +41,34 @@ def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[st
     }
 
 
-def our_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
+def our_step(model: str, threads: int) -> Step:
     """One step of bertzoo -> its loss; XLA's thread pool has as many threads as the process has cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     from bertzoo import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
     from bertzoo.recipe import Pretrain
-    from bertzoo.train import optim, sharding
-    from bertzoo.train import state as states
-    from bertzoo.train import step as steps
+    from bertzoo.train.optim import AdamW
 
     recipe = config.load(Pretrain, [model])
     shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
     settings = recipe.objective if model in REPLACED else Masked(sentence="none")
-    objective = settings.build(shape, Compute())
-    adamw = optim.AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
-    optimizer = optim.build(adamw, steps=1000)
-    mesh = sharding.make_mesh(sharding.Mesh())
-    state = states.fresh(objective, optimizer, mesh, seed=0)
-    step = steps.make_train_step(objective, optimizer, shardings=states.shardings_of(state))
-
-    def run(batch: dict[str, np.ndarray]) -> float:
-        nonlocal state
-        state, report = step(state, None, steps.put_batch(batch, mesh))
-        terms = {name: float(total / weight) for name, (total, weight) in report["terms"].items()}
-        return sum(terms.values())
-
-    return run
+    adamw = AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
+    return sides.our_step(settings.build(shape, Compute()), adamw)
 
 
-def their_step(model: str, threads: int) -> Callable[[dict[str, np.ndarray]], float]:
+def their_step(model: str, threads: int) -> Step:
     """One step of Hugging Face's model under torch -> its loss."""
     import torch
 
-    torch.set_num_threads(threads)
     torch.manual_seed(0)
-    network: Any = their_network(model)
-    network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=DECAY, eps=EPSILON, fused=True)
+    step = sides.torch_step(their_network(model), CLIP, threads, lr=LEARNING_RATE, weight_decay=DECAY, eps=EPSILON)
 
     def run(batch: dict[str, np.ndarray]) -> float:
         labels = np.full(batch["input_ids"].shape, -100, np.int64)
         np.put_along_axis(labels, batch["masked_positions"].astype(np.int64), batch["masked_ids"], axis=1)
-        inputs = {name: torch.from_numpy(batch[name]).long() for name in ("token_type_ids", "attention_mask")}
-        optimizer.zero_grad()
-        loss = network(torch.from_numpy(batch["input_ids"]).long(), labels=torch.from_numpy(labels), **inputs).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-        optimizer.step()
-        return loss.item()
+        names = ("input_ids", "token_type_ids", "attention_mask")
+        return step({"labels": labels} | {name: batch[name] for name in names})
 
     return run
 
@@ -126,14 +104,14 @@ def their_network(model: str) -> Any:
             self.generator.electra.embeddings = self.discriminator.electra.embeddings
             self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
 
-        def forward(self, ids: Any, labels: Any, **rest: Any) -> Any:
-            made = self.generator(ids, labels=labels, **rest)
+        def forward(self, input_ids: Any, labels: Any, **rest: Any) -> Any:
+            made = self.generator(input_ids, labels=labels, **rest)
             masked = labels >= 0
             with torch.no_grad():
                 sampled = torch.distributions.Categorical(logits=made.logits[masked]).sample()
-            mixed = ids.clone()
+            mixed = input_ids.clone()
             mixed[masked] = sampled
-            original = torch.where(masked, labels, ids)
+            original = torch.where(masked, labels, input_ids)
             told = self.discriminator(mixed, labels=(mixed != original).long(), **rest)
             return SimpleNamespace(loss=made.loss + 50 * told.loss)
 
@@ -142,11 +120,11 @@ def their_network(model: str) -> Any:
 
 def compare(model: str, options: argparse.Namespace) -> str:
     """Take turns and return the table's row."""
-    ours, theirs = sides = [Side(make, model, options.threads) for make in (our_step, their_step)]
+    ours, theirs = pair = [Side(make, model, options.threads) for make in (our_step, their_step)]
     shape = options.batch, options.length, options.predictions
-    take_turns(sides, [random_batch(*shape, seed=index) for index in range(options.warmup + options.rounds)])
+    take_turns(pair, [random_batch(*shape, seed=index) for index in range(options.warmup + options.rounds)])
     cells = [f"{model:12s}"]
-    for side in sides:
+    for side in pair:
         seconds = side.median(0, options.warmup)
         cells += [
             f"{seconds:8.2f}",

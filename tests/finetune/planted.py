@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from beginning import devices
 
 from bertzoo import cli
@@ -70,3 +71,16 @@ def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
 
 def results(run: Path) -> dict:
     return json.loads((run / "results.json").read_text())
+
+
+def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
+    """What a command prints, and what it says on standard error."""
+    capsys.readouterr()
+    assert cli.main([str(word) for word in words]) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def records(capsys: pytest.CaptureFixture, *words: object) -> list[dict]:
+    """What `bertzoo predict` says of texts."""
+    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]

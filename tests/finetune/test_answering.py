@@ -9,9 +9,9 @@ import numpy as np
 import planted
 import pytest
 import quiz
+from planted import records, said
 from quiz import kept, results
 
-from bertzoo import cli
 from bertzoo.convert import directory, huggingface
 from bertzoo.finetune import answering
 from bertzoo.finetune import kept as keeping
@@ -30,17 +30,6 @@ def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = {"task": "squad2", "max_length": 24, **notes(options, True)}
     planted.write(made, base.model, head, base.tokenizer, **source)
     return made
-
-
-def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
-    capsys.readouterr()
-    assert cli.main([str(word) for word in words]) == code
-    captured = capsys.readouterr()
-    return captured.out, captured.err
-
-
-def records(capsys: pytest.CaptureFixture, *words: object) -> list[dict]:
-    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
 
 
 def load(path: Path) -> answering.Answering:

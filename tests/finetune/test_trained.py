@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
-from planted import results
+from planted import records, results, said
 
-from bertzoo import cli
 from bertzoo.convert import directory, huggingface
 from bertzoo.finetune import trained
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
@@ -40,17 +39,6 @@ def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(f'{row}\t"{one}\t{other}\t{("entailment", "not_entailment")[int(draw.integers(2))]}')
     (made / "dev.tsv").write_text("\n".join(lines) + "\n")
     return made
-
-
-def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
-    capsys.readouterr()
-    assert cli.main([str(word) for word in words]) == code
-    captured = capsys.readouterr()
-    return captured.out, captured.err
-
-
-def records(capsys: pytest.CaptureFixture, *words: object) -> list[dict]:
-    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
 
 
 def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:

@@ -43,16 +43,6 @@ def test_an_empty_answer_says_that_there_is_none(tmp_path):
     assert asked.answers == ()
 
 
-def test_parquet_is_read(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {"question": ["?"], "context": ["a b"], "answer": [["b"]], "start": [[2]], "id": [12]}
-    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
-    own = Own(kind="span", train="a.parquet", start="start", id="id")
-    (asked,) = questions.read(own, "train", tmp_path).questions
-    assert (asked.key, asked.answers) == ("12", (Answer("b", 2),))
-
-
 HEAD = "question,context,answer,start"
 WRONG = {
     "who?,ada,,0": "a.csv line 2 has no answer in the column 'answer': give one, leave the row out, or set",
