@@ -19,7 +19,7 @@ from bertzoo.objectives import PROJECTIONS, Replaced, TaughtObjective, Teacher, 
 from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.phase import Phase
-from bertzoo.train.state import named
+from bertzoo.train.state import boxed_shapes, shapes_of
 from bertzoo.train.step import gradients
 from bertzoo.transfer import Auxiliary, Progressive, Recipe, Transfer
 
@@ -57,12 +57,13 @@ def model_flops(recipe: Recipe, index: int) -> int:
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
     objective, batch = of(recipe)[index].objective, example(recipe, index)
-    params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
+    params = nn.meta.unbox(boxed_shapes(objective))
     if isinstance(recipe, Transfer):
         return matmul_flops(learnt(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
     return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
 
 
+@functools.lru_cache(maxsize=4)
 def teacher_of(recipe: Transfer) -> Teacher:
     """The teacher's modules; raises ConfigError where nothing of it can say what a masked token was, but must."""
     knowledge, generator = recipe.knowledge, None
@@ -96,7 +97,7 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
     own = dataclasses.replace(recipe.compute, vocab_multiple=1)
     student = recipe.objective.build(recipe.model, own)
     theirs = recipe.teacher_objective.build(recipe.teacher, own)
-    mine, found = _shapes(student), _shapes(theirs)
+    mine, found = shapes_of(student), shapes_of(theirs)
     return tuple(
         name
         for name, leaf in mine.items()
@@ -106,10 +107,6 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
         and _owner(student.model, name) is _owner(theirs.model, name)
         and (not name.startswith("sentence_head/") or recipe.objective.sentence == recipe.teacher_objective.sentence)
     )
-
-
-def _shapes(objective: object) -> dict[str, jax.ShapeDtypeStruct]:
-    return named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))  # type: ignore[attr-defined]
 
 
 def _owner(module: object, name: str) -> type:
@@ -186,7 +183,7 @@ class _Taught:
         of a student without statistics has nothing to be copied from (γ = 1, β = 0, as in the authors' code).
         """
         copied = frozenset(copied_names(self._recipe))
-        before = {name for name in _shapes(self._student) if name.startswith(BEFORE)}
+        before = {name for name in shapes_of(self._student) if name.startswith(BEFORE)}
         rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
         return frozenset(before if not rest else before & copied)
 

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
-from flax import linen as nn
 
 from bertzoo import config
 from bertzoo.convert import directory, tensors
@@ -22,7 +20,7 @@ from bertzoo.data.vocabulary import Tokenizer, check_size
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
 from bertzoo.recipe import Pretrain
-from bertzoo.train.state import named
+from bertzoo.train.state import shapes_of
 
 BACKBONE = ("embedding", "encoder")
 # The fields of a model config that no parameter depends on and no row without padding, beside what training alone does.
@@ -134,8 +132,7 @@ def _parameters(pretrained: Pretrained, recipe: Pretrain) -> tuple[dict[str, np.
 
 def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
     """The shape of every parameter, by path."""
-    objective = recipe.objective.build(recipe.model, compute)
-    return named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    return shapes_of(recipe.objective.build(recipe.model, compute))
 
 
 def padded_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

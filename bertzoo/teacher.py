@@ -16,7 +16,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
 from bertzoo.start import FREE, padded_to, same_model, tokenizer_of
-from bertzoo.train.state import name_of, named
+from bertzoo.train.state import name_of, named, shapes_of
 from bertzoo.transfer import Transfer
 
 
@@ -103,7 +103,7 @@ def _generator(pretrained: Pretrained, recipe: Transfer) -> Pretrained:
 
 def _copied(pretrained: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
     """The student's first parameters that are the teacher's, padded, and what is said of all outside its layers."""
-    shapes = named(nn.unbox(jax.eval_shape(phases.of(recipe)[-1].objective.init, jax.random.key(0))))
+    shapes = shapes_of(phases.of(recipe)[-1].objective)
     sentence = pretrained.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
     names = [
         name

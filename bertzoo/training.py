@@ -23,7 +23,7 @@ def devices(recipe: Recipe) -> jax.sharding.Mesh:
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
     objective = phases.of(recipe)[0].objective
-    sharding.shardings(jax.eval_shape(objective.init, jax.random.key(0)), mesh, recipe.mesh.fallbacks)
+    sharding.shardings(state.boxed_shapes(objective), mesh, recipe.mesh.fallbacks)
     return mesh
 
 

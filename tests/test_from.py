@@ -27,6 +27,8 @@ from bertzoo.train import optim, sharding, state
 sys.path.append(str(Path(__file__).parent / "convert"))
 import tiny_bert
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 # The model of tiny_bert, which is no run's: the rows of [model] are written from its config.json by hand.
 TOML = """
 [model]
@@ -295,7 +297,7 @@ def test_the_parameters_are_placed_as_the_run_has_them(folder):
     made = recipe(folder, *NSP)
     given = start.read(folder / "hf", made).params
     objective, optimizer = made.objective.build(made.model, made.compute), optim.build(made.optimizer, 2)
-    mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=4))
+    mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=4), jax.devices())
     begun = state.fresh(objective, optimizer, mesh, 0, given)
     places = state.named(state.abstract_params(objective, mesh))
     assert not all(place.sharding.is_fully_replicated for place in places.values())

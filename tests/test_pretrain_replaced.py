@@ -11,6 +11,8 @@ import tiny
 from bertzoo.cli import main
 from bertzoo.inference import load
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TOML = """
 [model]
 kind = "electra"

@@ -23,6 +23,8 @@ from bertzoo.train import loop, state
 from bertzoo.train.state import named
 from bertzoo.transfer import Transfer
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 SIZES = {
     "kind": "mobilebert", "vocab_size": 256, "embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2,
     "feed_forward_size": 16, "feed_forwards": 1, "max_positions": 32,

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import flax.linen as nn
-import jax
 import numpy as np
 
 from bertzoo.convert import directory, tensors
@@ -17,7 +15,7 @@ from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.objectives.base import Objective
 from bertzoo.start import padded_to
-from bertzoo.train.state import named
+from bertzoo.train import state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
         raise ConfigError(f"{task.name} has pairs of texts, but {path} has only {model.token_types} token type")
     head = task.head
     objective = task.objective(head.build(model, recipe.compute))
-    shapes = named(nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0))))
+    shapes = state.shapes_of(objective)
     taken = [name for name in shapes if name in found.params and not name.startswith(HEADS)]
     fresh = sorted({name.split("/")[0] for name in shapes.keys() - set(taken)})
     if missing := [name for name in fresh if name in ("embedding", "encoder")]:

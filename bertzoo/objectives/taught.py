@@ -2,6 +2,7 @@
 https://arxiv.org/abs/2004.02984, §3.3 to §3.5), for any two models.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class Teacher(NamedTuple):
         """Its number of layers."""
         return depth(self.model)
 
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules, asked again and again by a start
     def shapes(self) -> Any:
         """The parameters it reads, boxed, as shapes: {"model": …, "generator": …}, the layers stacked where alike."""
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)

@@ -1,6 +1,7 @@
 """The state of a run as pure data: everything that a resumed run needs, and nothing else."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,9 +28,9 @@ class State:
 
 
 def _init(
-    objective: Any, optimizer: optax.GradientTransformation, seed: int, initial: Mapping[str, jax.Array]
+    objective: Any, optimizer: optax.GradientTransformation, key_data: jax.Array, initial: Mapping[str, jax.Array]
 ) -> State:
-    init_key, step_key = jax.random.split(jax.random.key(seed))
+    init_key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
     drawn = nn.unbox(objective.init(init_key))
     params = jax.tree.map_with_path(lambda path, leaf: initial.get(name_of(path), leaf), drawn)
     zero = jnp.zeros((), jnp.int32)
@@ -52,9 +53,23 @@ def named(params: Any) -> dict[str, Any]:
     return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
+@functools.lru_cache(maxsize=16)
+def boxed_shapes(objective: Any) -> Any:
+    """The shapes and dtypes of an objective's parameters in their boxes of logical axis names.
+
+    Kept, as a start asks for the same again and again and a deep model takes seconds.
+    """
+    return jax.eval_shape(objective.init, jax.random.key(0))
+
+
+def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes and dtypes of an objective's parameters by their paths."""
+    return named(nn.unbox(boxed_shapes(objective)))
+
+
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
     """The shapes, dtypes and shardings of the parameters alone; raises as `sharding.place` does."""
-    boxed = jax.eval_shape(objective.init, jax.random.key(0))
+    boxed = boxed_shapes(objective)
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
         nn.unbox(boxed),
@@ -72,10 +87,18 @@ def abstract(
 
     The moments are placed like their parameters, all else is on every device.
     """
-    boxed = jax.eval_shape(objective.init, jax.random.key(0))
+    boxed = boxed_shapes(objective)
     placed = sharding.shardings(boxed, mesh, fallbacks)
     everywhere = sharding.replicated(mesh)
-    shapes = jax.eval_shape(lambda: _init(objective, optimizer, 0, {}))
+    params = nn.unbox(boxed)
+    number: Any = jax.ShapeDtypeStruct((), jnp.int32)
+    shapes = State(
+        step=number,
+        params=params,
+        opt_state=jax.eval_shape(optimizer.init, params),
+        key=jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))),
+        position={"stage": number, "row": number},
+    )
     places = jax.tree.map(lambda _: everywhere, shapes)
     opt_places = optax.tree_utils.tree_map_params(
         optimizer,
@@ -119,4 +142,5 @@ def fresh(
             raise ValueError(f"the initial {name} of shape {array.shape} is no parameter of the model")
         whole = array.astype(params[name].dtype)
         placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
-    return jax.jit(lambda given: _init(objective, optimizer, seed, given), out_shardings=shardings_of(shapes))(placed)
+    init = jax.jit(lambda key, given: _init(objective, optimizer, key, given), out_shardings=shardings_of(shapes))
+    return init(np.asarray(jax.random.key_data(jax.random.key(seed))), placed)

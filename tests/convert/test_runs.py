@@ -23,6 +23,8 @@ from bertzoo.train.state import abstract_params, named
 sys.path.append(str(Path(__file__).parents[1]))
 import tiny
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def write_config(folder: Path) -> Path:
     """The tiny config without its second stage, which would only be compiled once more."""

@@ -1,12 +1,9 @@
-"""A model, as small as one can be, for fine-tuning runs to begin with, and the devices that they have."""
+"""A model, as small as one can be, for fine-tuning runs to begin with, with words of its own."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
-import pytest
 
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
@@ -14,16 +11,6 @@ from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
-from bertzoo.train import sharding
-
-
-@contextmanager
-def devices(count: int) -> Iterator[None]:
-    """Where what begins has so many devices; programs for one are compiled in half the time of those for eight."""
-    plain = sharding.make_mesh
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "make_mesh", lambda config, given=None: plain(config, given or jax.devices()[:count]))
-        yield
 
 
 def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, max_positions: int = 32) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from beginning import devices
+from tiny import devices
 
 from bertzoo import cli
 from bertzoo.convert import directory

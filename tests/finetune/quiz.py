@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from beginning import devices, write_model
+from beginning import write_model
+from tiny import devices
 
 from bertzoo import cli, config
 from bertzoo.finetune.families import family_of

@@ -15,7 +15,7 @@ from bertzoo.finetune.settings import Finetune
 from bertzoo.kinds import class_of
 from bertzoo.sweep.chain import Chain
 from bertzoo.train import sharding
-from bertzoo.train.state import name_of
+from bertzoo.train.state import boxed_shapes, name_of
 from bertzoo.transfer import Transfer
 
 FILE = Path(__file__).with_name("shardings.txt")
@@ -36,7 +36,7 @@ def text() -> str:
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
     recipe = config.load(class_of(name), [name])
-    boxed = jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))
+    boxed = boxed_shapes(phases.of(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
     leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.meta.AxisMetadata))

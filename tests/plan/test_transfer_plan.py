@@ -17,7 +17,7 @@ from bertzoo.transfer import Transfer
 CUT = [(f"{table}.layers", "4") for table in ("model", "teacher")]
 CUT += [("transfer.batch_size", "64"), ("distillation.0.batch_size", "64"), ("transfer.max_length", "64")]
 CUT += [("distillation.0.max_length", "64"), ("teacher.vocab_size", "1000"), ("model.vocab_size", "1000")]
-CUT += [("data.tokenizer.vocab_size", "1000"), ("compute.dtype", "float32")]
+CUT += [("data.tokenizer.vocab_size", "1000"), ("compute.dtype", "float32"), ("model.feed_forwards", "1")]
 
 
 @pytest.fixture(scope="module")
