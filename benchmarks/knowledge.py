@@ -29,7 +29,7 @@ from bertzoo.recipe import Pretrain
 from bertzoo.train.state import name_of
 from bertzoo.transfer import Transfer
 
-LAYERS, LESSON, AFTER = 3, 100, 500  # layers; steps for each of them; steps of the distillation
+LAYERS, LESSON, AFTER = 3, 100, 300  # layers; steps for each of them; steps of the distillation
 RATE, BEFORE = 4e-3, 2400  # of all; steps of the teacher
 LEFT, ATTENDS = 0.3, 0.1  # nats below the unigram entropy; nats that a teacher's attention is worth
 LEARNING = ["--optimizer.kind=adamw", f"--optimizer.learning_rate={RATE}"]
@@ -45,7 +45,7 @@ SHAPE = ["--transfer.batch_size=64", "--transfer.max_length=64", "--transfer.max
 TOGETHER = [*WHOLE, *SHAPE]
 # GLUE tasks: folder, and the metric that is shown; how a model is fine-tuned on either.
 TASKS = {"sst2": ("SST-2", "accuracy"), "stsb": ("STS-B", "spearman")}
-TUNING = ["--seeds=1", "--epochs=3", "--train_rows=4000", "--max_length=64", "--optimizer.learning_rate=1e-3"]
+TUNING = ["--seeds=1", "--epochs=2", "--train_rows=2000", "--max_length=64", "--optimizer.learning_rate=1e-3"]
 # The table's rows: what a student is called, and its options.
 OBJECTIVES = {
     "bare": [*PLAIN, *ALONE],
