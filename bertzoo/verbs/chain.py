@@ -108,28 +108,25 @@ def _layout(chain: "Chain") -> Any:
 
 
 def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
-    """Raise UserError where the files of a task are missing or wrong; each is read once."""
+    """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
     from bertzoo import cli
     from bertzoo import config as loader
-    from bertzoo.finetune.trained import task_of
+    from bertzoo.finetune.families import family_of
+    from bertzoo.finetune.run import check_teacher
 
     seen = set()
     for point in record.points:
         verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
         assert args is not None  # `check` has seen it
         recipe = loader.load(verb.config(), args.files, overrides)
-        task, directory = task_of(recipe), recipe.data_dir
+        task = family_of(recipe)
+        check_teacher(recipe, task, args.teacher)
         with suppress(UserError):  # damaged results are made anew
             record.look(point)
-        if (key := (task.name, directory, recipe.own)) in seen or point.name in record.finished:
-            continue
+        key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
+        if key not in seen and point.name not in record.finished:
+            task.look()
         seen.add(key)
-        if not task.train or not task.dev:
-            raise ConfigError(
-                f"{point.name}: {task.name} has no {'development' if task.train else 'training'} examples"
-            )
-        for split in (*task.train, *task.dev):
-            task.read(split, directory)
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:
