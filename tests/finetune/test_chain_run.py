@@ -60,18 +60,8 @@ def test_a_chain_that_was_killed_goes_on_to_the_same_end(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(5)
-    heads = {"RTE": "index\tsentence1\tsentence2\tlabel", "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"}
-    for task, head in heads.items():
-        Path("glue", task).mkdir(parents=True)
-        for split, count in (("train", 96), ("dev", 24)):
-            lines = [head]
-            for row in range(count):
-                label = int(draw.integers(2))
-                one = f"{draw.choice(planted.WORDS[8:])} {draw.choice((planted.BAD, planted.GOOD)[label])}"
-                two = " ".join(draw.choice(planted.WORDS[8:], 3))
-                said = ("not_entailment", "entailment")[label]
-                lines.append(f"{row}\t{one}\t{two}\t{said}" if task == "RTE" else f"{label}\t1\t2\t{one}\t{two}")
-            Path("glue", task, f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    for task in planted.HEADS:
+        planted.fill_pairs(Path("glue", task), task, draw)
     for split, articles in (("train", 6), ("dev", 2)):
         Path("glue", f"{split}-v1.1.json").write_text(json.dumps(quiz.table(draw, articles, nulls=False)))
     Path("chain.toml").write_text(CHAIN)
