@@ -46,6 +46,9 @@ def section(found: dict[str, dict[str, Any]], args: argparse.Namespace, more: Se
         ("teacher", teacher),
         *((f"student, α = {alpha:g}", one) for alpha, one in zip(ALPHAS, students, strict=True)),
     ]
+    for index, (called, one) in enumerate(rows):
+        if collapsed := sum(seed["collapsed"] for seed in one["seeds"]):
+            rows[index] = f"{called}; {collapsed} collapsed to one class", one
     lines = [
         " | ".join([f"| {called}", str(len(one["seeds"])), *(scored(one, *name) for name in names)]) + " |"
         for called, one in rows

@@ -48,6 +48,8 @@ def test_the_page_says_what_every_alpha_did(folder: Path, tmp_path: Path, monkey
         assert found["config"]["alpha"] == alpha and len(found["seeds"]) == (1 if folder_name == "teacher" else 2)
         assert ("teacher" in json.loads((runs / folder_name / "run.json").read_text())) == (alpha < 1)
         called = "teacher" if folder_name == "teacher" else f"student, α = {alpha:g}"
+        collapsed = sum(seed["collapsed"] for seed in found["seeds"])
+        called += f"; {collapsed} collapsed to one class" if collapsed else ""
         scores = [found[what]["dev"]["accuracy"] for what in ("median", "min", "max")]
         cell = f"{scores[0]:.2f}" if folder_name == "teacher" else "{:.2f} ({:.2f} to {:.2f})".format(*scores)
         assert line == f"| {called} | {len(found['seeds'])} | {cell} |"

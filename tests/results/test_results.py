@@ -81,6 +81,12 @@ def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
     assert not layout.convention or layout.convention in averages.AVERAGES
 
 
+def test_every_table_of_scores_can_be_printed() -> None:
+    tasks = {column.metric for layout in layouts.LAYOUTS.values() for column in layout.columns} | {"glue_avg", "avg"}
+    scores = {(value.paper, value.table) for value in published.values() if value.metric in tasks}
+    assert scores == {(layout.paper, table) for layout in layouts.LAYOUTS.values() for table in layout.tables}
+
+
 def test_medians_of_the_seeds_with_lowest_and_highest() -> None:
     finish(Path("runs/cola"), "cola", dev(matthews=50), dev(matthews=55.5), dev(matthews=48.25))
     finish(Path("runs/mrpc"), "mrpc", dev(accuracy=80, f1=90), dev(accuracy=84, f1=88), dev(accuracy=82, f1=92))
