@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.verbs.points import check, count, names, told, work
+from bertzoo.verbs.points import check, count, names, tasks, told, work
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
@@ -109,18 +109,8 @@ def _layout(chain: "Chain") -> Any:
 
 def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
     """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
-    from bertzoo import cli
-    from bertzoo import config as loader
-    from bertzoo.finetune.families import family_of
-    from bertzoo.finetune.run import check_teacher
-
     seen = set()
-    for point in record.points:
-        verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
-        assert args is not None  # `check` has seen it
-        recipe = loader.load(verb.config(), args.files, overrides)
-        task = family_of(recipe)
-        check_teacher(recipe, task, args.teacher)
+    for point, recipe, task in tasks(record):
         with suppress(UserError):  # damaged results are made anew
             record.look(point)
         key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)

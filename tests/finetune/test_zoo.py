@@ -127,3 +127,12 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
     assert step._cache_size() == 2  # for two seeds
     assert [row["collapsed"] for row in found["seeds"]] == [True, True]
     assert capsys.readouterr().out.count("; every example got one answer") == 2
+
+
+def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
+    made, first = recipe(data), directory.read(finished)
+    begun = begin(finished, made, family_of(made))
+    assert begun.head.labels == ("0", "1") and begun.said[1:] == ["starting fresh: classifier", "left out: classifier"]
+    assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
+    for name, array in begun.initial.items():
+        np.testing.assert_array_equal(array, first.params[name])
