@@ -1,6 +1,5 @@
 """benchmarks/distillation.py from end to end: a tiny teacher, students with every α, and what is written of them."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -9,20 +8,15 @@ from types import SimpleNamespace
 import numpy as np
 import planted
 import pytest
+from scripts import loaded
 from tiny import devices
 
 from bertzoo import cli
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.mark.slow  # nine seeds
 def test_the_page_says_what_every_alpha_did(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    spec = importlib.util.spec_from_file_location("benchmark_of_distillation", FOLDER / "distillation.py")
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = loaded("distillation", monkeypatch)
     planted.fill_pairs(tmp_path / "RTE", "RTE", np.random.default_rng(5))
     written, model, runs = [], folder / "model", tmp_path / "runs"
 
