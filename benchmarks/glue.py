@@ -191,16 +191,16 @@ def compared(task: str, mine: dict[str, Any], other: list[dict[str, dict[str, fl
             yield Score(task, mine["examples"]["train"], called, each, [seed[split][name] for seed in other])
 
 
-def section(scores: Sequence[Score], model: str, seeds: int, more: Sequence[str]) -> str:
-    """Markdown."""
+def section(scores: Sequence[Score], sizes: dict[str, Any], model: str, seeds: int, more: Sequence[str]) -> str:
+    """Markdown; sizes: the model's, of a run's results."""
     rows = "\n".join(score.row for score in scores)
     tasks = ",".join(dict.fromkeys(score.task for score in scores))
     return f"""## GLUE beside transformers
 
-{Path(model).name}, fine-tuned by bertzoo and by transformers on the same batches with {seeds} seeds: on the
-development sets the median of the seeds' best epochs, with the least and the greatest. The medians may be as far apart
-as the pooled standard deviation of the seeds, or a point. Examples are those that were learnt; where a task has more,
-they were drawn, the same for both.
+{sizes["kind"]}, {sizes["parameters"] / 1e6:.1f} M parameters, fine-tuned by bertzoo and by transformers on the same
+batches with {seeds} seeds. On the development sets the median of the seeds' best epochs, with the least and the
+greatest. The medians may be as far apart as the pooled standard deviation of the seeds, or a point. Examples are those
+that were learnt; where a task has more, they were drawn, the same for both.
 
 | task | examples | score | bertzoo | transformers | apart | allowed |
 |---|---|---|---|---|---|---|
@@ -220,12 +220,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of either side (default: 5)")
     parser.add_argument("--runs", type=Path, default=Path("runs/glue_beside"), help="where the runs are kept")
     args, more = parser.parse_known_args()
-    scores: list[Score] = []
+    scores, mine = list[Score](), dict[str, Any]()
     for task in args.tasks:
         words = words_of(task, args.data, args.seeds, more, args.tasks)
         mine = ours(words, args.model, args.runs / "ours" / task)
         scores += compared(task, mine, theirs(words, args.model, args.seeds, args.runs / "theirs" / task))
-    write_section(Path(__file__).name, section(scores, args.model, args.seeds, more))
+    write_section(Path(__file__).name, section(scores, mine["model"], args.model, args.seeds, more))
     if far := [score for score in scores if abs(score.apart) > score.allowed]:
         sys.exit("; ".join(f"{one.task} {one.name}: {one.apart:+.2f}, allowed {one.allowed:.2f}" for one in far))
 
