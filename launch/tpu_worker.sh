@@ -74,6 +74,8 @@ case ${1:-} in
   status) # with RUN… as who asks for that one sees it
     shift
     if running; then
+      # A run has written its words before it takes the lock: where there are none, this machine is being deleted.
+      [[ -s $state/run ]] || exit 1
       if (($#)) && another "$@"; then
         echo "bertzoo-worker: another $(cat -- "$state/run")"
       else

@@ -1,5 +1,6 @@
 """launch/tpu_vm.sh and launch/tpu_worker.sh: a TPU is rented, runs, is preempted, and is given back."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -210,6 +211,19 @@ def test_a_watch_ends_when_the_tpu_is_deleted_and_rents_no_other(ready: Cloud) -
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 1 and "pod was deleted meanwhile, and is not asked for again" in errors, out + errors
     assert not ready.calls(*QUEUED, "create") and len(ready.calls("bertzoo")) == 2
+
+
+def test_a_worker_that_is_being_deleted_has_no_other_run(tmp_path: Path) -> None:
+    state = tmp_path / "bertzoo-run"
+    state.mkdir()
+    worker = ["bash", str(LAUNCH / "tpu_worker.sh"), "status", "pretrain", "demo"]
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        gone = subprocess.run(worker, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True)
+        assert gone.returncode == 1 and not gone.stdout
+        (state / "run").write_text("pretrain demo ")
+        there = subprocess.run(worker, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True)
+        assert there.returncode == 0 and there.stdout == b"bertzoo-worker: running\n"
 
 
 @pytest.mark.parametrize("states", [["SUSPENDING", "DELETING"], ["WAITING_FOR_RESOURCES", "DELETING"]])
