@@ -56,11 +56,11 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def pretrained(model: Any, head: Any) -> Pretrained:
+def pretrained(model: Any, head: Any, deviation: float = 0.3) -> Pretrained:
     """Random parameters, biases and norms too."""
     random = np.random.default_rng(0)
     params = {
-        path: (random.normal(0, 0.3, shape) + path.endswith("scale")).astype(np.float32)
+        path: (random.normal(0, deviation, shape) + path.endswith("scale")).astype(np.float32)
         for path, shape in parameter_shapes(model, head).items()
     }
     return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="here", source={})

@@ -1,0 +1,199 @@
+"""Exports for phones, run in LiteRT's own interpreter: every part, lengths, precisions, the verb, what it refuses."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from comparing import needs
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+from zoo import CASES, pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import heads, litert, proof, quantise, rewrites
+from bertzoo.export.plain import Plain
+from bertzoo.export.read import read
+from bertzoo.models import Bert, Compute, MobileBert, SqueezeBert
+from bertzoo.models.tasks import NoHead, SequenceClassification
+
+LENGTHS = (8, 11)
+
+
+def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[Plain, Any]:
+    """The training graph and the rewritten one."""
+    module, params = pretrained(model, head, deviation).module()
+    plain = Plain(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    return plain, rewrites.optimised(read(module, plain.params))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_model_and_head_at_two_lengths(name: str) -> None:
+    plain, graph = graphs(*CASES[name])
+    made = litert.convert(graph, LENGTHS)
+    measured = proof.prove(made, plain, None, LENGTHS, "fp32")
+    assert litert.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
+    for signature in measured.values():
+        for output in signature["outputs"].values():
+            assert output["max_error"] <= 1e-5 * output["largest"], signature
+
+
+@pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
+def test_the_training_graph_itself(name: str) -> None:
+    plain, _ = graphs(*CASES[name])
+    proof.prove(litert.convert(plain, LENGTHS), plain, None, LENGTHS, "fp32")
+
+
+def operators(content: bytes) -> dict[str, int]:
+    from litert_converter import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(content)
+    names = {code: name for name, code in vars(schema.BuiltinOperator).items()}
+    graph, found = model.Subgraphs(0), {}
+    for index in range(graph.OperatorsLength()):
+        name = names[model.OperatorCodes(graph.Operators(index).OpcodeIndex()).BuiltinCode()]
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def test_the_operators_of_the_rewritten_graph() -> None:
+    """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
+    sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
+    for model, dense in ((Bert(**sizes), 2 * 4 + 5 + 2), (SqueezeBert(**sizes), 2 * (4 + 1 + 8) + (4 + 4 + 1 + 8) + 2)):
+        _, graph = graphs(model, SequenceClassification())
+        found = operators(litert.convert(graph, (8,)))
+        assert found["FULLY_CONNECTED"] == dense
+        assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 and found["BATCH_MATMUL"] == 6
+        assert found["GELU"] == (3 if model.kind == "bert" else 3 * 4)
+        assert not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2", "CONV_2D"} & found.keys()
+
+
+def larger() -> tuple[Plain, Any]:
+    """Weights enough that they, and not what is said of operators, are the size of a file."""
+    return graphs(MobileBert(vocab_size=4000, layers=6, max_positions=384), SequenceClassification(), 0.03)
+
+
+def test_sizes_of_precisions_and_of_five_lengths() -> None:
+    plain, graph = larger()
+    one, five = litert.convert(graph, (32,)), litert.convert(graph, (32, 64, 128, 256, 384))
+    assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
+    assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
+    small = quantise.quantised(one, "int8-dynamic")
+    assert len(small) <= 0.3 * len(one)
+    assert proof.prove(quantise.quantised(five, "fp16"), plain, None, (32, 128), "fp16")
+    measured = proof.prove(small, plain, None, (32,), "int8-dynamic")["length_32"]["outputs"]["logits"]
+    assert measured["cosine"] > 0.99 and measured["max_error"] > 0
+
+
+def test_another_model_is_not_proved() -> None:
+    plain, graph = graphs(*CASES["bert"])
+    made = litert.convert(graph, (8,))
+    params = jax.tree.map(lambda leaf: leaf, plain.params)
+    params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] + 0.01
+    with pytest.raises(litert.ExportFailed, match=r"not the model: embedding at length 8 is off by .* cosine"):
+        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+    broken = graph.replace(layers=(*graph.layers[:-1], jax.tree.map(lambda leaf: leaf * np.nan, graph.layers[-1])))
+    with pytest.raises(litert.ExportFailed, match="the file gives NaN or infinity: embedding at length 8"):
+        proof.prove(litert.convert(broken, (8,)), plain, None, (8,), "fp32")
+    params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] * np.nan
+    with pytest.raises(litert.ExportFailed, match="the model itself gives NaN or infinity: embedding at length 8"):
+        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory, with a tokenizer that knows the sentences."""
+    folder = tmp_path_factory.mktemp("litert")
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+    model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
+    made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    return folder
+
+
+def export(source: Path, file: Path, *options: str) -> int:
+    return main(["convert", str(source), str(file), "--to=litert", *options])
+
+
+def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "new" / "model.tflite"
+    assert export(source, file, "--lengths=32,16") == 0
+    out = capsys.readouterr().out
+    assert "length_16: logits of 4 rows: largest error " in out and "cosine 1.000000" in out and "fp32" in out
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.json", "model.tflite"]
+    said = json.loads((file.parent / "model.json").read_text())
+    assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
+    assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
+    read = directory.read(source)
+    module, params = read.module()
+    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
+    found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
+    expected = module.apply({"params": params}, **row).logits
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"]])
+def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Path) -> None:
+    plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
+    assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
+    assert plain.read_bytes() != made.read_bytes()
+    said = json.loads(made.with_suffix(".json").read_text())
+    assert said["optimised"] == ("--no-optimize" not in options)
+    assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
+
+
+def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
+    read = directory.read(source)
+    _, params = read.module()
+    bare = NoHead().build(read.model, Compute())
+    for pooling in ("mean", "first"):
+        file = tmp_path / f"{pooling}.tflite"
+        assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
+        plain = Plain(params=params, pooling=None, model=bare)
+        row = proof.rows(plain, read.tokenizer, 16)[2]
+        found = litert.Interpreter(file.read_bytes())("length_16", row)["embedding"]
+        given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
+        output = bare.apply({"params": given}, **row)
+        tokens = row["attention_mask"][0] > 0
+        mean = np.asarray(output.hidden_states[-1])[0][tokens].mean(0)
+        np.testing.assert_allclose(found[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
+
+
+def test_what_differs_is_not_written(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(proof.LIMITS, "fp32", proof.Limit(0.0, 1.0))
+    assert export(source, tmp_path / "new" / "model.tflite", "--lengths=16") == 1
+    error = capsys.readouterr().err
+    assert "the file is not the model: logits at length 16" in error and error.count("bertzoo:") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(rewrites, "optimised", lambda graph: graph.replace(pooler=Strange()))
+    assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
+    assert "the LiteRT converter does not take this model: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@jax.tree_util.register_pytree_node_class
+class Strange:
+    """An operation that no phone has."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jax.numpy.linalg.svd(x, compute_uv=False)[:, None] * x
+
+    def tree_flatten(self) -> tuple:
+        return (), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, leaves: Any) -> "Strange":
+        return cls()
