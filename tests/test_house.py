@@ -78,6 +78,7 @@ ALLOWED = {
     "bertzoo.convert.modeling_bertzoo": {"torch"},
     "bertzoo.export.litert": {"litert_converter", "ai_edge_litert", "litert_quantizer"},
     "bertzoo.export.quantise": {"litert_quantizer"},
+    "bertzoo.export.tables": {"litert_converter"},
 }
 
 

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
 """Graphs of several lengths -> one LiteRT file with a signature each and one set of weights; and its interpreter.
 
-The one place that imports LiteRT's packages.
+It, quantise.py and tables.py alone import LiteRT's packages.
 """
 
 import importlib.util
@@ -16,7 +16,9 @@ import numpy as np
 
 from bertzoo.errors import UserError
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # or it tells which instructions it was built for
+# Or they tell which instructions they were built for, and how they round.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
 EXTRA = "`pip install '.[litert]'` in the checkout adds it"
 POSITIONS = 1  # of masked_positions: a blank at a time

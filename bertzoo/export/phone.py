@@ -13,7 +13,7 @@ import numpy as np
 from bertzoo import __version__, config
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
-from bertzoo.export import litert, proof, quantise, rewrites
+from bertzoo.export import litert, proof, quantise, rewrites, tables
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
@@ -67,6 +67,7 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted) -> dict[str, Any]:
         "source": pretrained.source,
         "inputs": {name: "int32" for name in plain.inputs},
         "sentences": "random ids" if pretrained.tokenizer is None else list(proof.TEXT),
+        "operators": tables.operators(content),
         "limits": proof.LIMITS[wanted.precision]._asdict(),
         "signatures": measured,
     }

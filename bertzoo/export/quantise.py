@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
+from bertzoo.export import tables
 from bertzoo.export.litert import ExportFailed
 
 Precision = Literal["fp32", "fp16", "int8-dynamic"]
@@ -28,7 +29,7 @@ def quantised(content: bytes, precision: Precision) -> bytes:
     except (ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ExportFailed(f"the LiteRT quantiser does not take this model at {precision}: {reason[:300]}") from error
-    return bytes(made or b"")
+    return tables.share(bytes(made or b""))
 
 
 @contextlib.contextmanager

