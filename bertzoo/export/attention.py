@@ -22,6 +22,7 @@ class Projection(struct.PyTreeNode):
     groups: int = struct.field(pytree_node=False, default=1)
 
     def __call__(self, x_LI: jax.Array) -> dict[str, jax.Array]:
+        """Each output (L,O)."""
         y_LO = self.map(x_LI)
         if len(self.names) == 1:
             return {self.names[0]: y_LO}
@@ -32,6 +33,20 @@ class Projection(struct.PyTreeNode):
             found[name] = y_LGO[..., start:end].reshape(len(y_LO), size)
             start = end
         return found
+
+    def by_heads(self, x_LI: jax.Array, heads: int) -> dict[str, jax.Array]:
+        """Each output (H,L,K); where all are of one size, and groups hold whole heads, after one transposition."""
+        if len(set(self.sizes)) > 1 or heads % self.groups:
+            return {name: split_heads(y_LO, heads) for name, y_LO in self(x_LI).items()}
+        count, inside = len(self.names), heads // self.groups
+        y = self.map(x_LI).reshape(len(x_LI), self.groups, count, inside, -1)
+        y_XHLK = y.transpose(2, 1, 3, 0, 4).reshape(count, heads, len(x_LI), -1)
+        return {name: y_XHLK[index] for index, name in enumerate(self.names)}
+
+
+def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
+    """(L,H·K) -> (H,L,K)."""
+    return x_LO.reshape(len(x_LO), heads, -1).transpose(1, 0, 2)
 
 
 def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
@@ -131,14 +146,15 @@ class Attention(struct.PyTreeNode):
         }
         found: dict[str, jax.Array] = {}
         for projection in self.projections:
-            found |= projection(read[projection.reads])
-        query_RHK, key_MHK, value_MHJ = (
-            found[name].reshape(len(found[name]), self.heads, -1) for name in ("query", "key", "value")
-        )
+            given = read[projection.reads]
+            found |= projection.by_heads(given, self.heads) if self.convolution is None else projection(given)
+        query, key, value = (found[name] for name in ("query", "key", "value"))
+        if self.convolution is not None:
+            query, key, value = (split_heads(each, self.heads) for each in (query, key, value))
         if self.scale != 1.0:
-            query_RHK = query_RHK * self.scale
-        scores_HRM = jnp.einsum("rhk,mhk->hrm", query_RHK, key_MHK) + masked_M
-        context_RHJ = jnp.einsum("hrm,mhj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value_MHJ)
+            query = query * self.scale
+        scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
+        context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
         if self.convolution is not None:
             convolved_RHJ = self.convolution(source_LD, found, mask_L, self.heads)
             context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)

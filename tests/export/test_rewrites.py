@@ -145,6 +145,13 @@ def test_projections_of_one_input_are_one_product() -> None:
     assert difference(rewrites.merge_projections, "convbert-span")[0]["dot_general"] == 2 * 3  # the convolved value too
 
 
+def test_merged_heads_are_transposed_once() -> None:
+    gone, _ = difference(rewrites.merge_projections, "bert")
+    assert gone["transpose"] == 2 * 2  # of three, in each layer
+    gone, new = difference(rewrites.merge_projections, "schubert")  # whose heads' keys and values differ in size
+    assert not gone["transpose"] and not new["transpose"]
+
+
 def test_groups_apart_are_dense_products() -> None:
     gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
     assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * 5 * 4
