@@ -30,8 +30,8 @@ def check_file(destination: Path, *companions: str) -> None:
 
 @contextmanager
 def files(destination: Path, *companions: str) -> Iterator[Path]:
-    """An empty directory for a file of the name of `destination` and for its companions, which take their places at the
-    end, the file itself last; nothing of them stays where anything is raised.
+    """An empty directory for a file of the name of `destination` and those of its companions that there are, files or
+    directories, which take their places at the end, the file itself last; nothing stays where anything is raised.
 
     Raises UserError where there is no place for them, Unwritten where writing fails.
     """
@@ -40,12 +40,13 @@ def files(destination: Path, *companions: str) -> Iterator[Path]:
     try:
         yield temporary
         _finish(temporary)
-        for name in (*companions, resolved.name):
+        written = [name for name in companions if (temporary / name).exists()]
+        for name in (*written, resolved.name):
             placed.append((temporary / name).replace(resolved.parent / name))
         shutil.rmtree(temporary)
     except BaseException as error:
         for path in placed:
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         _undo(temporary, made)
         if isinstance(error, OSError):
             raise Unwritten(f"{destination} was not written: {error.strerror or error}") from error
@@ -76,8 +77,10 @@ def _finish(temporary: Path) -> None:
     mask = os.umask(0)
     os.umask(mask)
     temporary.chmod(0o777 & ~mask)  # mkdtemp makes it private
-    for path in filter(Path.is_file, temporary.rglob("*")):
-        path.chmod(0o666 & ~mask)  # so does the writer of safetensors
+    for path in temporary.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)  # so does the writer of safetensors
+        if path.is_dir():
+            continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
 

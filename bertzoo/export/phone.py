@@ -1,4 +1,4 @@
-"""A model out of any directory -> a LiteRT file, proved, and the JSON that says what it is."""
+"""A model out of any directory -> a LiteRT file, proved, the JSON that says what it is, and what an app needs."""
 
 import hashlib
 import json
@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from bertzoo import __version__, config
+from bertzoo.convert import tokenizers
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
-from bertzoo.export import litert, proof, quantise, rewrites, tables
+from bertzoo.export import golden, litert, proof, quantise, rewrites, tables
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
@@ -33,6 +34,11 @@ class Wanted:
     optimise: bool = True
 
 
+def companions(file: Path) -> tuple[str, str]:
+    """The names of what stands beside a file."""
+    return f"{file.stem}.json", f"{file.stem}.files"
+
+
 def lengths_of(model: Any, asked: Sequence[int]) -> tuple[int, ...]:
     """The lengths asked for in order, or where there are none 128 as far as the model reads; raises UserError."""
     if not asked:
@@ -46,8 +52,9 @@ def lengths_of(model: Any, asked: Sequence[int]) -> tuple[int, ...]:
 
 
 def write(pretrained: Pretrained, file: Path, wanted: Wanted) -> dict[str, Any]:
-    """Write a file and beside it one of the same name in JSON, which is returned; raises ExportFailed where the file
-    does not compute what the model does.
+    """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
+    tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
+    model does.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
@@ -72,5 +79,11 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted) -> dict[str, Any]:
         "signatures": measured,
     }
     file.write_bytes(content)
-    file.with_suffix(".json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    described, folder = (file.with_name(name) for name in companions(file))
+    described.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    if pretrained.tokenizer is not None:
+        folder.mkdir()
+        tokenizers.write(pretrained.tokenizer, folder, pretrained.model)
+        examples = golden.golden(content, plain, pretrained.tokenizer, wanted.lengths)
+        (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")
     return said

@@ -7,8 +7,9 @@ there. What transformers has no class for (IB-BERT, schuBERT, combinations) beco
 modeling_bertzoo.py, a PyTorch module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes
 this of any model.
 
---to=litert writes a file for phones, DST.tflite, and DST.json beside it: one sentence at a time, with a signature
-length_N for each of --lengths. The file is run in LiteRT's interpreter and measured against the model before it is
+--to=litert writes a file for phones, NAME.tflite, beside it NAME.json, which says what it is, and NAME.files/ with the
+tokenizer's files and golden.json, which an app is tested with. The file reads one sentence at a time and has a
+signature length_N for each of --lengths. It is run in LiteRT's interpreter and measured against the model before it is
 there; one that differs, or gives NaN, is not written.
 
 examples:
@@ -137,8 +138,8 @@ def _litert(args: argparse.Namespace) -> int:
     if destination.suffix != ".tflite":
         raise UserError(f"DST = {destination}: name a file that ends in .tflite")
     litert.check()
-    companion = f"{destination.stem}.json"
-    atomic.check_file(destination, companion)
+    companions = phone.companions(destination)
+    atomic.check_file(destination, *companions)
     pretrained = _read(args)
     if args.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
@@ -150,7 +151,7 @@ def _litert(args: argparse.Namespace) -> int:
         pooling=args.pooling or "mean",
         optimise=not args.no_optimize,
     )
-    with atomic.files(destination, companion) as temporary:
+    with atomic.files(destination, *companions) as temporary:
         said = phone.write(pretrained, temporary / destination.name, wanted)
     if pretrained.tokenizer is None:
         say(f"{args.source} holds no tokenizer, so that random ids were compared")

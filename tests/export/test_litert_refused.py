@@ -76,10 +76,12 @@ def test_no_place(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     (tmp_path / "file").write_text("mine")
     (tmp_path / "old.json").write_text("mine")
     (tmp_path / "folder.tflite").mkdir()
+    (tmp_path / "used.files").mkdir()
     for name, message in {
         "model": "name a file that ends in .tflite",
         "folder.tflite": "folder.tflite is a directory; name a new file",
         "old.tflite": "old.json exists; name a new file",
+        "used.tflite": "used.files is a directory; name a new file",
         "file/new.tflite": "file is a file; name another directory",
         f"{'x' * 300}.tflite": "File name too long",
     }.items():
@@ -99,15 +101,20 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     with unwritten, atomic.files(place, "model.json") as temporary:
         (temporary / "model.json").write_bytes(b"whole")  # and no model, which comes last
     assert not list(tmp_path.iterdir())
+    with pytest.raises(atomic.Unwritten), atomic.files(place, "model.files") as temporary:
+        (temporary / "model.files").mkdir()
+    assert not list(tmp_path.iterdir())
     before = os.umask(0o027)
     try:
-        with atomic.files(place, "model.json") as temporary:
+        with atomic.files(place, "model.json", "model.files", "none") as temporary:
             (temporary / "model.tflite").write_bytes(b"whole")
             (temporary / "model.json").write_bytes(b"{}")
+            (temporary / "model.files").mkdir(0o700)
+            (temporary / "model.files" / "vocab.txt").touch(0o600)
     finally:
         os.umask(before)
-    found = {path.name: path.stat().st_mode & 0o777 for path in place.parent.iterdir()}
-    assert found == {"model.tflite": 0o640, "model.json": 0o640}
+    found = {path.name: path.stat().st_mode & 0o777 for path in place.parent.rglob("*")}
+    assert found == {"model.tflite": 0o640, "model.json": 0o640, "model.files": 0o750, "vocab.txt": 0o640}
     with pytest.raises(UserError, match=r"model\.tflite exists; name a new file"):
         atomic.check_file(place)
 

@@ -11,17 +11,18 @@ import pytest
 from comparing import needs, packaged
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import tokenizers as tokenizers_library
 from zoo import CASES, pretrained
 
 from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import heads, litert, proof, quantise, rewrites, tables
+from bertzoo.export import golden, heads, litert, proof, quantise, rewrites, tables
 from bertzoo.export.plain import Plain
 from bertzoo.export.read import read
 from bertzoo.models import Bert, Compute, MobileBert, SqueezeBert
-from bertzoo.models.tasks import NoHead, SequenceClassification
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
 
 LENGTHS = (8, 11)
 
@@ -129,7 +130,7 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert export(source, file, "--lengths=32,16") == 0
     out = capsys.readouterr().out
     assert "length_16: logits of 4 rows: largest error " in out and "cosine 1.000000" in out and "fp32" in out
-    assert sorted(path.name for path in file.parent.iterdir()) == ["model.json", "model.tflite"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.tflite"]
     said = json.loads((file.parent / "model.json").read_text())
     assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
@@ -140,6 +141,39 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
+    """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
+    assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
+    folder = tmp_path / "model.files"
+    assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
+    library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    run, rows = (
+        litert.Interpreter((tmp_path / "model.tflite").read_bytes()),
+        json.loads((folder / "golden.json").read_text()),
+    )
+    assert {row["signature"] for row in rows} == {"length_8", "length_32"} and any(
+        len(row["texts"]) == 2 for row in rows
+    )
+    for row in rows:
+        given = row["inputs"]
+        read, count = library.encode(*row["texts"]), sum(given["attention_mask"])
+        assert given["input_ids"][:count] == read.ids and given["token_type_ids"][:count] == read.type_ids
+        assert not any(given["attention_mask"][count:])
+        found = run(row["signature"], {name: np.array([ids], np.int32) for name, ids in given.items()})["logits"][0]
+        np.testing.assert_array_equal(found, np.float32(row["outputs"]["logits"]))
+        np.testing.assert_allclose(found, np.float32(row["expected"]["logits"]), atol=1e-5)
+
+
+def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
+    model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
+    plain, graph = graphs(model, MaskedLanguageModel())
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    (row, *_) = golden.golden(litert.convert(graph, (8,)), plain, tokenizer, (8,))
+    found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
+    assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]
+    assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5
 
 
 @pytest.mark.parametrize("options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"]])
