@@ -10,13 +10,15 @@ from typing import Any, Literal, get_args
 from bertzoo.export import tables
 from bertzoo.export.litert import ExportFailed
 
-Precision = Literal["fp32", "fp16", "int8-dynamic"]
+Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-weight"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def quantised(content: bytes, precision: Precision) -> bytes:
-    """The file with weights as float16, or as int8 of one scale a channel under activations that are quantised as they
-    come; raises ExportFailed where the quantiser does not take it.
+    """The file with weights as float16, or as int8 of one scale a channel: under activations that are quantised as they
+    come (int8-dynamic), or made float32 again before they are used (int8-weight).
+
+    Raises ExportFailed where the quantiser does not take it.
     """
     if precision == "fp32":
         return content
@@ -49,6 +51,8 @@ def _recipe(precision: Precision) -> Any:
 
     if precision == "int8-dynamic":
         return recipe.dynamic_wi8_afp32()
+    if precision == "int8-weight":
+        return recipe.weight_only_wi8_afp32()
     manager = recipe_manager.RecipeManager()
     weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
     casting = qtyping.OpQuantizationConfig(

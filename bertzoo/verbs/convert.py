@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bertzoo.convert.pretrained import Pretrained
 
 TARGETS = ("huggingface", "bertzoo", "pytorch", "litert")
-PRECISIONS = ("fp32", "fp16", "int8-dynamic")
+PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-weight")
 POOLINGS = ("mean", "first")
 HEADS = ("none", "masked", "replaced")
 

@@ -11,8 +11,9 @@ from zoo import CASES, pretrained
 from bertzoo.cli import main
 from bertzoo.convert import atomic, directory
 from bertzoo.errors import UserError
-from bertzoo.export import litert, phone
+from bertzoo.export import litert, phone, proof, quantise
 from bertzoo.models import Bert
+from bertzoo.verbs import convert
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +125,8 @@ def test_lengths_in_order_and_by_default() -> None:
     assert phone.lengths_of(model, [64, 32, 64]) == (32, 64)
     assert phone.lengths_of(model, []) == (128,)
     assert phone.lengths_of(dataclasses.replace(model, max_positions=48), []) == (48,)
+
+
+def test_the_verb_offers_what_there_is() -> None:
+    assert convert.PRECISIONS == quantise.PRECISIONS == tuple(proof.LIMITS)
+    assert tuple(phone.POOLINGS) == convert.POOLINGS

@@ -76,6 +76,7 @@ def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes,
     assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
     assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
     small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
+    assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
     assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
     measured = proof.prove(smalls, plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
@@ -176,7 +177,9 @@ def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5
 
 
-@pytest.mark.parametrize("options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"]])
+@pytest.mark.parametrize(
+    "options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"], ["--precision=int8-weight"]]
+)
 def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Path) -> None:
     plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
     assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
@@ -235,7 +238,9 @@ class Strange:
         return cls()
 
 
-@pytest.mark.parametrize(("precision", "cosine"), [("fp32", 0.999999), ("fp16", 0.99999), ("int8-dynamic", 0.99)])
+@pytest.mark.parametrize(
+    ("precision", "cosine"), [("fp32", 0.999999), ("fp16", 0.99999), ("int8-dynamic", 0.99), ("int8-weight", 0.999)]
+)
 def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
     """MiniLM's sentence embeddings on English sentences."""
     file = tmp_path / "minilm.tflite"
