@@ -19,6 +19,7 @@ from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
 from bertzoo.export.read import read
+from bertzoo.export.scored import Quiz, scored
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
@@ -51,10 +52,10 @@ def lengths_of(model: Any, asked: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(asked)))
 
 
-def write(pretrained: Pretrained, file: Path, wanted: Wanted) -> dict[str, Any]:
+def write(pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None = None) -> dict[str, Any]:
     """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
     tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
-    model does.
+    model does. `quiz` is what both are scored on.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
@@ -77,6 +78,7 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted) -> dict[str, Any]:
         "operators": tables.operators(content),
         "limits": proof.LIMITS[wanted.precision]._asdict(),
         "signatures": measured,
+        "scores": None if quiz is None else scored(content, plain, quiz, wanted.lengths),
     }
     file.write_bytes(content)
     described, folder = (file.with_name(name) for name in companions(file))

@@ -32,10 +32,12 @@ from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
     from bertzoo.convert.pretrained import Pretrained
+    from bertzoo.export.scored import Quiz
 
 TARGETS = ("huggingface", "bertzoo", "pytorch", "litert")
 PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-weight")
 POOLINGS = ("mean", "first")
+LABELLED = ("sequence_classification", "token_classification")
 HEADS = ("none", "masked", "replaced")
 
 
@@ -151,8 +153,9 @@ def _litert(args: argparse.Namespace) -> int:
         pooling=args.pooling or "mean",
         optimise=not args.no_optimize,
     )
+    quiz = _quiz(args, pretrained, max(wanted.lengths))
     with atomic.files(destination, *companions) as temporary:
-        said = phone.write(pretrained, temporary / destination.name, wanted)
+        said = phone.write(pretrained, temporary / destination.name, wanted, quiz)
     if pretrained.tokenizer is None:
         say(f"{args.source} holds no tokenizer, so that random ids were compared")
     for name, signature in said["signatures"].items():
@@ -161,8 +164,37 @@ def _litert(args: argparse.Namespace) -> int:
                 f"{name}: {output} of {signature['rows']} rows: largest error {measured['max_error']:.2g} of values up "
                 f"to {measured['largest']:.3g}, cosine {measured['cosine']:.6f}"
             )
+    if scores := said["scores"]:
+        for name, points in scores["file"].items():
+            print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
     print(f"{_wrote(args, pretrained)} {said['precision']}, {said['bytes'] / 1e6:,.1f} MB.")
     return 0
+
+
+def _quiz(args: argparse.Namespace, pretrained: "Pretrained", longest: int) -> "Quiz | None":
+    """The first development set of the task that a fine-tuned model was trained on; says why where there is none."""
+    from dataclasses import replace
+
+    from bertzoo.export.scored import Quiz
+    from bertzoo.finetune import kept, trained
+
+    if not kept.is_finetuned(args.source) or pretrained.head.kind not in LABELLED:
+        return None
+    try:
+        model = trained.load(args.source)
+        task = model.task()
+        model = replace(model.of(task), max_length=min(model.max_length, longest))
+        if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
+            raise UserError(f"the labels of {task.name} have another order than those of the model")
+        if not task.dev:
+            raise UserError(f"{task.name} has no development set")
+        examples = task.read(task.dev[0], model.recipe.data_dir).examples
+        if any(example.label is None for example in examples):
+            raise UserError(f"the {task.dev[0]} set of {task.name} has no labels")
+    except UserError as error:
+        say(f"the task's scores are not measured: {error}")
+        return None
+    return Quiz(task=task, split=task.dev[0], examples=examples, rows=model.rows(examples), scale=model.scale)
 
 
 def _wrote(args: argparse.Namespace, pretrained: "Pretrained") -> str:

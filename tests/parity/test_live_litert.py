@@ -11,6 +11,7 @@ import pytest
 from comparing import needs, packaged
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import planted
 import tokenizers as tokenizers_library
 from zoo import CASES, pretrained
 
@@ -204,6 +205,26 @@ def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
         tokens = row["attention_mask"][0] > 0
         mean = np.asarray(output.hidden_states[-1])[0][tokens].mean(0)
         np.testing.assert_allclose(found[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Those that `bertzoo evaluate` prints of the model, and of the file when its precision is full."""
+    planted.fill(tmp_path)
+    options = ["--own.kind=regression", "--own.label=number"] if regression else []
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=2", *options) == 0
+    out, _ = planted.said(capsys, "evaluate", tmp_path / "run", "--json")
+    ((_, expected),) = json.loads(out)["scores"].items()
+    file = tmp_path / "run.tflite"
+    out, _ = planted.said(capsys, "convert", tmp_path / "run", file, "--to=litert", "--lengths=8,16,24")
+    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    assert scores["examples"] == 40
+    for name, points in expected.items():
+        assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
+        assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out
+    (tmp_path / "dev.csv").unlink()
+    _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
+    assert "the task's scores are not measured: " in err and "dev.csv" in err
 
 
 def test_what_differs_is_not_written(
