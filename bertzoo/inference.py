@@ -8,12 +8,16 @@ import jax
 import numpy as np
 
 from bertzoo import phases
+from bertzoo.data.corpus import Corpus
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import UserError
+from bertzoo.feed import Feed
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
+from bertzoo.train.metrics import Totals
+from bertzoo.train.step import make_eval_step
 from bertzoo.transfer import Recipe
 
 
@@ -49,6 +53,16 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
         state.abstract_params(objective, mesh),
     )
     return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
+
+
+def heldout(trained: Trained, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
+    """The number of held-out rows of a stage's length, and the means of the losses and metrics over all of them."""
+    feed = Feed(trained.recipe, corpus, trained.run.plans, lambda warning: None)
+    rows = feed.of(stage, "heldout").rows
+    step, totals = make_eval_step(trained.objective), Totals()
+    for batch in feed.heldout(stage, rows, 1):
+        totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
+    return rows, totals.means()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ def train(
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=functools.partial(phases.model_flops, recipe),
+                    flops_per_example=lambda index, batch: phases.model_flops(recipe, index),
                     frozen=start.frozen if isinstance(start, Taught) else None,
                     describe=feed.describe,
                     initial=None if start is None else start.params,

@@ -1,28 +1,14 @@
 """A benchmark that has a target says by its exit code whether it was reached."""
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
 
 import jax
 import pytest
 import tiny
+from scripts import loaded
 
 from bertzoo.cli import main as bertzoo
-
-FOLDER = Path(__file__).parents[1] / "benchmarks"
-
-
-def loaded(name, monkeypatch):
-    """A script of benchmarks/ as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    spec = importlib.util.spec_from_file_location(f"benchmark_of_{name}", FOLDER / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

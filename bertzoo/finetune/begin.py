@@ -51,8 +51,6 @@ def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
         raise ConfigError(
             f"max_length = {recipe.max_length} is longer than the {model.max_positions} positions of {path}"
         )
-    if task.pair and model.token_types < 2:
-        raise ConfigError(f"{task.name} has pairs of texts, but {path} has only {model.token_types} token type")
     head = task.head
     objective = task.objective(head.build(model, recipe.compute))
     shapes = state.shapes_of(objective)

@@ -54,13 +54,11 @@ class Lessons:
 class Family(Protocol):
     """A task with all that its kind decides; to make one raises ConfigError for options that its kind does not have.
 
-    name: the task's; pair: whether a row has two texts; taught: whether it can have a teacher; head: its config.
+    name: the task's; taught: whether it can have a teacher; head: its config.
     """
 
     @property
     def name(self) -> str: ...
-    @property
-    def pair(self) -> bool: ...
     @property
     def taught(self) -> bool: ...
     @property
@@ -68,6 +66,10 @@ class Family(Protocol):
 
     def objective(self, module: Any) -> Objective:
         """What is learnt by a model under the head."""
+        ...
+
+    def look(self) -> None:
+        """Read the files of the splits; raises UserError where `lessons` would for them."""
         ...
 
     def lessons(

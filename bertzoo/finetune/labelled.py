@@ -47,10 +47,6 @@ class Labelled:
         return self.task.name
 
     @property
-    def pair(self) -> bool:
-        return self.task.pair
-
-    @property
     def taught(self) -> bool:
         return self.task.kind != "tokens"
 
@@ -75,6 +71,10 @@ class Labelled:
             alpha=self.recipe.alpha,
             reduction=self.recipe.reduction,
         )
+
+    def look(self) -> None:
+        for split in (*self.task.train, *self.task.dev):
+            self.task.read(split, self.recipe.data_dir)
 
     def lessons(
         self,

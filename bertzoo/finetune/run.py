@@ -12,8 +12,10 @@ from bertzoo.errors import ConfigError
 from bertzoo.finetune.begin import begin
 from bertzoo.finetune.claim import check_config, claim, model_of
 from bertzoo.finetune.families import family_of
+from bertzoo.finetune.family import Family
 from bertzoo.finetune.seeds import Seed, Work
 from bertzoo.finetune.settings import Finetune
+from bertzoo.places import on_disk
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding
 
@@ -25,16 +27,9 @@ def train(
     recipe: Finetune, run_dir: str, origin: Path | None, teacher: Path | None, tell: Callable[[str], None]
 ) -> Results:
     """Train every seed that is not done yet, write results.json and return it; raises as the loop does."""
+    on_disk(run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
     task, run = family_of(recipe), RunDirectory(run_dir)
-    if not task.taught and (teacher is not None or recipe.alpha < 1):
-        given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
-        raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
-    if (recipe.alpha < 1) != (teacher is not None or run.origin("teacher") is not None):
-        raise ConfigError(
-            f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"
-            if recipe.alpha < 1
-            else f"--teacher={teacher} is given, but alpha = 1 learns from the labels alone; give alpha below 1"
-        )
+    check_teacher(recipe, task, teacher, known=run.origin("teacher") is not None)
     begun = begin(model_of(run, "from", origin), recipe, task)
     with run.locked():
         check_config(run, recipe)
@@ -51,6 +46,19 @@ def train(
         for seed in seeds:
             seed.run()
         return _results(work, seeds, run.path / RESULTS)
+
+
+def check_teacher(recipe: Finetune, task: Family, teacher: Path | None, known: bool = False) -> None:
+    """Raise ConfigError where a teacher, given or `known` already, does not go with its share or with the task."""
+    if not task.taught and (teacher is not None or recipe.alpha < 1):
+        given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
+        raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
+    if (recipe.alpha < 1) != (teacher is not None or known):
+        raise ConfigError(
+            f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"
+            if recipe.alpha < 1
+            else f"--teacher={teacher} is given, but alpha = 1 learns from the labels alone; give alpha below 1"
+        )
 
 
 def _results(work: Work, seeds: list[Seed], file: Path) -> Results:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 
@@ -18,12 +19,14 @@ from bertzoo.finetune.begin import Begun
 from bertzoo.finetune.family import Judged, Lessons
 from bertzoo.finetune.rates import layerwise
 from bertzoo.finetune.settings import Finetune
+from bertzoo.flops import matmul_flops
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.train import loop
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter
-from bertzoo.train.state import named
+from bertzoo.train.state import boxed_shapes, named
+from bertzoo.train.step import Batch
 
 SCORES, MODEL = "scores.json", "model"
 _WANTED = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch, in scores.json
@@ -40,6 +43,16 @@ class Work:
     lessons: Lessons
     tell: Callable[[str], None]
     programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
+    flops: dict[int, int] = field(default_factory=dict)  # of a row of training, by its length
+
+    def row_flops(self, batch: Batch) -> int:
+        """Model operations of one row of a batch; the backward pass has two products for every one of the forward."""
+        objective, length = self.begun.objective, _length(batch)
+        if length not in self.flops:
+            row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
+            params = nn.unbox(boxed_shapes(objective))
+            self.flops[length] = 3 * matmul_flops(lambda params, row: objective(params, None, row, None), params, row)
+        return self.flops[length]
 
 
 class Seed:
@@ -92,6 +105,8 @@ class Seed:
                         reporters=reporters,
                         initial=begun.initial,
                         fallbacks=recipe.mesh.fallbacks,
+                        length=_length,
+                        flops_per_example=lambda _, batch: self._work.row_flops(batch),
                         measure=self._measure,
                         programs=self._work.programs,
                         enough=lambda step: step == self._last and self._enough(),
@@ -156,6 +171,10 @@ class Seed:
         )
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
+
+
+def _length(batch: Batch) -> int:
+    return batch["input_ids"].shape[1]
 
 
 def _scores(file: Path) -> list[Judged]:

@@ -59,10 +59,6 @@ class Span:
         return self.task.name
 
     @property
-    def pair(self) -> bool:
-        return True
-
-    @property
     def taught(self) -> bool:
         return False
 
@@ -74,6 +70,9 @@ class Span:
 
     def objective(self, module: Any) -> AnySpanObjective:
         return objective_of(module, self.recipe.squad.joint, self.recipe.reduction)
+
+    def look(self) -> None:
+        self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
 
     def lessons(
         self,

@@ -115,7 +115,7 @@ class MobileBert:
         return Embedding(
             word=make.word_table(self.vocab_size, self.embedding_size),
             position=make.table(self.max_positions, self.hidden_size, "position", "model"),
-            token_type=make.table(self.token_types, self.hidden_size, "token_type", "model"),
+            token_type=make.token_types(self.token_types, self.hidden_size, "model"),
             norm=self._norm(make),
             dropout=Dropout(self.dropout),
             transformation=Trigram(

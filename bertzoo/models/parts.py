@@ -19,6 +19,7 @@ from bertzoo.nn import (
     Layer,
     LayerNorm,
     MaskedHead,
+    OnlyRow,
     SelfAttention,
     Table,
     Untied,
@@ -101,6 +102,12 @@ class Leaves(NamedTuple):
     def table(self, rows: int, features: int, axis: str, width: str = "embed") -> Table:
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
+    def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
+        """The table of the token types; None where there are none, and of one type is whatever a row has."""
+        if count == 1:
+            return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
+        return self.table(count, features, "token_type", width) if count else None
+
     def word_table(self, vocab_size: int, width: int) -> Table:
         """The table of the words, with the spare rows that compute asks for."""
         rows = self.compute.vocab_rows(vocab_size)
@@ -117,7 +124,7 @@ class Leaves(NamedTuple):
         return Embedding(
             word=self.word_table(config.vocab_size, width),
             position=self.table(config.max_positions, width, "position"),
-            token_type=self.table(config.token_types, width, "token_type") if config.token_types else None,
+            token_type=self.token_types(config.token_types, width),
             norm=self.norm("embed"),
             dropout=Dropout(config.dropout),
         )

@@ -25,7 +25,7 @@ from bertzoo.nn.dynamic_convolution import (
     keep_padding,
     zero_padding,
 )
-from bertzoo.nn.embedding import Embedding, Table, Trigram
+from bertzoo.nn.embedding import Embedding, OnlyRow, Table, Trigram
 from bertzoo.nn.encoder import Encoder, EncoderOutput, FeedForward, Layer
 from bertzoo.nn.grouped import Grouped, grouped_convolution, grouped_einsum
 from bertzoo.nn.heads import (
@@ -65,6 +65,7 @@ __all__ = [
     "MaskedHead",
     "MixedAttention",
     "NoNorm",
+    "OnlyRow",
     "PairHead",
     "ReplacedHead",
     "SelfAttention",

@@ -24,6 +24,20 @@ class Table(nn.Module):
         return self.embedding[ids]
 
 
+class OnlyRow(nn.Module):
+    """(...) ids -> (..., E): the one row of a table, whatever the ids; `embedding` (1, E) as of a Table."""
+
+    features: int
+    axes: tuple[str, str]
+    init: Callable
+
+    def setup(self):
+        self.embedding = parameter(self, "embedding", self.init, self.axes, (1, self.features))
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(self.embedding[0], (*ids.shape, self.features))
+
+
 class Trigram(nn.Module):
     """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token beside its neighbours (MobileBERT §3.2).
 

@@ -53,7 +53,7 @@ def table(layout: Layout, runs: Iterable[Run]) -> Table:
     """
     groups: dict[tuple[Path, str, str], dict[str, list[Run]]] = {}
     for run in runs:
-        if any(_cell(column, run) for column in layout.columns):
+        if stands_in(layout, run):
             tasks = groups.setdefault((run.place.resolve(), run.kind, run.origin), {})
             tasks.setdefault(run.task, []).append(run)
     rows, notes = [_quoted(layout, row) for row in published.rows(layout.paper, layout.tables, layout.sections)], []
@@ -63,6 +63,11 @@ def table(layout: Layout, runs: Iterable[Run]) -> Table:
         notes += said + [note for task in tasks for note in _notes(best[task], len(tasks[task]))]
         rows.append(row)
     return Table(layout=layout, rows=rows, notes=notes)
+
+
+def stands_in(layout: Layout, run: Run) -> bool:
+    """Whether the layout has a column for a score of the run."""
+    return any(_cell(column, run) for column in layout.columns)
 
 
 def _quoted(layout: Layout, row: published.Row) -> Row:
@@ -149,6 +154,11 @@ def _notes(run: Run, alternatives: int) -> list[str]:
     if run.collapsed:
         notes.append(
             f"{run.task}: {run.collapsed} of {len(run.seeds)} seeds say the same of every example ({run.path})"
+        )
+    if run.task == "squad2":
+        notes.append(
+            f"squad2: with the thresholds that are best on the development set; with that of the run F1 is "
+            f"{run.median['dev']['f1']:.1f} ({run.path})"
         )
     if rows := run.config.get("train_rows"):
         notes.append(f"{run.task}: trained on {rows:,} examples alone ({run.path})")

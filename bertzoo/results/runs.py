@@ -15,7 +15,8 @@ from bertzoo.places import on_disk
 
 RESULTS = "results.json"  # written last: a run is finished where it is
 VERSION = 1
-POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")  # up to 100, as papers print
+POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
+POINTS += ("best_exact", "best_f1")  # up to 100, as papers print
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
 
 

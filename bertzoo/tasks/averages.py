@@ -29,7 +29,7 @@ AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "schubert": (
         ("squad1/f1",),
-        ("squad2/f1",),
+        ("squad2/best_f1",),
         ("mnli_matched/accuracy",),
         ("mrpc/accuracy",),
         ("sst2/accuracy",),

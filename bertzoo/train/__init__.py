@@ -2,7 +2,7 @@
 
 loop.run(job: Job) -> State
 loop.Job(phases, stages, config: Run, mesh, seed, batches, heldout=None, checkpoints=None, reporters=(),
-         flops_per_example=None, frozen=None, describe=None, initial=None, until=None,
+         length=None, flops_per_example=None, frozen=None, describe=None, initial=None, until=None,
          measure=None, enough=…, programs={})
     batches(stage_index, row) -> iterator of dict[str, np.ndarray] to the stage's end, from the batch of `row`
     heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> list[str]

@@ -60,7 +60,8 @@ class Job:
     until: the step after which to stop although there are more, None for none;
     batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
-    flops_per_example(stage): model operations of one row, forward and backward;
+    length(batch): tokens in a row of a batch, where it may be fewer than the stage's max_length;
+    flops_per_example(stage, batch): model operations of one row of a batch, forward and backward;
     describe(stage, row, rows): in words, each record of the batch that begins with `row`;
     initial: by path, the parameters that a run without a checkpoint begins with; the others are drawn from the seed;
     measure(step, params): figures that take the place of the held-out batches' means; they have a `loss`
@@ -79,7 +80,8 @@ class Job:
     heldout: Callable[[int], Iterable[HostBatch]] | None = None
     checkpoints: Checkpoints | None = None
     reporters: Sequence[Reporter] = ()
-    flops_per_example: Callable[[int], float] | None = None
+    length: Callable[[Batch], int] | None = None
+    flops_per_example: Callable[[int, Batch], float] | None = None
     frozen: Any = None
     describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -58,19 +58,33 @@ class Totals:
         return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}
 
 
+class Rates(NamedTuple):
+    """What was done in a second: steps, tokens, and model operations."""
+
+    steps: float
+    tokens: float
+    flops: float
+
+
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Counts steps and the seconds spent on them, between one reading and the next; compilation is not counted."""
+    """Counts steps, their work and the seconds spent on them, between one reading and the next; compilation is not
+    counted.
+    """
 
     steps: int = 0
+    tokens: int = 0
+    flops: float = 0.0
     seconds: float = 0.0
     last: float | None = None  # None: the next step is not timed, because it compiles
 
-    def step(self) -> None:
-        """A step has just finished."""
+    def step(self, tokens: int, flops: float) -> None:
+        """A step on so many tokens, of so many operations, has just finished."""
         now = time.perf_counter()
         if self.last is not None:
             self.steps += 1
+            self.tokens += tokens
+            self.flops += flops
             self.seconds += now - self.last
         self.last = now
 
@@ -83,7 +97,10 @@ class Meter:
         """The step is about to be compiled anew."""
         self.last = None
 
-    def rate(self) -> float | None:
-        """Steps a second since the last call, or None when no step was timed."""
-        steps, seconds, self.steps, self.seconds = self.steps, self.seconds, 0, 0.0
-        return steps / seconds if seconds else None
+    def rates(self) -> Rates | None:
+        """Since the last call, or None when no step was timed."""
+        found = None
+        if self.seconds:
+            found = Rates(*(done / self.seconds for done in (self.steps, self.tokens, self.flops)))
+        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        return found

@@ -111,8 +111,10 @@ def line(record: Record, stages: Sequence[Stage]) -> str:
         parts.append(f"MFU {record['mfu']:.1%}")
     if "memory_bytes" in record:
         parts.append(f"mem {quantity(record['memory_bytes'])}B")
-    if record.get("tokens_per_second"):
-        parts.append(f"ETA {duration(tokens_left(stages, record['step']) / record['tokens_per_second'])}")
+    if record.get("examples_per_second"):
+        # Rows that are to come are as long, on the whole, as those that came.
+        speed = record["examples_per_second"] * stages[record["stage"]].max_length
+        parts.append(f"ETA {duration(tokens_left(stages, record['step']) / speed)}")
     return "  ".join(parts)
 
 

@@ -9,6 +9,7 @@ import jax
 from bertzoo.train import metrics
 from bertzoo.train.job import Job
 from bertzoo.train.stages import locate, start_of
+from bertzoo.train.step import Batch
 
 
 class Recorder:
@@ -17,44 +18,50 @@ class Recorder:
     def __init__(self, job: Job):
         self._job = job
         self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
-        self._pending: tuple[int, int, dict[str, Any]] | None = None
+        self._pending: tuple[int, int, dict[str, Any], tuple[int, float]] | None = None
+        self._flops: dict[int, float] = {}  # of a row, by its length, in this stage
         self._totals = metrics.Totals()
         self._meter = metrics.Meter()
         self._began = time.perf_counter()
 
     def begin(self, index: int, fresh: bool) -> None:
-        """A stage begins, `fresh` or in its middle: its first step compiles and is not timed."""
+        """A stage begins, `fresh` or in its middle: its first step of a length compiles and is not timed."""
         stage, name = self._job.stages[index], self._job.phases[index].name
         if name and fresh:  # stages that differ in more than their sizes are told apart
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
             start = start_of(self._job.stages, index)
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
         self._rate = self._job.learning_rate(index)
-        self._flops = self._job.flops_per_example(index) if self._job.flops_per_example else None
-        self._meter.restart()
+        self._flops = {}
 
     def event(self, name: str, step: int, **details: Any) -> None:
         """Record that something happened after `step`."""
         stage, _ = locate(self._job.stages, max(step - 1, 0))
         self._emit({"event": name, "step": step, "stage": stage, **details})
 
-    def put(self, step: int, row: int, report: dict[str, Any]) -> None:
+    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch) -> None:
         """Take the report of the step just dispatched, whose batch begins with `row`, and read the one before."""
+        index, _ = locate(self._job.stages, step - 1)
+        stage = self._job.stages[index]
+        length = self._job.length(batch) if self._job.length else stage.max_length
+        if length not in self._flops:
+            self._meter.restart()  # it was compiled, which the step before would seem to have taken
+            self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        self._pending = step, row, report
+        self._pending = step, row, report, (stage.batch_size * length, stage.batch_size * self._flops[length])
 
     def drain(self) -> None:
         """Read the report that is still unread; raises NonFinite when its numbers are not finite."""
         if self._pending is None:
             return
-        (step, row, report), self._pending = self._pending, None
+        (step, row, report, work), self._pending = self._pending, None
         if not bool(report["finite"]):
             records = self._job.records(step, row)
             error = self._job.non_finite(step, records)
             self.event("non_finite", step, message=str(error), records=records)
             raise error
         self._totals.add(report)
-        self._meter.step()
+        self._meter.step(*work)
         if step % self._job.config.log_every == 0 or self._ends_stage(step):
             self._emit(self._train_record(step, float(report["gradient_norm"])))
 
@@ -85,11 +92,10 @@ class Recorder:
         record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
         record |= {"learning_rate": float(self._rate(step)), "gradient_norm": gradient_norm}
         self._totals = metrics.Totals()
-        if steps_per_second := self._meter.rate():
-            examples = steps_per_second * stage.batch_size
-            record |= {"examples_per_second": examples, "tokens_per_second": examples * stage.max_length}
-            if self._flops:
-                record["flops_per_second"] = examples * self._flops
+        if rates := self._meter.rates():
+            record |= {"examples_per_second": rates.steps * stage.batch_size, "tokens_per_second": rates.tokens}
+            if rates.flops:
+                record["flops_per_second"] = rates.flops
                 if self._peak:
-                    record["mfu"] = record["flops_per_second"] / (self._peak * jax.device_count())
+                    record["mfu"] = rates.flops / (self._peak * jax.device_count())
         return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._began}

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.verbs.points import check, count, names, told, work
+from bertzoo.verbs.points import check, count, names, tasks, told, work
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
@@ -108,28 +108,15 @@ def _layout(chain: "Chain") -> Any:
 
 
 def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
-    """Raise UserError where the files of a task are missing or wrong; each is read once."""
-    from bertzoo import cli
-    from bertzoo import config as loader
-    from bertzoo.finetune.trained import task_of
-
+    """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
     seen = set()
-    for point in record.points:
-        verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
-        assert args is not None  # `check` has seen it
-        recipe = loader.load(verb.config(), args.files, overrides)
-        task, directory = task_of(recipe), recipe.data_dir
+    for point, recipe, task in tasks(record):
         with suppress(UserError):  # damaged results are made anew
             record.look(point)
-        if (key := (task.name, directory, recipe.own)) in seen or point.name in record.finished:
-            continue
+        key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
+        if key not in seen and point.name not in record.finished:
+            task.look()
         seen.add(key)
-        if not task.train or not task.dev:
-            raise ConfigError(
-                f"{point.name}: {task.name} has no {'development' if task.train else 'training'} examples"
-            )
-        for split in (*task.train, *task.dev):
-            task.read(split, directory)
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -58,13 +58,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _pretrained(args: argparse.Namespace) -> int:
-    import jax
-
     from bertzoo.data.entropy import unigram_entropy
-    from bertzoo.feed import Feed
-    from bertzoo.inference import load
-    from bertzoo.train.metrics import Totals
-    from bertzoo.train.step import make_eval_step
+    from bertzoo.inference import heldout, load
 
     trained = load(args.run, args.checkpoint or "latest")
     stages = trained.recipe.stages
@@ -72,17 +67,13 @@ def _pretrained(args: argparse.Namespace) -> int:
     if not 0 <= index < len(stages):
         raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
     corpus = trained.run.open_corpus(args.corpus)
-    feed = Feed(trained.recipe, corpus, trained.run.plans, lambda warning: None)
-    heldout = feed.of(index, "heldout")
-    step, totals = make_eval_step(trained.objective), Totals()
-    for batch in feed.heldout(index, heldout.rows, 1):
-        totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
+    rows, means = heldout(trained, corpus, index)
     unigram = unigram_entropy(corpus)
     figures = {
         "step": trained.step,
-        "rows": heldout.rows,
+        "rows": rows,
         "max_length": stages[index].max_length,
-        **totals.means(),
+        **means,
         "unigram_entropy": unigram.entropy,
         "unigram_cross_entropy": unigram.cross_entropy,
     }

@@ -17,9 +17,14 @@ examples:
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bertzoo.verbs import runs
 from bertzoo.verbs.shared import say
+
+if TYPE_CHECKING:
+    from bertzoo.finetune.family import Family
+    from bertzoo.finetune.settings import Finetune
 
 
 def config() -> type:
@@ -44,6 +49,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher", type=runs.model_flag("--teacher"), metavar="RUN", help="a fine-tuning run that teaches this one"
     )
     parser.add_argument("--json", action="store_true", help="results.json on standard output too")
+
+
+def task_of(args: argparse.Namespace, recipe: "Finetune") -> "Family":
+    """The task of a run, whose options and teacher it can have; raises ConfigError as `main` would."""
+    from bertzoo.finetune.families import family_of
+    from bertzoo.finetune.run import check_teacher
+
+    task = family_of(recipe)
+    check_teacher(recipe, task, args.teacher)
+    return task
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,8 +1,8 @@
 """What `sweep` and `chain` have in common: points run as processes of their own, and what becomes of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import Stopped, UserError
 from bertzoo.verbs.shared import say
@@ -35,6 +35,26 @@ def check(record: "Record") -> None:
         if args is None:
             raise UserError("--help of a run is that of `bertzoo finetune --help`")
         loader.load(verb.config(), args.files, overrides)
+
+
+def tasks(record: "Record") -> Iterator[tuple["Point", Any, Any]]:
+    """Every point with its config and its task; raises as `bertzoo finetune` would where these do not go together.
+
+    Of points with the same files of one's own, which are read for their labels, the first stands for all.
+    """
+    from bertzoo import cli
+    from bertzoo import config as loader
+
+    read = set()
+    for point in record.points:
+        verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
+        assert args is not None  # `check` has seen it
+        recipe = loader.load(verb.config(), args.files, overrides)
+        if recipe.task == "own":
+            if (recipe.data_dir, recipe.own) in read:
+                continue
+            read.add((recipe.data_dir, recipe.own))
+        yield point, recipe, verb.task_of(args, recipe)
 
 
 def work(

@@ -2,11 +2,13 @@
 
 A directory is a run or holds runs. Those of one model in one directory, and what was fine-tuned from them, make one
 row: of each task the run with the best score, its median over the seeds and the lowest and the highest. Every row says
-whether it was measured here or is quoted. Without a directory the paper's rows stand alone.
+whether it was measured here or is quoted. Without a directory the paper's rows stand alone. SQuAD has tables of its
+own, or stands beside GLUE (schubert, mobilebert_dev).
 
 examples:
   bertzoo results runs/glue
   bertzoo results runs/cola runs/rte --table=convbert_dev --latex
+  bertzoo results runs/squad1 runs/squad2 --table=mobilebert_squad
   bertzoo results --table=schubert --csv
 """
 
@@ -25,9 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--table",
         choices=LAYOUTS,
-        default="squeezebert_dev",
         metavar="TABLE",
-        help=f"{', '.join(LAYOUTS)} (default: squeezebert_dev)",
+        help=f"{', '.join(LAYOUTS)} (default: the first of these that has a column for a run)",
     )
     formats = parser.add_mutually_exclusive_group()
     for name, what in (
@@ -43,14 +44,18 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the table; what is damaged or unfinished is named, and is an error where nothing else is there."""
     from bertzoo.results import layouts, render, rows, runs
 
-    layout = layouts.LAYOUTS[args.table]
     found, wrong = runs.collect(args.directories)
-    table = rows.table(layout, found)
+    tables = {name: [run for run in found if rows.stands_in(one, run)] for name, one in layouts.LAYOUTS.items()}
+    name = args.table or next((name for name, those in tables.items() if those), next(iter(tables)))
+    table = rows.table(layouts.LAYOUTS[name], found)
+    others = []
+    for task in sorted({run.task for run in found if run not in tables[name]}):
+        having = next((other for other, those in tables.items() if task in [run.task for run in those]), None)
+        advice = f"; choose --table={having}" if having not in (None, name) else ""
+        others.append(f"{task} has no score in the table {name}{advice}")
     if args.directories and not render.measured(table):
-        tasks = sorted({run.task for run in found})
-        other = f"{', '.join(tasks)} has no score in the table {args.table}; choose another --table" if tasks else ""
-        raise UserError("; ".join([*wrong, *([other] if other else [])]))
-    for line in wrong:
+        raise UserError("; ".join([*wrong, *others]))
+    for line in [*wrong, *others]:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))
     return 0

@@ -21,7 +21,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertzoo.verbs.points import check, count, names, told, work
+from bertzoo.verbs.points import check, count, names, tasks, told, work
 
 if TYPE_CHECKING:
     from bertzoo.sweep.record import Record
@@ -57,6 +57,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         for point in points:
             print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
         return 0
+    for _ in tasks(record):
+        pass
     environments = slots.slots(args.processes)
     with record.locked():
         record.claim(sweep.about())

@@ -46,6 +46,23 @@ def fill(made: Path) -> None:
     write(made / "model", model, MaskedLanguageModel(sentence=True), tokenizer, draw)
 
 
+HEADS = {"RTE": "index\tsentence1\tsentence2\tlabel", "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"}
+
+
+def fill_pairs(folder: Path, task: str, draw: np.random.Generator) -> None:
+    """GLUE's files of RTE or MRPC: which it is a word of the first text says."""
+    folder.mkdir(parents=True)
+    for split, count in (("train", 96), ("dev", 24)):
+        lines = [HEADS[task]]
+        for row in range(count):
+            label = int(draw.integers(2))
+            one = f"{draw.choice(WORDS[8:])} {draw.choice((BAD, GOOD)[label])}"
+            two = " ".join(draw.choice(WORDS[8:], 3))
+            said = ("not_entailment", "entailment")[label]
+            lines.append(f"{row}\t{one}\t{two}\t{said}" if task == "RTE" else f"{label}\t1\t2\t{one}\t{two}")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
 def write(
     folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: str | int
 ) -> Pretrained:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
+import quiz
 
 from bertzoo import cli
 
@@ -46,6 +47,10 @@ tasks.rte = { alpha = 0.5 }
 from = "student_rte"
 teacher = "teachers"
 tasks.mrpc = { alpha = 0.8 }
+
+[stages.answers]
+from = "student_rte"
+tasks.squad1 = { squad.max_question = 4, squad.stride = 8 }
 """
 
 
@@ -55,18 +60,10 @@ def test_a_chain_that_was_killed_goes_on_to_the_same_end(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(5)
-    heads = {"RTE": "index\tsentence1\tsentence2\tlabel", "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"}
-    for task, head in heads.items():
-        Path("glue", task).mkdir(parents=True)
-        for split, count in (("train", 96), ("dev", 24)):
-            lines = [head]
-            for row in range(count):
-                label = int(draw.integers(2))
-                one = f"{draw.choice(planted.WORDS[8:])} {draw.choice((planted.BAD, planted.GOOD)[label])}"
-                two = " ".join(draw.choice(planted.WORDS[8:], 3))
-                said = ("not_entailment", "entailment")[label]
-                lines.append(f"{row}\t{one}\t{two}\t{said}" if task == "RTE" else f"{label}\t1\t2\t{one}\t{two}")
-            Path("glue", task, f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    for task in planted.HEADS:
+        planted.fill_pairs(Path("glue", task), task, draw)
+    for split, articles in (("train", 6), ("dev", 2)):
+        Path("glue", f"{split}-v1.1.json").write_text(json.dumps(quiz.table(draw, articles, nulls=False)))
     Path("chain.toml").write_text(CHAIN)
     model = folder / "model"
     words = ["chain", "chain.toml", f"--model.student={model}", f"--model.teacher={model}", "--data_dir=glue"]
@@ -85,7 +82,7 @@ def test_a_chain_that_was_killed_goes_on_to_the_same_end(
     assert Path("killed/stages/first/rte/results.json").exists()
     assert not Path("killed/stages/students/mrpc").exists()
     assert cli.main([*words, "--run_dir=killed"]) == 0
-    for run in ("first/rte", "teachers/mrpc", "student_rte/rte", "students/mrpc"):
+    for run in ("first/rte", "teachers/mrpc", "student_rte/rte", "students/mrpc", "answers/squad1"):
         one, other = (json.loads(Path(name, "stages", run, "results.json").read_text()) for name in ("whole", "killed"))
         assert one["seeds"] == other["seeds"]
     record = json.loads(Path("killed/stages/students/mrpc/run.json").read_text())

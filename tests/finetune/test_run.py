@@ -17,6 +17,7 @@ from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.own import Own
+from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.train import sharding
 
 
@@ -36,6 +37,23 @@ def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> 
         name: shape for name, shape in shapes.items() if name.split("/")[0] in ("embedding", "encoder", "pooler")
     }
     assert found["model"]["parameters"] == sum(int(np.prod(shape)) for shape in backbone.values())
+
+
+def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path) -> None:
+    tokenizer, task = directory.read(finished).tokenizer, Own(train="train.csv", dev="dev.csv").task(folder)
+    assert tokenizer is not None
+    rows, dev = (encode(task.read(split, folder).examples, tokenizer, 24, task.kind) for split in ("train", "dev"))
+    lengths, lines = bucket_lengths([rows, dev], 2, 24), (finished / "seed-0" / "metrics.jsonl").read_text()
+    record = [json.loads(line) for line in lines.splitlines() if '"train"' in line][-1]
+    # Of the last epoch, in which nothing is compiled any more.
+    mean = np.mean([slot.length for slot in rows.plan(16, lengths, seed=0, epoch=3)])
+    assert len(lengths) == 2 and min(lengths) < mean < max(lengths) <= 24
+    assert record["tokens_per_second"] == pytest.approx(mean * record["examples_per_second"])
+    model = directory.read(finished).model
+    # Two products for each weight of a layer and of the pooler, once forward and twice backward; attention is small.
+    weights = 4 * 16 * 16 + 2 * 16 * 32
+    flops = record["flops_per_second"] / record["tokens_per_second"]
+    assert model.hidden_size == 16 and 6 * weights < flops < 1.5 * 6 * weights
 
 
 def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path) -> None:

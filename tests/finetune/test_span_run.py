@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from planted import said
 from quiz import finetune, kept, results, span
 
 from bertzoo import config
@@ -46,6 +47,15 @@ def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: P
         best = kept(finished, row["seed"], "nbest_predictions")
         assert all(best[key][0]["text"] == text for key, text in predictions.items())
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
+
+
+def test_a_run_stands_beside_what_the_papers_print(finished: Path, capsys: pytest.CaptureFixture) -> None:
+    scores = results(finished)["median"]["dev"]
+    out = said(capsys, "results", finished)[0].splitlines()
+    (row,) = [line for line in out if "| measured here: " in line]
+    cells = [cell.split()[0] for cell in row.split("|")[4:6]]
+    assert cells == [f"{scores[name]:.1f}" for name in ("exact_match", "f1")]
+    assert out[0].startswith("## SQuAD") and sum("| quoted: ConvBERT, Table 4" in line for line in out) == 12
 
 
 def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(

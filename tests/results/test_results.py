@@ -23,6 +23,9 @@ QUOTED_2 = (
 )
 
 
+SQUAD_2 = dev(exact=70, f1=75, best_exact=77, best_exact_thresh=-1.5, best_f1=80, best_f1_thresh=-2.5)
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -72,8 +75,16 @@ def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
         assert (row.average and row.average.text) == getattr(source.values.get(layout.average), "value", None)
         # Nothing that a paper prints of a task is left out.
         sizes = {"params_m", "flops_g", "latency_ms", "speedup", "train_flops", "train_flops_rel", layout.average}
+        sizes |= {"h_inter", "h_intra", "heads", "ffn_count", "mha_params_m", "ffn_params_m"}
+        sizes |= {"layers", "hidden_dim", "head_dim", "groups"}
         assert source.values.keys() <= {*metrics.values(), *sizes}
     assert not layout.convention or layout.convention in averages.AVERAGES
+
+
+def test_every_table_of_scores_can_be_printed() -> None:
+    tasks = {column.metric for layout in layouts.LAYOUTS.values() for column in layout.columns} | {"glue_avg", "avg"}
+    scores = {(value.paper, value.table) for value in published.values() if value.metric in tasks}
+    assert scores == {(layout.paper, table) for layout in layouts.LAYOUTS.values() for table in layout.tables}
 
 
 def test_medians_of_the_seeds_with_lowest_and_highest() -> None:
@@ -99,9 +110,38 @@ def test_medians_of_the_seeds_with_lowest_and_highest() -> None:
 def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None:
     glue(Path("runs/glue"))
     finish(Path("runs/glue/squad1"), "squad1", dev(exact_match=83, f1=90))
-    finish(Path("runs/glue/squad2"), "squad2", dev(exact=77, f1=80))
+    finish(Path("runs/glue/squad2"), "squad2", SQUAD_2)
     (row,) = measured("runs/glue", table=table).rows
     assert row.average and row.average.value == pytest.approx(expected)
+
+
+def test_squad_stands_beside_what_the_papers_print_of_it(capsys: pytest.CaptureFixture) -> None:
+    finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90), dev(exact_match=82, f1=91))
+    finish(Path("runs/squad2"), "squad2", SQUAD_2)
+    out, err = shown(capsys, "runs")
+    lines = [line for line in out.splitlines() if line.startswith("| ")]
+    columns = "| model |  | parameters (M) | SQuAD 1.1 EM | SQuAD 1.1 F1 | SQuAD 2.0 EM | SQuAD 2.0 F1 |"
+    assert out.startswith("## SQuAD, development sets (ConvBERT, Table 4)") and lines[0] == columns and not err
+    # By hand, from the paper's page.
+    assert any(
+        line.startswith("| ConvBERT-base, 1M updates |") and line.endswith("| 84.7 | 90.9 | 80.6 | 83.1 |")
+        for line in lines
+    )
+    assert lines[-1].startswith("| squeezebert | measured here: runs, from runs/first | 51.1 ")
+    assert lines[-1].endswith("| 51.1 | 81.0 (80.0–82.0) | 90.5 (90.0–91.0) | 77.0 | 80.0 |")
+    assert "- squad2: with the thresholds that are best on the development set; with that of the run F1 is 75.0" in out
+    # Beside runs of GLUE it is told where it stands.
+    finish(Path("runs/rte"), "rte", dev(accuracy=70))
+    out, err = shown(capsys, "runs")
+    assert out.startswith("## GLUE, development sets (SqueezeBERT, Table 2)") and "| 70.0 |" in out
+    assert err == "".join(
+        f"left out: {task} has no score in the table squeezebert_dev; choose --table=convbert_squad\n"
+        for task in ("squad1", "squad2")
+    )
+    _, err = shown(capsys, "runs/squad1", "--table=squeezebert_dev", code=2)
+    assert "squad1 has no score in the table squeezebert_dev; choose --table=convbert_squad" in err
+    out, _ = shown(capsys, "runs/squad1", "--table=mobilebert_search")
+    assert "| MobileBERT, h_intra=128 | quoted: MobileBERT, Table 3," in out and "| 83.4 |" in out and "| 90.5 (" in out
 
 
 def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest.CaptureFixture) -> None:
@@ -112,7 +152,8 @@ def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest
     assert row.average and row.average.value == pytest.approx((659.2 + 65.1) / 9)
     assert any("WNLI counts as 65.1" in note for note in table.notes) and "WNLI" not in row.cells
     # Scores of the development sets are none of the test sets.
-    assert "has no score in the table squeezebert_dev" in shown(capsys, "runs", code=2)[1]
+    _, err = shown(capsys, "runs", "--table=squeezebert_dev", code=2)
+    assert "cola has no score in the table squeezebert_dev; choose --table=squeezebert_test" in err
 
 
 def test_what_is_missing_is_blank_named_and_leaves_no_average() -> None:
@@ -248,10 +289,5 @@ def test_what_holds_no_runs_is_refused(capsys: pytest.CaptureFixture) -> None:
     assert shown(capsys, "empty", code=2)[1] == "bertzoo: empty holds no fine-tuning run\n"
     assert "runs/none is not a directory" in shown(capsys, "runs/none", code=2)[1]
     assert "gs://x is a URL where only a path on disk will do" in shown(capsys, "gs://x", code=2)[1]
-    finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90))
-    assert (
-        "squad1 has no score in the table squeezebert_dev; choose another --table" in shown(capsys, "runs", code=2)[1]
-    )
-    assert "90.0" in shown(capsys, "runs", "--table=convbert_squad")[0]
     assert "--table: invalid choice: 'convbert'" in shown(capsys, "runs", "--table=convbert", code=2)[1]
     assert "not allowed with argument" in shown(capsys, "runs", "--csv", "--json", code=2)[1]

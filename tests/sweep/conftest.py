@@ -49,7 +49,7 @@ def verb() -> Any:
         parser.add_argument("--from", dest="origin")
         parser.add_argument("--teacher")
 
-    module.arguments, module.config = arguments, lambda: Config
+    module.arguments, module.config, module.task_of = arguments, lambda: Config, lambda args, recipe: recipe.task
     return module
 
 

@@ -276,6 +276,34 @@ def test_a_model_that_is_not_given_is_asked_for(place: Place) -> None:
     assert names(place.calls()) == ["students/cola", "students/rte"]
 
 
+def test_questions_have_a_place_in_a_chain(place: Place) -> None:
+    asked = '[stages.answers]\nfrom = "first"\ntasks.squad1 = { max_length = 96, squad.stride = 32 }\n'
+    Path("chain.toml").write_text(CHAIN + asked)
+    options = ["--tasks=squad1", "--tasks.squad1.data_dir=squad"]
+    for more, message in (
+        ([], "squad/train-v1.1.json does not exist"),
+        (["--stages.answers.max_length=64"], "max_length = 64 leaves no room"),
+        (["--stages.answers.alpha=0.5"], "alpha = 0.5: squad1 is a task that is learnt without a teacher"),
+    ):
+        _, err = place.run(*options, *more, code=2)
+        assert message in err and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
+    question = {"id": "0", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
+    article = {"title": "A", "paragraphs": [{"context": "Ada was it.", "qas": [question]}]}
+    Path("squad").mkdir()
+    for split in ("train", "dev"):
+        Path("squad", f"{split}-v1.1.json").write_text(json.dumps({"data": [article]}))
+    place.run(*options)
+    first, answers = place.calls()
+    assert names([first, answers]) == ["first/mrpc", "answers/squad1"] and answers["data_dir"] == "squad"
+    assert answers["from"] == "runs/c/stages/first/mrpc" and "teacher" not in answers
+
+
+def test_a_teacher_without_a_share_is_refused_before_anything_starts(place: Place) -> None:
+    Path("chain.toml").write_text(CHAIN.replace("alpha = 0.9, ", ""))
+    _, err = place.run(code=2)
+    assert "stages/teachers/rte is given, but alpha = 1 learns from the labels alone" in err and not place.calls()
+
+
 PAPER = {"mnli": "MNLI-m", "qqp": "QQP", "qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
 PAPER |= {"mrpc": "MRPC", "rte": "RTE"}
 KEYS = {"final_dropout": "dropout", "learning_rate": "optimizer.learning_rate"}

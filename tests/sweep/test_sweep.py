@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bertzoo import cli
-from bertzoo.sweep import slots
+from bertzoo.sweep import queue, slots
 
 HERE = Path(__file__).parent
 # Runs a sweep as the command line does, with the stand-in for its runs.
@@ -263,6 +263,25 @@ def test_the_commands_can_be_listed(place) -> None:
 def test_wrong_options_are_refused_before_anything_runs(place, options: list[str], message: str) -> None:
     _, err = place.sweep(*options, code=2)
     assert message in err and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("double_unordered = [false, true]", "double_unordered is for pairs whose order means nothing"),
+        ("squad.stride = [64, 128]", "squad.stride = 64 is for questions, which cola does not have"),
+        ("alpha = [0.8, 1.0]", "alpha = 0.8 leaves a share of what is learnt to a teacher: name it with --teacher"),
+    ],
+)
+def test_options_that_a_task_does_not_have_are_refused_before_anything_runs(
+    grid: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(queue, "COMMAND", ("false",))
+    Path("sweep.toml").write_text(f'[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\n{grid}\n')
+    assert cli.main(["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m"]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and not Path("runs").exists()
 
 
 def test_wrong_files_are_refused(place) -> None:

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ import pytest
 import toy
 
 from bertzoo.errors import ConfigError, NonFinite, Stopped
-from bertzoo.train import loop
+from bertzoo.train import loop, metrics
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.loop import Run
 from bertzoo.train.progress import Record
@@ -262,7 +263,7 @@ def test_records(tmp_path: Path):
             config=config,
             heldout=heldout,
             reporters=[memory],
-            flops_per_example=[1e6, 3e6].__getitem__,
+            flops_per_example=lambda stage, batch: [1e6, 3e6][stage],
         )
     train = memory.train()
     assert [(record["step"], record["stage"]) for record in train] == [(2, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 1)]
@@ -334,3 +335,29 @@ def test_intervals_that_make_no_sense(fields, named):
     assert all(word in str(error.value) for word in named)
     if len(named) > 1:
         Run(**fields, keep_best=0)
+
+
+def test_what_is_counted_is_what_was_computed(monkeypatch: pytest.MonkeyPatch):
+    """Of rows of two lengths, a second a step; the first step of either compiles, which is no step's time."""
+    lengths = [8, 8, 4, 8, 4, 4]
+    seconds = itertools.count()
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+
+    def batches(stage: int, row: int):
+        for index, length in enumerate(lengths):
+            yield toy.batch(0, index) | {"row": np.zeros((toy.ROWS, length), np.float32)}
+
+    memory = Memory()
+    run(
+        stages=[toy.stage(6)],
+        batches=batches,
+        config=Run(log_every=6, evaluate_every=0),
+        reporters=[memory],
+        length=lambda batch: batch["row"].shape[1],
+        flops_per_example=lambda stage, batch: 1e6 * batch["row"].shape[1],
+    )
+    (record,) = memory.train()
+    timed = [4, 8, 4, 4]  # the first compiles, and while the second was computed the third was compiled
+    assert record["examples_per_second"] == toy.ROWS
+    assert record["tokens_per_second"] == pytest.approx(toy.ROWS * np.mean(timed))
+    assert record["flops_per_second"] == pytest.approx(1e6 * record["tokens_per_second"])

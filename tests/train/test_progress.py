@@ -32,7 +32,7 @@ RECORD = {
 
 
 def test_a_line_has_every_figure():
-    left = 8 * 16 * 512 / 65536  # seconds
+    left = 8 * 16 / 1234.5  # seconds
     expected = [
         "step 12/20", "loss 5.2500", "mlm acc 0.125", "lr 1.00e-03", "1.23k ex/s", "65.5k tok/s", "2.5T FLOP/s",
         "MFU 42.5%", "mem 3GB", f"ETA {duration(left)}",
@@ -157,13 +157,13 @@ def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0, 14.0, 50.0, 52.0, 99.0])
     monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
     meter = metrics.Meter()
-    meter.step()  # 10: compiled, not timed
-    meter.step()  # 12
-    meter.step()  # 14
+    meter.step(100, 1e6)  # 10: compiled, not timed
+    meter.step(20, 5.0)  # 12
+    meter.step(30, 5.0)  # 14
     meter.resume()  # 50: an evaluation ended
-    meter.step()  # 52
-    assert meter.rate() == 3 / 6
-    assert meter.rate() is None
+    meter.step(40, 8.0)  # 52
+    assert meter.rates() == (3 / 6, 90 / 6, 18 / 6)
+    assert meter.rates() is None
     meter.restart()
-    meter.step()  # 99: compiled
-    assert meter.rate() is None
+    meter.step(100, 1e6)  # 99: compiled
+    assert meter.rates() is None

@@ -1,0 +1,85 @@
+"""Models that know no segments, or one: pairs and questions are told apart by [SEP] alone, as in transformers."""
+
+import json
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import numpy as np
+import planted
+import pytest
+import quiz
+from planted import records, results, said
+
+from bertzoo.convert import directory
+from bertzoo.models import Bert, Compute, DistilBert, MobileBert
+from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
+
+SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+DRAWN = {**SIZES, "initializer_range": 0.1}
+SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models `none` and `one`, named by the segments that they know, and pairs whose second text decides."""
+    made, tokenizer = tmp_path_factory.mktemp("types"), directory.read(folder / "model").tokenizer
+    assert tokenizer is not None
+    for name, model in (
+        ("none", DistilBert(vocab_size=tokenizer.vocab_size, **DRAWN)),
+        ("one", Bert(vocab_size=tokenizer.vocab_size, token_types=1, **DRAWN)),
+    ):
+        planted.write(made / name, model, MaskedLanguageModel(), tokenizer, np.random.default_rng(0))
+    draw = np.random.default_rng(3)
+    for split, count in (("train", 240), ("dev", 40)):
+        lines = ["one,other,label"]
+        for label in draw.integers(0, 2, count):
+            first, *rest = (str(word) for word in draw.choice(planted.WORDS[8:], 4))
+            lines.append(f"{first},{' '.join(rest)} {draw.choice((planted.BAD, planted.GOOD)[label])},{label}")
+        (made / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    return made
+
+
+@pytest.mark.parametrize("name", ["none", "one"])
+def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    options = [f"--from={models / name}", "--own.text_a=one", "--own.text_b=other", "--own.label=label", "--seeds=1"]
+    assert planted.finetune(models, tmp_path / "run", *options) == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["scores"]["dev"]["accuracy"] > 90
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
+    assert document["scores"] == row["scores"]
+    texts = "bara doti", "lura kera"
+    (found,), (turned,) = (records(capsys, tmp_path / "run", *pair) for pair in (texts, texts[::-1]))
+    assert found["probability"] != pytest.approx(turned["probability"], abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "options"), [("none", ["--squad.joint=true"]), ("one", [])])
+def test_questions_are_learnt(
+    name: str, options: list[str], models: Path, quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    more = ["--task=squad1", f"--from={models / name}", "--seeds=1", "--epochs=6", *options]
+    assert quiz.finetune(quiz_folder, tmp_path / "run", *more) == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["scores"]["dev"]["f1"] > 75
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
+    assert document["scores"] == row["scores"]
+
+
+@pytest.mark.parametrize(
+    "model", [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=40, token_types=1, **SMALL)]
+)
+def test_of_one_segment_is_every_token(model: Bert | MobileBert) -> None:
+    """The backward pass too, where a look-up beyond a table's end would be lost."""
+    module = SequenceClassification().build(model, Compute())
+    draw = np.random.default_rng(0)
+    ids, mask = draw.integers(0, 40, (2, 8)).astype(np.int32), np.ones((2, 8), np.int32)
+    types = np.int32([[0, 0, 1, 1, 1, 1, 1, 1]] * 2)
+    params = nn.unbox(module.init(jax.random.key(0), ids, types, mask)["params"])
+
+    def loss(params, types):
+        return (module.apply({"params": params}, ids, types, mask).logits ** 2).sum()
+
+    given, none = (jax.value_and_grad(loss)(params, each) for each in (types, 0 * types))
+    assert given[0] == none[0] and params["embedding"]["token_type"]["embedding"].shape[0] == 1
+    for one, other in zip(jax.tree.leaves(given[1]), jax.tree.leaves(none[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)

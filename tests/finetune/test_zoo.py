@@ -1,0 +1,138 @@
+"""Every model can be fine-tuned and teach; what options do to what is learnt, and how many programs that takes."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+import numpy as np
+import planted
+import pytest
+from planted import results, said
+
+from bertzoo import config
+from bertzoo.convert import directory
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.finetune import teacher, trained
+from bertzoo.finetune.begin import begin
+from bertzoo.finetune.families import family_of
+from bertzoo.finetune.settings import Finetune
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
+from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
+from bertzoo.tasks.glue import GLUE
+from bertzoo.train import job, sharding
+
+WIDTHS = {"hidden_size": 16, "max_positions": 32, "initializer_range": 0.1}
+SIZES = {**WIDTHS, "layers": 2, "heads": 4, "feed_forward_size": 32}
+KINDS = [
+    (Albert, {**SIZES, "embedding_size": 8}),
+    (Bert, SIZES),
+    (ConvBert, {**SIZES, "embedding_size": 8, "kernel_size": 5, "feed_forward_groups": 2}),
+    (DistilBert, SIZES),
+    (Electra, {**SIZES, "embedding_size": 8}),
+    (MobileBert, {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 2}),
+    (SchuBert, {**WIDTHS, "feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}),
+    (SqueezeBert, SIZES),
+]
+SHORT = ["--task=mrpc", "--batch_size=16", "--max_length=24", "--buckets=2", "--optimizer.learning_rate=1e-2"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("zoo") / "MRPC"
+    planted.fill_pairs(made, "MRPC", np.random.default_rng(5))
+    return made
+
+
+def recipe(data: Path, *options: str) -> Finetune:
+    words = [option.removeprefix("--").split("=", 1) for option in [*SHORT, f"--data_dir={data}", *options]]
+    return config.load(Finetune, ["finetune"], [(key, value) for key, value in words])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
+def test_every_model_is_fine_tuned(
+    kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert {each for each, _ in KINDS} == set(get_args(Model))
+    tokenizer = directory.read(folder / "model").tokenizer
+    assert tokenizer is not None
+    model = kind(vocab_size=tokenizer.vocab_size, **sizes)
+    planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer)
+    options = [*SHORT, f"--from={tmp_path / 'model'}", f"--data_dir={data}", "--seeds=1", "--epochs=4"]
+    assert planted.finetune(tmp_path, tmp_path / "run", *options, *NOT_OWN, "--layer_decay=0.8") == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["history"][-1]["loss"] < row["history"][0]["loss"]
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
+    assert document["scores"] == row["scores"] and isinstance(directory.read(tmp_path / "run").model, kind)
+
+
+NOT_OWN = ["--own.train=", "--own.dev="]
+
+
+def test_a_teacher_of_another_kind_reads_by_its_own_tokenizer(data: Path, tmp_path: Path) -> None:
+    words = WordPiece(vocab_size=60)
+    theirs = tokenizers.build(words, lambda: iter([" ".join(planted.WORDS[::-1])] * 20))
+    model = DistilBert(vocab_size=theirs.vocab_size, **{**SIZES, "max_positions": 12})
+    head = SequenceClassification(labels=("1", "0"))
+    planted.write(tmp_path / "teacher", model, head, theirs, task="mrpc", max_length=12)
+    examples = GLUE["mrpc"].read("train", data).examples
+    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+    logits, record = teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
+    # In the order of the examples and of the task's labels, which is not that of its head.
+    told = trained.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
+    np.testing.assert_allclose(trained.softmax(logits), told, atol=1e-6)
+    assert np.ptp(told[:, 0]) > 0.01 and record["path"] == str(tmp_path / "teacher")
+    turned = trained.load(tmp_path / "teacher").predict(examples).probabilities
+    np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
+
+
+def test_dropout_is_of_the_encoder_or_of_the_head(folder: Path, data: Path) -> None:
+    for options, encoder, head in (
+        ([], (0.1, 0.1), 0.1),
+        (["--encoder_dropout=0"], (0.0, 0.0), 0.1),
+        (["--dropout=0.3", "--encoder_dropout=0.2"], (0.2, 0.2), 0.3),
+    ):
+        made = recipe(data, *options)
+        begun = begin(folder / "model", made, family_of(made))
+        assert (begun.model.dropout, begun.model.attention_dropout) == encoder and begun.head.dropout == head
+    assert directory.read(folder / "model").model.dropout == 0.1
+
+
+def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> None:
+    begun = {}
+    for option in ("false", "true"):
+        made = recipe(data, f"--double_unordered={option}")
+        family, mesh = family_of(made), sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+        found = begin(folder / "model", made, family)
+        begun[option] = family.lessons(found.objective, found.tokenizer, mesh, None, lambda line: None)
+    assert (begun["false"].rows, begun["true"].rows) == (96, 192)
+    assert begun["true"].examples == {"train": 192, "dev": 24}
+
+
+def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_collapsed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    plain, steps = job.make_train_step, []
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        steps.append(plain(*given, **settings))
+        return steps[-1]
+
+    monkeypatch.setattr(job, "make_train_step", counted)
+    options = ["--epochs=1", "--optimizer.learning_rate=0", "--buckets=2"]
+    assert planted.finetune(folder, tmp_path / "run", *options) == 0
+    (step,), found = steps, results(tmp_path / "run")
+    assert step._cache_size() == 2  # for two seeds
+    assert [row["collapsed"] for row in found["seeds"]] == [True, True]
+    assert capsys.readouterr().out.count("; every example got one answer") == 2
+
+
+def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
+    made, first = recipe(data), directory.read(finished)
+    begun = begin(finished, made, family_of(made))
+    assert begun.head.labels == ("0", "1") and begun.said[1:] == ["starting fresh: classifier", "left out: classifier"]
+    assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
+    for name, array in begun.initial.items():
+        np.testing.assert_array_equal(array, first.params[name])

@@ -1,0 +1,66 @@
+# pyright: reportMissingImports=false
+"""benchmarks/glue.py from end to end on tiny models: transformers learns what ours does; run by `make parity`."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from comparing import needs
+
+needs("torch", "transformers")
+
+sys.path.append(str(Path(__file__).parents[1] / "finetune"))
+import planted
+from scripts import loaded
+from tiny import devices
+
+from bertzoo import cli
+from bertzoo.convert import directory, huggingface
+
+
+def test_both_sides_learn_and_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = loaded("glue", monkeypatch)
+    planted.fill(tmp_path)
+    for task in planted.HEADS:
+        planted.fill_pairs(tmp_path / "glue" / task, task, np.random.default_rng(5))
+    (tmp_path / "theirs").mkdir()
+    huggingface.write(directory.read(tmp_path / "model"), tmp_path / "theirs")
+    written = []
+
+    def run(command: list[str], check: bool) -> None:
+        with devices(1):
+            assert check and cli.main(command[3:]) == 0
+
+    monkeypatch.setattr(script, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(script, "write_section", lambda name, text: written.append((name, text)))
+    given = [f"--model={tmp_path / 'theirs'}", f"--data={tmp_path / 'glue'}", "--tasks=rte,mrpc", "--seeds=2"]
+    given += [f"--runs={tmp_path / 'runs'}", "--epochs=8", "--max_length=24", "--optimizer.learning_rate=1e-2"]
+    monkeypatch.setattr(sys, "argv", ["glue.py", *given, "--mrpc.train_rows=80"])
+    for _ in range(2):  # the second time nothing is left to do
+        script.main()
+    (name, text), again = written
+    assert name == "glue.py" and (name, text) == again and str(tmp_path) not in text
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    assert [line[:3] for line in lines[1:]] == [
+        ["rte", "96", "accuracy"],
+        ["mrpc", "80", "accuracy"],
+        ["mrpc", "80", "f1"],
+    ]
+    for line in lines[1:]:
+        assert all(float(side.split()[0]) > 90 for side in line[3:5]) and abs(float(line[5])) <= float(line[6])
+    kept = json.loads((tmp_path / "runs" / "theirs" / "rte" / "seed-1.json").read_text())
+    assert len(kept["epochs"]) == 8 and "--epochs=8" in kept["words"]
+    monkeypatch.setattr(sys, "argv", ["glue.py", *given, "--epochs=8", "--rte.seed=0"])
+    with pytest.raises(SystemExit, match="is of other options"):
+        script.main()
+
+
+def test_medians_may_be_a_point_apart_or_what_the_seeds_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = loaded("glue", monkeypatch)
+    near, far = script.Score("rte", 9, "accuracy", [60, 61, 62], [61, 62, 63]), [50.0, 50.1, 50.2]
+    assert near.allowed == 1 and near.apart == -1
+    wide = script.Score("rte", 9, "accuracy", [55, 60, 65], far)
+    assert wide.apart == pytest.approx(9.9) and wide.allowed == pytest.approx(np.sqrt((25 + 0.01) / 2))
