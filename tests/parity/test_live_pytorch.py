@@ -16,86 +16,12 @@ from comparing import needs
 
 needs("torch")
 import torch
+from zoo import CASES, inputs, pretrained, tree
 
 from bertzoo.convert import pytorch
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.models import (
-    Albert,
-    Bert,
-    Compute,
-    ConvBert,
-    DistilBert,
-    Electra,
-    MobileBert,
-    SchuBert,
-    SqueezeBert,
-    attention,
-)
-from bertzoo.models.tasks import (
-    JointSpanExtraction,
-    MaskedLanguageModel,
-    NoHead,
-    ReplacedTokens,
-    SequenceClassification,
-    SpanExtraction,
-    TokenClassification,
-    parameter_shapes,
-)
+from bertzoo.models import Compute
 
-SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16}
-UNEVEN = {"feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}
-LAYERS = {"layers": 2, "heads": 4, "feed_forward_size": 20}
-MOBILE = SIZES | LAYERS | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
-CONVOLVED = SIZES | LAYERS | {"embedding_size": 10, "kernel_size": 5}
-CASES: dict[str, tuple[Any, Any]] = {
-    "schubert": (SchuBert(**SIZES, **UNEVEN), MaskedLanguageModel(sentence=True)),
-    "ib-bert": (
-        MobileBert(
-            **MOBILE | {"feed_forwards": 1},
-            attention_input="stream",
-            norm="layer_norm",
-            activation="gelu_tanh",
-            pooler=True,
-        ),
-        MaskedLanguageModel(sentence=True),
-    ),
-    "mobilebert": (MobileBert(**MOBILE), SequenceClassification(labels=("a", "b", "c"))),
-    "mobilebert-tiny": (MobileBert(**MOBILE, attention_input="bottleneck"), NoHead()),
-    "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
-    "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
-    "convbert-joint-span": (ConvBert(**CONVOLVED), JointSpanExtraction(hidden_size=14, beam=3)),
-    "convbert-fixed": (ConvBert(**CONVOLVED, convolution="fixed"), SequenceClassification(hidden="gelu")),
-    "bottleneck-mixed-grouped": (
-        MobileBert(
-            **MOBILE | {"feed_forward_groups": 2}, attention=attention.Mixed(kernel_size=3), attention_input="stream"
-        ),
-        MaskedLanguageModel(),
-    ),
-    "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.Grouped(output_groups=2)), NoHead()),
-    "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
-    "electra-discriminator": (Electra(**SIZES, **LAYERS, embedding_size=10), ReplacedTokens()),
-    "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),
-    "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
-    "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
-    "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
-}
 HEADS = ("logits", "masked_logits", "sentence_logits", "start_logits", "end_logits", "null_logits")
-
-
-def pretrained(model: Any, head: Any) -> Pretrained:
-    """Random parameters, biases and norms too."""
-    random = np.random.default_rng(0)
-    params = {
-        path: (random.normal(0, 0.3, shape) + path.endswith("scale")).astype(np.float32)
-        for path, shape in parameter_shapes(model, head).items()
-    }
-    return Pretrained(model=model, head=head, params=params, tokenizer=None, origin="here", source={})
-
-
-def inputs() -> list[np.ndarray]:
-    random = np.random.default_rng(1)
-    mask = (np.arange(11) < [[11], [7], [4]]).astype(np.int32)
-    return [random.integers(1, 61, (3, 11)), random.integers(0, 2, (3, 11)), mask]
 
 
 def loader(directory: Path) -> Any:
@@ -105,17 +31,6 @@ def loader(directory: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def tree(params: dict[str, np.ndarray]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, array in params.items():
-        *parents, leaf = path.split("/")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = array
-    return nested
 
 
 def close(ours: Any, theirs: torch.Tensor, what: str, tolerance: float = 1e-5) -> None:

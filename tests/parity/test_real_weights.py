@@ -6,7 +6,6 @@ of GLUE, where there is one, is named by the environment variable BERTZOO_GLUE.
 """
 
 import csv
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from comparing import needs
+from comparing import needs, packaged
 
 needs("torch", "transformers")
 
@@ -31,15 +30,6 @@ SENTENCES = [
     "He was born in [MASK], and died in 1998 in Zürich.",
     "The quick brown [MASK] jumps over the lazy dog!",
 ]
-
-
-def packaged(package: str) -> Path:
-    """The model directory inside a package, which is not imported."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        stop = pytest.fail if "BERTZOO_PARITY" in os.environ else pytest.skip
-        stop(f"needs the weights in the package {package}: run `make parity`")
-    return Path(found.submodule_search_locations[0]) / "model"
 
 
 def test_bert_tiny_fills_blanks_as_transformers_does(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""What an app is tested with: texts, their ids as the tokenizer makes them, and what the file and the model give."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.export import litert
+from bertzoo.export.plain import Plain
+from bertzoo.export.proof import TEXT
+
+TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), ("Why?", "No."))
+_LARGEST = 4096  # numbers; of a larger output the likeliest are kept
+
+
+def golden(content: bytes, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """For every text that fits: its signature, the shortest that holds it, inputs and outputs, the file's as `outputs`
+    and the model's as `expected`; under a masked head of the first token after [CLS].
+    """
+    run, reference = litert.Interpreter(content), jax.jit(lambda plain, row: plain(**row))
+    found = []
+    for texts in TEXTS:
+        ids, types = tokens(tokenizer, texts)
+        length = next((length for length in sorted(lengths) if length >= len(ids)), None)
+        if length is None:
+            continue
+        row = {
+            "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
+            "token_type_ids": np.pad(types, (0, length - len(ids))),
+            "attention_mask": (np.arange(length) < len(ids)).astype(np.int32),
+            "masked_positions": np.ones(1, np.int32),
+        }
+        row = {name: row[name] for name in plain.inputs}
+        outputs = run(litert.signature(length), {name: array[None] for name, array in row.items()})
+        found.append(
+            {
+                "texts": list(texts),
+                "signature": litert.signature(length),
+                "inputs": {name: array.tolist() for name, array in row.items()},
+                "outputs": {name: _said(array[0]) for name, array in outputs.items()},
+                "expected": {name: _said(np.asarray(array)) for name, array in reference(plain, row).items()},
+            }
+        )
+    return found
+
+
+def tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The ids and token types (T,) of one text or two, whole: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    cls, sep = tokenizer.specials.cls, tokenizer.specials.sep
+    first, *second = (each.tolist() for each in tokenizer.encode_batch(texts))
+    parts = [[cls, *first, sep], *([*each, sep] for each in second)]
+    types = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return np.concatenate(parts).astype(np.int32), types.astype(np.int32)
+
+
+def _said(output: np.ndarray) -> Any:
+    if output.size <= _LARGEST:
+        return output.tolist()
+    likeliest = np.argsort(-output.reshape(-1), kind="stable")[:5]
+    return {
+        "shape": list(output.shape),
+        "likeliest": likeliest.tolist(),
+        "values": output.reshape(-1)[likeliest].tolist(),
+    }

@@ -1,0 +1,178 @@
+"""Rewrites of the export graph: each gives another graph that computes the same with fewer or cheaper operations."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from bertzoo.export import parts
+from bertzoo.export.attention import Attention, Dynamic, Projection
+from bertzoo.export.graph import BottleneckLayer, Embedding, Graph, Layer
+
+
+def optimised(graph: Graph) -> Graph:
+    """All rewrites, in the one order in which each finds what it looks for."""
+    for rewrite in (fold_scale, fold_no_norm, first_token, merge_projections, keep_groups_apart):
+        graph = rewrite(graph)
+    return graph
+
+
+def fold_scale(graph: Graph) -> Graph:
+    """1/√K goes into the query's map; a span key that multiplies the query is divided by it."""
+
+    def folded(attention: Attention) -> Attention:
+        scale, convolution = attention.scale, attention.convolution
+        projections = tuple(
+            each.replace(map=parts.scaled(each.map, scale)) if each.names == ("query",) else each
+            for each in attention.projections
+        )
+        if isinstance(convolution, Dynamic) and convolution.span_key is not None:
+            key = convolution.span_key
+            unscaled = key.replace(pointwise=parts.scaled(key.pointwise, 1 / scale))
+            convolution = convolution.replace(span_key=unscaled)
+        return attention.replace(projections=projections, convolution=convolution, scale=1.0)
+
+    return _each_layer(graph, lambda layer: layer.replace(attention=folded(layer.attention)))
+
+
+def fold_no_norm(graph: Graph) -> Graph:
+    """A NoNorm goes into what stands before it: wholly into a dense map or the embedding's tables, and where a residual
+    is added first into the update, so that of the norm only the residual's scale is left.
+    """
+    embedding = graph.embedding
+    if isinstance(embedding.norm, parts.NoNorm):
+        embedding = _fold_embedding(embedding, embedding.norm)
+    return _each_layer(graph.replace(embedding=embedding), _fold_layer)
+
+
+def _fold_embedding(embedding: Embedding, norm: parts.NoNorm) -> Embedding:
+    scale = np.asarray(norm.scale, np.float64)
+    types, transformation = embedding.token_type, embedding.transformation
+    word = embedding.word
+    if transformation is None:
+        word = parts.float32(word * scale)
+    else:
+        transformation = transformation.replace(dense=parts.scaled(transformation.dense, scale))
+    return embedding.replace(
+        word=word,
+        position=parts.float32(embedding.position * scale + norm.bias),
+        token_type=None if types is None else parts.float32(types * scale),
+        transformation=transformation,
+        norm=None,
+    )
+
+
+def _fold_layer(layer: Layer | BottleneckLayer) -> Layer | BottleneckLayer:
+    attention, attention_norm = _fold_update(layer.attention, layer.attention_norm)
+    layer = layer.replace(attention=attention, attention_norm=attention_norm)
+    if isinstance(layer, Layer):
+        feed_forward, norm = _fold_update(layer.feed_forward, layer.feed_forward_norm)
+        return layer.replace(feed_forward=feed_forward, feed_forward_norm=norm)
+    pairs = zip(layer.feed_forwards, layer.feed_forward_norms, strict=True)
+    folded = [_fold_update(feed_forward, norm) for feed_forward, norm in pairs]
+    output, output_norm = layer.output, layer.output_norm
+    if isinstance(output_norm, parts.NoNorm):
+        output = parts.scaled(output, output_norm.scale, output_norm.bias)
+        output_norm = parts.ScaledResidual(scale=output_norm.scale)
+    return layer.replace(
+        bottleneck=_fold_narrow(layer.bottleneck),
+        shared=None if layer.shared is None else _fold_narrow(layer.shared),
+        feed_forwards=tuple(feed_forward for feed_forward, _ in folded),
+        feed_forward_norms=tuple(norm for _, norm in folded),
+        output=output,
+        output_norm=output_norm,
+    )
+
+
+def _fold_update(part: Any, norm: Any) -> tuple[Any, Any]:
+    """An attention or a feed-forward whose output has the norm's scale and bias, and what is left of the norm."""
+    if not isinstance(norm, parts.NoNorm):
+        return part, norm
+    output = parts.scaled(part.output, norm.scale, norm.bias)
+    return part.replace(output=output), parts.ScaledResidual(scale=norm.scale)
+
+
+def _fold_narrow(part: Any) -> Any:
+    if isinstance(part, parts.Narrow) and isinstance(part.norm, parts.NoNorm):
+        return parts.scaled(part.dense, part.norm.scale, part.norm.bias)
+    return part
+
+
+def first_token(graph: Graph) -> Graph:
+    """Under a head that reads the first token alone, the last layer computes that one: queries, output projection and
+    feed-forward of one position, keys and values of all.
+    """
+    if not graph.head.reads_first:
+        return graph
+    last = graph.layers[-1]
+    reads = {"query": "first", "kernel": "first", "convolved": "near"}
+    projections = tuple(each.replace(reads=reads.get(each.names[0], each.reads)) for each in last.attention.projections)
+    last = last.replace(attention=last.attention.replace(projections=projections), first=True)
+    return graph.replace(layers=(*graph.layers[:-1], last))
+
+
+def merge_projections(graph: Graph) -> Graph:
+    """Projections that read one thing in the same number of groups become one map."""
+
+    def merged(attention: Attention) -> Attention:
+        alike: dict[tuple[str, int], list[Projection]] = {}
+        for each in attention.projections:
+            alike.setdefault((each.reads, each.groups), []).append(each)
+        return attention.replace(projections=tuple(_merged(each) for each in alike.values()))
+
+    return _each_layer(graph, lambda layer: layer.replace(attention=merged(layer.attention)))
+
+
+def _merged(projections: Sequence[Projection]) -> Projection:
+    if len(projections) == 1:
+        return projections[0]
+    return projections[0].replace(
+        map=parts.side_by_side([each.map for each in projections]),
+        names=tuple(name for each in projections for name in each.names),
+        sizes=tuple(size for each in projections for size in each.sizes),
+    )
+
+
+def keep_groups_apart(graph: Graph) -> Graph:
+    """A grouped map becomes as many dense ones, and a feed-forward of two with the same groups as many feed-forwards,
+    which no concatenation of the wide states interrupts.
+    """
+
+    def apart(part: Any) -> Any:
+        if isinstance(part, parts.Grouped):
+            kernels, biases = (np.split(x, part.groups, axis=-1) for x in (part.kernel, part.bias))
+            pairs = zip(kernels, biases, strict=True)
+            return parts.Apart(
+                parts=tuple(parts.Affine(kernel=parts.float32(kernel), bias=bias) for kernel, bias in pairs)
+            )
+        if isinstance(part, parts.FeedForward):
+            return _feed_forward_apart(part.replace(intermediate=apart(part.intermediate), output=apart(part.output)))
+        if isinstance(part, Projection):
+            return part.replace(map=apart(part.map))
+        if isinstance(part, Attention):
+            return part.replace(projections=tuple(map(apart, part.projections)), output=apart(part.output))
+        if isinstance(part, Layer | BottleneckLayer):
+            return part.replace(**{field.name: apart(getattr(part, field.name)) for field in fields(part)})
+        return tuple(map(apart, part)) if isinstance(part, tuple) else part
+
+    return _each_layer(graph, apart)
+
+
+def _feed_forward_apart(part: parts.FeedForward) -> Any:
+    first, second = part.intermediate, part.output
+    if not (isinstance(first, parts.Apart) and isinstance(second, parts.Apart)):
+        return part
+    if len(first.parts) != len(second.parts):
+        return part
+    pairs = zip(first.parts, second.parts, strict=True)
+    return parts.Apart(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
+
+
+def _each_layer(graph: Graph, function: Callable[[Any], Any]) -> Graph:
+    """The graph with every layer mapped, one that stands several times (ALBERT's) once."""
+    made: dict[int, Any] = {}
+    for layer in graph.layers:
+        if id(layer) not in made:
+            made[id(layer)] = function(layer)
+    return graph.replace(layers=tuple(made[id(layer)] for layer in graph.layers))

@@ -1,0 +1,67 @@
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+"""The tables of a LiteRT file: equal ones kept once, and what stands in them."""
+
+from collections import Counter
+from typing import Any
+
+_ALIGNED = 16
+
+
+def share(content: bytes) -> bytes:
+    """A quantised file whose signatures share the scales of the weights that they share; the weights stay as they are.
+
+    The quantiser repeats them for each: five lengths of MobileBERT are 0.35 of float32 with them and 0.29 without.
+    """
+    import flatbuffers
+    from litert_converter import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    outside = [buffer for buffer in model.buffers if buffer.offset > 1]
+    if not outside:  # a small file has its weights inside
+        return content
+    begin = min(buffer.offset for buffer in outside)
+    kept: dict[Any, _Once] = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.quantization is not None and tensor.quantization.details is None:
+                once = _Once(tensor.quantization)
+                tensor.quantization = kept.setdefault(once.key, once)
+
+    def packed() -> bytes:
+        builder = flatbuffers.Builder(1 << 20)
+        for once in kept.values():
+            once.place = None
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets are numbers of one width, whatever they are
+    for buffer in outside:
+        buffer.offset += end - begin
+    head = packed()
+    return head + bytes(end - len(head)) + content[begin:]
+
+
+class _Once:
+    """A table of quantisation that is written where it is first asked for, and after that only referred to."""
+
+    def __init__(self, table: Any):
+        self.table, self.place = table, None
+        arrays = (table.scale, table.zeroPoint, table.min, table.max)
+        self.key = (table.quantizedDimension, *(None if each is None else bytes(memoryview(each)) for each in arrays))
+
+    def Pack(self, builder: Any) -> int:  # the name by which a packer asks for it
+        if self.place is None:
+            self.place = self.table.Pack(builder)
+        return self.place
+
+
+def operators(content: bytes) -> dict[str, int]:
+    """How often each operator stands in the first signature's graph."""
+    from litert_converter import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(content)
+    names = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
+    graph: Any = model.Subgraphs(0)
+    codes = (graph.Operators(index).OpcodeIndex() for index in range(graph.OperatorsLength()))
+    found: Counter[str] = Counter(names[model.OperatorCodes(code).BuiltinCode()] for code in codes)
+    return dict(found.most_common())

