@@ -1,8 +1,11 @@
 """schuBERT (Khetan and Karnin 2020, https://arxiv.org/abs/2005.06628): a trained model and a budget -> a smaller model.
 
-`declare` says what of a model can be cut and which parameters that touches."""
+`declare` says what of a model can be cut and which parameters that touches, `fold` multiplies prune vectors into
+them, `cut` takes rows and columns out.
+"""
 
 from bertzoo.prune.shapes import cuttable, resized
 from bertzoo.prune.structure import Dimension, Structure, Touch, declare
+from bertzoo.prune.surgery import cut, fold
 
-__all__ = ["Dimension", "Structure", "Touch", "cuttable", "declare", "resized"]
+__all__ = ["Dimension", "Structure", "Touch", "cut", "cuttable", "declare", "fold", "resized"]
