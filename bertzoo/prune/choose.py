@@ -1,0 +1,98 @@
+"""Which elements go: the smallest of all, until the model is within its budget."""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from bertzoo.errors import UserError
+from bertzoo.prune.costs import Cost
+from bertzoo.prune.structure import Dimension, Structure
+
+NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
+
+
+class Bundle(NamedTuple):
+    """Elements (dimension, index) that go together or not at all, and how much they matter."""
+
+    score: float
+    elements: tuple[tuple[str, int], ...]
+
+
+def choose(
+    structure: Structure,
+    scores: Mapping[str, np.ndarray],
+    cost: Cost,
+    target: float,
+    multiples: Mapping[str, int] = NO_MULTIPLES,
+) -> dict[str, np.ndarray]:
+    """For every dimension the sorted indices that stay: as many of the smallest scores as needed go, and no more.
+
+    scores: |α| by dimension, compared across all of them; of equal ones the first does. multiples: by letter,
+    what sizes are kept a multiple of. Groups and ties lose as many elements in each part; no dimension loses its last.
+    Raises UserError where the target is not between what the model costs and what the smallest one would.
+    """
+    bundles = bundled(structure, scores, multiples)
+    whole, least = cost(structure.sizes), cost(_sizes(structure, bundles))
+    if target >= whole:
+        raise UserError(f"a budget of {target:,.0f} is not below the model's own {whole:,.0f}: give a smaller one")
+    if target < least:
+        raise UserError(
+            f"a budget of {target:,.0f} is below {least:,.0f}, the least that is left when all is cut that may be: "
+            "give a larger one, or let more dimensions be cut"
+        )
+    first, last = 0, len(bundles)  # costs fall with every bundle: the fewest whose removal is enough
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if cost(_sizes(structure, bundles[:middle])) <= target else (middle + 1, last)
+    gone = defaultdict(set)
+    for bundle in bundles[:first]:
+        for name, index in bundle.elements:
+            gone[name].add(index)
+    return {
+        name: np.array([index for index in range(dimension.size) if index not in gone[name]])
+        for name, dimension in structure.dimensions.items()
+    }
+
+
+def bundled(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
+    """All bundles that may go, in the order in which they do."""
+    ties: dict[str, list[Dimension]] = defaultdict(list)
+    for name, dimension in structure.dimensions.items():
+        ties[dimension.tie or f"{name} alone"].append(dimension)
+    made = [bundle for together in ties.values() for bundle in _of(together, scores, multiples)]
+    return sorted(made, key=lambda bundle: bundle.score)  # stable
+
+
+def _of(together: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
+    """Of each group of each dimension the smallest few, the next few, and so on but for the last."""
+    dimension = together[0]
+    each, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)
+    step = multiple // math.gcd(multiple, dimension.groups)
+    if each < step:
+        return []
+    ordered = []
+    for tied in together:
+        values = np.asarray(scores[tied.name], dtype=np.float64).reshape(tied.groups, each)
+        for group, order in enumerate(np.argsort(values, axis=1, kind="stable")):
+            ordered.append([(tied.name, int(group * each + i), float(values[group, i])) for i in order])
+    edges = [0, *range(each % step or step, each, step)]
+    bundles, least = [], -math.inf
+    for start, end in itertools.pairwise(edges):
+        elements = [element for row in ordered for element in row[start:end]]
+        # At least the one before: a mean is rounded, and must not put the larger elements first.
+        least = max(least, float(np.mean([score for *_, score in elements])))
+        bundles.append(Bundle(least, tuple((name, index) for name, index, _ in elements)))
+    return bundles
+
+
+def _sizes(structure: Structure, bundles: list[Bundle]) -> dict[str, int]:
+    sizes = structure.sizes
+    for bundle in bundles:
+        for name, _ in bundle.elements:
+            sizes[name] -= 1
+    return sizes
