@@ -6,14 +6,19 @@
 
 from bertzoo.prune.choose import choose
 from bertzoo.prune.costs import betas, flops, parameters
+from bertzoo.prune.objective import Chances, Gates, Magnitudes, PruneObjective, proximal
 from bertzoo.prune.penalty import HardConcrete, l1, soft_threshold
 from bertzoo.prune.shapes import cuttable, resized
 from bertzoo.prune.structure import Dimension, Structure, Touch, declare
 from bertzoo.prune.surgery import cut, fold
 
 __all__ = [
+    "Chances",
     "Dimension",
+    "Gates",
     "HardConcrete",
+    "Magnitudes",
+    "PruneObjective",
     "Structure",
     "Touch",
     "betas",
@@ -25,6 +30,7 @@ __all__ = [
     "fold",
     "l1",
     "parameters",
+    "proximal",
     "resized",
     "soft_threshold",
 ]

@@ -42,7 +42,7 @@ class Touch(NamedTuple):
     groups: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # of mappings, and hashed where an objective of it is
 class Structure:
     """A model under a head, the shapes of its parameters, its dimensions by name, and all that they touch."""
 

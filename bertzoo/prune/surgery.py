@@ -17,12 +17,13 @@ Params = Mapping[str, Any]  # arrays of numpy or JAX by their paths
 def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with the prune vectors, by the names of their dimensions, multiplied in (Tables 4 and 5).
 
-    Differentiable; a dimension without a vector is left as it is. Biases, norms and tables are not multiplied.
+    Differentiable; a dimension without a vector is left as it is, and so are parameters that the structure does not
+    have. Biases, norms and tables are not multiplied. Raises UserError where params are of another model.
     """
-    _check(structure, params)
     folded = dict(params)
     for touch in structure.touches:
         if touch.folded and touch.dimension in vectors:
+            _check(structure, params, touch.path)
             folded[touch.path] = _multiplied(folded[touch.path], touch, vectors[touch.dimension])
     return folded
 
@@ -34,7 +35,13 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
     multiplied by √(K'/K), as attention divides the scores of K' instead of K elements by √K'. A cut of h or e changes
     the statistics of the norms. Raises UserError where params are not the structure's.
     """
-    _check(structure, params)
+    for path in structure.shapes:
+        _check(structure, params, path)
+    if more := sorted(set(params) - set(structure.shapes)):
+        raise UserError(
+            f"the parameters hold {more[0]}, which a model of kind {structure.model.kind} under a head of kind "
+            f"{structure.head.kind} does not have: leave it out"
+        )
     made = {path: np.asarray(array) for path, array in params.items()}
     for touch in structure.touches:
         if touch.dimension in kept:
@@ -74,15 +81,12 @@ def _taken(array: np.ndarray, touch: Touch, kept: np.ndarray) -> np.ndarray:
     return np.stack(parts, axis=2).reshape(window, -1, outputs)
 
 
-def _check(structure: Structure, params: Params) -> None:
-    kind = structure.model.kind
-    for path, shape in structure.shapes.items():
-        if path not in params:
-            raise UserError(f"the parameters lack {path}, which a model of kind {kind} has: give those of that model")
-        if tuple(params[path].shape) != shape:
-            raise UserError(
-                f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} makes that {shape}: give "
-                "the parameters of that model"
-            )
-    if more := sorted(set(params) - set(structure.shapes)):
-        raise UserError(f"the parameters hold {more[0]}, which a model of kind {kind} under this head does not have")
+def _check(structure: Structure, params: Params, path: str) -> None:
+    kind, shape = structure.model.kind, structure.shapes[path]
+    if path not in params:
+        raise UserError(f"the parameters lack {path}, which a model of kind {kind} has: give those of that model")
+    if tuple(params[path].shape) != shape:
+        raise UserError(
+            f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} makes that {shape}: give "
+            "the parameters of that model"
+        )

@@ -217,4 +217,14 @@ def test_parameters_of_another_model_are_refused(change, says):
     structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
     change(params)
     with pytest.raises(UserError, match=says):
-        fold(structure, params, {})
+        cut(structure, params, {})
+
+
+def test_what_is_multiplied_must_have_the_shape_of_the_model():
+    structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
+    path, vector = "encoder/layers_0/attention/key/kernel", {"encoder/layers_0/attention/k": np.ones(6, np.float32)}
+    with pytest.raises(UserError, match=r"key/kernel has shape \(24, 4, 5\), but .* makes that \(24, 4, 6\)"):
+        fold(structure, params | {path: params[path][..., :5]}, vector)
+    del params[path]
+    with pytest.raises(UserError, match="the parameters lack encoder/layers_0/attention/key/kernel"):
+        fold(structure, params, vector)
