@@ -4,7 +4,7 @@
 `cut` takes rows and columns out, `choose` says which, and the result is an ordinary config with its parameters.
 """
 
-from bertzoo.prune.choose import choose
+from bertzoo.prune.choose import choose, uniform
 from bertzoo.prune.costs import betas, flops, parameters
 from bertzoo.prune.objective import Chances, Gates, Magnitudes, PruneObjective, proximal
 from bertzoo.prune.penalty import HardConcrete, l1, soft_threshold
@@ -33,4 +33,5 @@ __all__ = [
     "proximal",
     "resized",
     "soft_threshold",
+    "uniform",
 ]

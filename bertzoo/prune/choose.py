@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -37,18 +38,11 @@ def choose(
     Raises UserError where the target is not between what the model costs and what the smallest one would.
     """
     bundles = bundled(structure, scores, multiples)
-    whole, least = cost(structure.sizes), cost(_sizes(structure, bundles))
-    if target >= whole:
-        raise UserError(f"a budget of {target:,.0f} is not below the model's own {whole:,.0f}: give a smaller one")
-    if target < least:
-        raise UserError(
-            f"a budget of {target:,.0f} is below {least:,.0f}, the least that is left when all is cut that may be: "
-            "give a larger one, or let more dimensions be cut"
-        )
-    first, last = 0, len(bundles)  # costs fall with every bundle: the fewest whose removal is enough
-    while first < last:
-        middle = (first + last) // 2
-        first, last = (first, middle) if cost(_sizes(structure, bundles[:middle])) <= target else (middle + 1, last)
+
+    def sizes(removed: int) -> dict[str, int]:
+        return _sizes(structure, bundles[:removed])
+
+    first = _fewest(sizes, len(bundles), cost, target)
     gone = defaultdict(set)
     for bundle in bundles[:first]:
         for name, index in bundle.elements:
@@ -57,6 +51,51 @@ def choose(
         name: np.array([index for index in range(dimension.size) if index not in gone[name]])
         for name, dimension in structure.dimensions.items()
     }
+
+
+def uniform(structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float) -> dict[str, np.ndarray]:
+    """As `choose` with every dimension shrunk by one factor, the largest that meets the budget ("BERT-all uniform").
+
+    Sizes are rounded to the nearest, at least to 1, in each group; of every dimension the largest scores stay.
+    """
+    each = {name: dimension.size // dimension.groups for name, dimension in structure.dimensions.items()}
+    # A size n becomes n - 1 where the factor falls below (n - 1/2) / each.
+    steps = sorted({Fraction(2 * n - 1, 2 * size) for size in each.values() for n in range(2, size + 1)}, reverse=True)
+
+    def left(removed: int) -> dict[str, int]:
+        """Of each group."""
+        if not removed:
+            return each
+        factor = steps[removed - 1]  # just below it
+        return {name: max(1, math.ceil(factor * size + Fraction(1, 2)) - 1) for name, size in each.items()}
+
+    def sizes(removed: int) -> dict[str, int]:
+        return {name: n * structure.dimensions[name].groups for name, n in left(removed).items()}
+
+    kept = left(_fewest(sizes, len(steps), cost, target))
+    found = {}
+    for name, dimension in structure.dimensions.items():
+        values = np.asarray(scores[name], dtype=np.float64).reshape(dimension.groups, each[name])
+        order = np.argsort(values, axis=1, kind="stable")[:, each[name] - kept[name] :]
+        found[name] = np.sort((order + each[name] * np.arange(dimension.groups)[:, None]).ravel())
+    return found
+
+
+def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float) -> int:
+    """The fewest of so many steps after which the cost, which falls with every step, is within the target."""
+    whole, least = cost(sizes(0)), cost(sizes(steps))
+    if target >= whole:
+        raise UserError(f"a budget of {target:,.0f} is not below the model's own {whole:,.0f}: give a smaller one")
+    if target < least:
+        raise UserError(
+            f"a budget of {target:,.0f} is below {least:,.0f}, the least that is left when all is cut that may be: "
+            "give a larger one, or let more dimensions be cut"
+        )
+    first, last = 0, steps
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if cost(sizes(middle)) <= target else (middle + 1, last)
+    return first
 
 
 def bundled(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:

@@ -11,7 +11,7 @@ from zoo import CASES, LAYERS, SIZES
 from bertzoo.errors import UserError
 from bertzoo.models import Bert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead
-from bertzoo.prune import Dimension, Structure, Touch, betas, choose, declare, flops, parameters, resized
+from bertzoo.prune import Dimension, Structure, Touch, betas, choose, declare, flops, parameters, resized, uniform
 from bertzoo.sizes import measure
 
 BERT = Bert(**SIZES, **LAYERS)
@@ -142,6 +142,33 @@ def test_a_budget_that_cannot_be_met_is_refused(share, says):
     cost = parameters(structure)
     with pytest.raises(UserError, match=says):
         choose(structure, random_scores(structure), cost, share * cost(structure.sizes))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.35])
+@pytest.mark.parametrize("case", ["bert", "squeezebert", "schubert"])
+def test_uniform_shrinks_all_by_one_factor(case, share):
+    model, head = CASES[case]
+    structure = declare(model, head, ("f", "k", "v", "a") if case != "squeezebert" else ())
+    cost, scores = parameters(structure), random_scores(structure)
+    least = cost({name: dimension.groups for name, dimension in structure.dimensions.items()})
+    target = least + share * (cost(structure.sizes) - least)
+
+    def at(factor):  # by brute force, on a grid
+        sizes = {}
+        for name, dimension in structure.dimensions.items():
+            each = dimension.size // dimension.groups
+            sizes[name] = max(1, int(np.floor(factor * each + 0.5))) * dimension.groups
+        return sizes
+
+    expected = next(sizes for factor in np.linspace(1, 0, 9973) if cost(sizes := at(factor)) <= target)
+    kept = uniform(structure, scores, cost, target)
+    assert {name: len(indices) for name, indices in kept.items()} == expected
+    for name, dimension in structure.dimensions.items():
+        for group in np.split(np.arange(dimension.size), dimension.groups):
+            stay = np.intersect1d(group, kept[name])
+            gone = np.setdiff1d(group, stay)
+            assert len(stay) == len(kept[name]) / dimension.groups
+            assert not len(gone) or scores[name][stay].min() > scores[name][gone].max()
 
 
 def test_the_same_scores_give_the_same_choice():
