@@ -29,6 +29,7 @@ BELOW = {
     "bertzoo.sizes": {"flops", "liveness", "models", "objectives"},
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
+    "bertzoo.prune": {"errors", "flops", "models", "objectives"},
     "bertzoo.data": {"errors", "places"},
     "bertzoo.tasks": {"errors", "places", "schema", "data"},
     "bertzoo.train": {"errors", "places", "flops"},

@@ -253,17 +253,22 @@ Head = (
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter of a model under a head, by its path, without computing any."""
-    return dict(_shapes(model, head))
+    return {path: shape for path, (shape, _) in _parameters(model, head).items()}
+
+
+def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
+    """The logical name of every axis of every parameter of a model under a head, by its path."""
+    return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 
 @functools.lru_cache(maxsize=64)  # a run asks again for every model that it keeps
-def _shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
+def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
     ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
-    variables = jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids, *more)
-    flat, _ = jax.tree_util.tree_flatten_with_path(nn.meta.unbox(variables["params"]))
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in flat}
+    boxed = jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids, *more)["params"]
+    flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}
 
 
 def _backbone(model: Any, compute: Compute, pooler: bool) -> Backbone:

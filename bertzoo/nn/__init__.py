@@ -8,7 +8,7 @@ per row, G groups, W window, N layers, C classes, T token types.
 
 Logical axis names of the parameters, which train/sharding.py maps to mesh axes: vocab (V), embed (E), position,
 token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window (W), group_in (I/G), group_out (O),
-pooled (D), classes (C), bottleneck (I, where a kernel has the model width too).
+pooled (D), classes (C), bottleneck (I, where a kernel has the model width too), pruned (a prune vector).
 """
 
 from bertzoo.nn.attention import SelfAttention

@@ -32,6 +32,7 @@ RULES: dict[str, str | None] = {
     "bottleneck": "tensor",
     "layers": None,
     "teacher": None,
+    "pruned": None,
 }
 
 

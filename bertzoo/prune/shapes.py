@@ -1,0 +1,95 @@
+"""Which dimensions the config of each kind of model has a place for, and the config of a model that was cut."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
+
+# The letters of the paper (Table 2), and e for an embedding that is not as wide as the layers.
+LETTERS = {
+    "h": "the width of the layers",
+    "e": "the width of the embedding",
+    "f": "the feed-forward size",
+    "a": "the heads",
+    "k": "the size of a head's keys",
+    "v": "the size of a head's values",
+}
+EVERY_LAYER_ITS_OWN = Bert | SchuBert
+
+
+def cuttable(model: Model) -> tuple[str, ...]:
+    """The letters of the dimensions that can be cut in a model."""
+    if isinstance(model, EVERY_LAYER_ITS_OWN):
+        return ("h", "f", "a", "k", "v")
+    return ("e", "f") if _factorised(model) else ("f",)
+
+
+def tied(model: Model) -> bool:
+    """Whether all feed-forwards of a model are cut by as much, since its config has one size for all."""
+    return not isinstance(model, EVERY_LAYER_ITS_OWN)
+
+
+def groups(model: Model) -> int:
+    """How many equal parts a feed-forward stays divisible into, each of them losing as many units."""
+    if isinstance(model, SqueezeBert):
+        return math.lcm(model.intermediate_groups, model.output_groups)
+    return getattr(model, "feed_forward_groups", 1)
+
+
+def refusal(model: Model, letter: str) -> str:
+    """One sentence that says why a dimension of a model cannot be cut."""
+    name, can = LETTERS[letter], ", ".join(cuttable(model))
+    if letter != "e":
+        why = "its config has one width, which its heads share out evenly"
+    elif isinstance(model, MobileBert):
+        why = "its head is as wide as its layers, and would gain in weights of its own what it loses in tied ones"
+    else:
+        why = "its embedding is as wide as its layers"
+    return f"{letter}, {name}, cannot be cut in a model of kind {model.kind}, as {why}: {can} can"
+
+
+def resized(model: Model, sizes: Mapping[str, int]) -> Model:
+    """The config of a model whose dimensions, by name, have these sizes; a BERT of uneven layers is a schuBERT."""
+    if not isinstance(model, EVERY_LAYER_ITS_OWN):
+        found = {size for name, size in sizes.items() if name.endswith("/f")}
+        if len(found) > 1:
+            raise ValueError(f"a model of kind {model.kind} has one feed-forward size, not {sorted(found)}")
+        size = {} if "e" not in sizes else {"embedding_size": sizes["e"]}
+        size |= {"feed_forward_size": found.pop()} if found else {}
+        return dataclasses.replace(model, **size)
+    even = _uneven(model)
+
+    def of(place: str, given: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sizes.get(f"encoder/layers_{index}/{place}", size) for index, size in enumerate(given))
+
+    made = dataclasses.replace(
+        even,
+        hidden_size=sizes.get("h", even.hidden_size),
+        feed_forward_sizes=of("feed_forward/f", even.feed_forward_sizes),
+        heads=of("attention/a", even.heads),
+        key_sizes=of("attention/k", even.key_sizes),
+        value_sizes=of("attention/v", even.value_sizes),
+    )
+    return model if made == even else made
+
+
+def _uneven(model: Bert | SchuBert) -> SchuBert:
+    if isinstance(model, SchuBert):
+        return model
+    shared = {field.name for field in dataclasses.fields(Bert)} & {field.name for field in dataclasses.fields(SchuBert)}
+    layers, size = model.layers, model.hidden_size // model.heads
+    return SchuBert(
+        **{name: getattr(model, name) for name in shared - {"kind", "heads"}},
+        feed_forward_sizes=(model.feed_forward_size,) * layers,
+        heads=(model.heads,) * layers,
+        key_sizes=(size,) * layers,
+        value_sizes=(size,) * layers,
+    )
+
+
+def _factorised(model: Model) -> bool:
+    # Without a projection between them (ALBERT always has one) both widths are one.
+    return isinstance(model, Albert) or (
+        isinstance(model, ConvBert | Electra) and model.embedding_size != model.hidden_size
+    )

@@ -1,0 +1,132 @@
+"""Prune vectors are all that is trained: at first the model is itself, and what is dead goes before what lives."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from zoo import LAYERS, SIZES, pretrained
+
+from bertzoo.models import Bert, Compute, Electra
+from bertzoo.models.tasks import MaskedLanguageModel, ReplacedTokens
+from bertzoo.objectives import Masked, Replaced
+from bertzoo.prune import Chances, Magnitudes, PruneObjective, betas, declare, proximal
+from bertzoo.prune.objective import named, nested
+from bertzoo.train import sharding
+
+BERT = Bert(**SIZES, **LAYERS)
+HEAD = MaskedLanguageModel(sentence=True)
+STRUCTURE = declare(BERT, HEAD)
+LAYER = "encoder/layers_0"
+# Planted: nothing reads what these give.
+DEAD = {f"{LAYER}/attention/a": [1], f"{LAYER}/attention/v": [0, 4], f"{LAYER}/feed_forward/f": [2, 3, 11, 19]}
+
+
+def batch_of(rows=4, length=12, seed=0):
+    random = np.random.default_rng(seed)
+    ids = random.integers(5, 61, (rows, length))
+    return {
+        "input_ids": ids,
+        "token_type_ids": random.integers(0, 2, (rows, length)),
+        "attention_mask": np.ones((rows, length), np.int32),
+        "masked_positions": np.tile([1, 4, 7], (rows, 1)),
+        "masked_ids": ids[:, [1, 4, 7]],
+        "masked_weights": np.ones((rows, 3), np.float32),
+        "sentence_label": random.integers(0, 2, rows),
+        "row_weight": np.ones(rows, np.float32),
+    }
+
+
+def objective(gates, gamma=0.1):
+    inner = Masked(sentence="nsp").build(BERT, Compute())
+    return PruneObjective(inner, STRUCTURE, betas(STRUCTURE), gamma, gates)
+
+
+def weights():
+    params = {path: array.copy() for path, array in pretrained(BERT, HEAD).params.items()}
+    out = params[f"{LAYER}/attention/output/kernel"]
+    out[DEAD[f"{LAYER}/attention/a"]] = 0
+    out[:, DEAD[f"{LAYER}/attention/v"]] = 0
+    params[f"{LAYER}/feed_forward/output/kernel"][DEAD[f"{LAYER}/feed_forward/f"]] = 0
+    return jax.tree.map(jnp.asarray, nested(params))
+
+
+def loss(of, params, frozen, batch, key=None):
+    (sums, metrics), shares = of(params, frozen, batch, key), of.weights(batch)
+    return sum(sums[term] / shares[term] for term in shares), metrics
+
+
+@pytest.mark.parametrize("gates", [Magnitudes(), Magnitudes(penalised=False), Chances()])
+def test_at_the_start_it_is_the_model(gates):
+    of, frozen, batch = objective(gates), weights(), batch_of()
+    start = nn.unbox(of.init(jax.random.key(0)))
+    assert {name: leaf.shape for name, leaf in named(start).items()} == {n: (s,) for n, s in STRUCTURE.sizes.items()}
+    sums, metrics = jax.jit(of)(start, frozen, batch, None)
+    plain, of_plain = jax.jit(of.objective)(frozen, None, batch, None)
+    for term in plain:
+        np.testing.assert_allclose(sums[term], plain[term], rtol=1e-6)
+    cost = metrics["penalty"][0] / metrics["penalty"][1]
+    whole = sum(of.betas[name] * size for name, size in STRUCTURE.sizes.items())
+    if isinstance(gates, Chances):
+        assert 0.9 * whole < cost < whole
+    else:
+        assert cost == pytest.approx(whole if gates.penalised else 0.0, rel=1e-5)
+    assert set(metrics) == {*of_plain, "penalty"}
+    np.testing.assert_allclose(sums["penalty"], of.gamma * metrics["penalty"][0], rtol=1e-6)
+
+
+def test_dead_elements_have_the_penalty_alone():
+    of, frozen, batch = objective(Magnitudes(), gamma=0.2), weights(), batch_of()
+    start = nn.unbox(of.init(jax.random.key(0)))
+    slope = named(jax.jit(jax.grad(lambda p: loss(of, p, frozen, batch)[0]))(start))
+    for name, dead in DEAD.items():
+        pull = 0.2 * of.betas[name]
+        alone = np.isclose(slope[name], pull, atol=1e-6)
+        assert np.flatnonzero(alone).tolist() == dead
+    at_weights = jax.jit(jax.grad(lambda w: loss(of, start, w, batch)[0]))(frozen)
+    assert all(float(jnp.abs(leaf).max()) == 0 for leaf in jax.tree.leaves(at_weights))
+
+
+def test_the_proximal_step_takes_dead_elements_to_zero_exactly():
+    of, frozen, batch = objective(Magnitudes(penalised=False)), weights(), batch_of()
+    unit = {name: 1.0 for name in of.betas}
+    rate, gamma = 0.01, 10.0  # a dead element loses 0.1 a step
+    optimizer = optax.chain(optax.sgd(0.0), proximal(lambda count: rate, gamma, unit))
+    params = nn.unbox(of.init(jax.random.key(0)))
+    state = optimizer.init(params)
+    gradient = jax.jit(jax.grad(lambda p: loss(of, p, frozen, batch)[0]))
+    for step in range(1, 12):
+        updates, state = optimizer.update(gradient(params), state, params)
+        params = optax.apply_updates(params, updates)
+        expected = max(0.0, 1 - 0.1 * step)
+        np.testing.assert_allclose(named(params)["h"], expected, atol=1e-5)
+    assert float(jnp.abs(named(params)["h"]).max()) == 0.0
+
+
+def test_random_gates_depend_on_the_key_alone():
+    of, frozen, batch = objective(Chances()), weights(), batch_of()
+    start = nn.unbox(of.init(jax.random.key(0)))
+    one, same, other = (jax.jit(of)(start, frozen, batch, jax.random.key(k))[0]["mlm"] for k in (1, 1, 2))
+    assert one == same != other
+
+
+def test_a_generator_beside_the_model_stays_as_it_is():
+    model = Electra(**SIZES, **LAYERS, embedding_size=10, dropout=0.0, attention_dropout=0.0)
+    inner = Replaced(generator_width=0.5).build(model, Compute())
+    structure = declare(model, ReplacedTokens(), ("f",))
+    of = PruneObjective(inner, structure, betas(structure), 0.1, Magnitudes())
+    frozen, batch = nn.unbox(inner.init(jax.random.key(0))), batch_of()
+    start, key = nn.unbox(of.init(jax.random.key(0))), jax.random.key(3)
+    sums, _ = jax.jit(of)(start, frozen, batch, key)
+    plain, _ = jax.jit(inner)(frozen, None, batch, jax.random.split(key)[0])
+    assert set(sums) == {*plain, "penalty"}
+    for term in plain:
+        np.testing.assert_allclose(sums[term], plain[term], rtol=1e-5)
+
+
+def test_vectors_are_whole_on_every_device():
+    boxed = objective(Magnitudes()).init(jax.random.key(0))
+    mesh = sharding.make_mesh(sharding.Mesh())
+    places = sharding.shardings(boxed, mesh, sharding.Fallbacks())
+    assert all(place.is_fully_replicated for place in jax.tree.leaves(places))

@@ -1,0 +1,105 @@
+"""What is declared of a model is what its modules have, and what cannot be cut says so."""
+
+import re
+
+import pytest
+from zoo import CASES, LAYERS, MOBILE, SIZES
+
+from bertzoo.errors import ConfigError
+from bertzoo.models import Albert, Bert, DistilBert, Electra, MobileBert, SqueezeBert
+from bertzoo.models.tasks import JointSpanExtraction, MaskedLanguageModel, NoHead
+from bertzoo.prune import cuttable, declare, resized
+
+BERT = Bert(**SIZES, **LAYERS)
+
+
+def touched(structure, name):
+    return sorted((t.path, t.axis, t.folded) for t in structure.touches if t.dimension == name)
+
+
+def test_the_dimensions_of_a_bert():
+    structure = declare(BERT, MaskedLanguageModel(sentence=True))
+    layers = [f"encoder/layers_{i}" for i in range(2)]
+    sizes = {f"{layer}/{place}": n for layer in layers for place, n in PLACES.items()}
+    assert structure.sizes == {"h": 24, **sizes}
+    at = "encoder/layers_1/attention"
+    assert touched(structure, f"{at}/a") == [
+        *((f"{at}/key/bias", 0, False), (f"{at}/key/kernel", 1, True), (f"{at}/output/kernel", 0, True)),
+        *((f"{at}/query/bias", 0, False), (f"{at}/query/kernel", 1, True)),
+        *((f"{at}/value/bias", 0, False), (f"{at}/value/kernel", 1, True)),
+    ]
+    assert touched(structure, f"{at}/k") == [
+        *((f"{at}/key/bias", 1, False), (f"{at}/key/kernel", 2, True)),
+        *((f"{at}/query/bias", 1, False), (f"{at}/query/kernel", 2, True)),
+    ]
+    assert touched(structure, f"{at}/v") == [
+        *((f"{at}/output/kernel", 1, True), (f"{at}/value/bias", 1, False), (f"{at}/value/kernel", 2, True)),
+    ]
+    inner = "encoder/layers_1/feed_forward"
+    assert touched(structure, f"{inner}/f") == [
+        *((f"{inner}/intermediate/bias", 0, False), (f"{inner}/intermediate/kernel", 1, True)),
+        (f"{inner}/output/kernel", 0, True),
+    ]
+
+
+PLACES = {"attention/a": 4, "attention/k": 6, "attention/v": 6, "feed_forward/f": 20}
+
+
+def test_width_is_multiplied_into_the_kernels_of_the_layers_alone():
+    structure = declare(BERT, MaskedLanguageModel(sentence=True), ("h",))
+    folded = {t.path.replace("layers_1", "layers_0") for t in structure.touches if t.folded}
+    parts = ("attention/query", "attention/key", "attention/value", "attention/output")
+    parts += ("feed_forward/intermediate", "feed_forward/output")
+    assert folded == {f"encoder/layers_0/{part}/kernel" for part in parts}
+    # And every axis as long as the model is wide is in the table: 24 is no other size of this model.
+    found = {(t.path, t.axis) for t in structure.touches}
+    assert found == {(path, i) for path, shape in structure.shapes.items() for i, n in enumerate(shape) if n == 24}
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if CASES[name][1].kind != "joint_span"])
+def test_the_config_of_other_sizes_makes_the_shapes_that_are_declared(case):
+    model, head = CASES[case]
+    structure = declare(model, head)
+    sizes = {d.name: d.size - 2 * d.groups for d in structure.dimensions.values() if d.size > 2 * d.groups}
+    smaller = declare(resized(model, structure.sizes | sizes), head)
+    assert smaller.sizes == structure.sizes | sizes
+    assert len(structure.dimensions) == (9 if cuttable(model) == ("h", "f", "a", "k", "v") else len(structure.sizes))
+
+
+def test_nothing_cut_is_the_same_model():
+    for model, head in CASES.values():
+        if head.kind != "joint_span":
+            assert resized(model, declare(model, head).sizes) == model
+
+
+@pytest.mark.parametrize(
+    ("model", "letter", "says"),
+    [
+        (BERT, "e", "its embedding is as wide as its layers: h, f, a, k, v can"),
+        (BERT, "x", '"x" is no dimension: known are h, e, f, a, k, v'),
+        (
+            SqueezeBert(**SIZES, **LAYERS),
+            "h",
+            "h, the width of the layers, cannot be cut in a model of kind squeezebert",
+        ),
+        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", "its embedding is as wide as its layers: f can"),
+        (Electra(**SIZES, **LAYERS, embedding_size=10), "a", "a, the heads, cannot be cut.*: e, f can"),
+        (MobileBert(**MOBILE), "e", "would gain in weights of its own what it loses in tied ones: f can"),
+        (DistilBert(**SIZES, **LAYERS), "k", "k, the size of a head's keys, cannot be cut"),
+    ],
+)
+def test_what_cannot_be_cut_says_so(model, letter, says):
+    with pytest.raises(ConfigError, match=says) as raised:
+        declare(model, NoHead(), ("f", letter))
+    assert len(re.findall(r"\. ", str(raised.value))) == 0
+
+
+def test_a_head_of_another_width_is_refused():
+    with pytest.raises(ConfigError, match="h cannot be cut under a head of kind joint_span"):
+        declare(BERT, JointSpanExtraction(hidden_size=14, beam=3))
+    assert declare(BERT, JointSpanExtraction(hidden_size=14, beam=3), ("f",)).sizes
+
+
+def test_a_layer_passed_many_times_is_cut_once():
+    structure = declare(Albert(**SIZES | LAYERS, embedding_size=10), NoHead())
+    assert structure.sizes == {"e": 10, "encoder/layers_0/feed_forward/f": 20}

@@ -1,0 +1,230 @@
+"""A model that was cut gives what the masked one does, and is an ordinary model."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import CASES, LAYERS, SIZES, inputs, pretrained, tree
+
+from bertzoo import config
+from bertzoo.errors import UserError
+from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
+from bertzoo.nn import norm
+from bertzoo.prune import cut, cuttable, declare, fold
+from bertzoo.recipe import Pretrain
+
+BERT = Bert(**SIZES, **LAYERS, initializer_range=0.3)
+HEAD = MaskedLanguageModel(sentence=True)
+
+
+def run(model, head, params):
+    """Every array that the model gives, but for attention maps, of which a cut one has fewer."""
+    more = [np.array([[1, 3], [2, 2], [0, 1]])] if head.kind == "masked" else []
+    output = jax.jit(head.build(model, Compute()).apply)({"params": tree(params)}, *inputs(), *more)
+    return {name: value for name, value in output._asdict().items() if name != "attentions" and value is not None}
+
+
+def some(structure, letters, seed=0):
+    """Of every dimension with one of the letters, a random half of the elements, as many in each of its groups."""
+    random, kept = np.random.default_rng(seed), {}
+    for name, dimension in structure.dimensions.items():
+        if dimension.letter in letters:
+            each = dimension.size // dimension.groups
+            chosen = [random.choice(each, max(1, each // 2), replace=False) for _ in range(dimension.groups)]
+            kept[name] = np.sort(np.concatenate([g * each + one for g, one in enumerate(chosen)]))
+    return kept
+
+
+def masked(structure, params, kept):
+    vectors = {}
+    for name, indices in kept.items():
+        vectors[name] = np.zeros(structure.dimensions[name].size, np.float32)
+        vectors[name][indices] = 1.0
+    return fold(structure, params, vectors)
+
+
+def difference(a, b):
+    """The largest difference of all outputs, as a share of the largest number."""
+    ours, theirs = jax.tree.leaves(a), jax.tree.leaves(b)
+    return max(np.abs(x - y).max() / np.abs(y).max() for x, y in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("case", "letters"),
+    [
+        *(("schubert", letter) for letter in "fakv"),
+        *(("bert", letters) for letters in ("fakv", "k")),
+        *((case, "f") for case in CASES if case not in ("bert", "schubert", "convbert-joint-span")),
+    ],
+)
+def test_cut_equals_masked(case, letters):
+    model, head = CASES[case]
+    params, structure = pretrained(model, head).params, declare(model, head, tuple(letters))
+    kept = some(structure, letters)
+    hidden = masked(structure, params, kept)
+    smaller, fewer = cut(structure, hidden, kept)
+    assert sum(p.size for p in fewer.values()) < sum(p.size for p in params.values())
+    ours, theirs, whole = run(smaller, head, fewer), run(model, head, hidden), run(model, head, params)
+    assert difference(ours, theirs) < 1e-5
+    assert difference(theirs, whole) > 1e-2
+
+
+@pytest.mark.parametrize("case", ["bert", "schubert", "squeezebert", "convbert-span", "mobilebert"])
+def test_vectors_of_ones_change_nothing(case):
+    model, head = CASES[case]
+    params, structure = pretrained(model, head).params, declare(model, head)
+    everything = {name: np.arange(size) for name, size in structure.sizes.items()}
+    same, whole = cut(structure, masked(structure, params, everything), everything)
+    assert same == model
+    for path, array in params.items():
+        np.testing.assert_array_equal(whole[path], array)
+
+
+def test_vectors_stand_where_tables_4_and_5_put_them():
+    structure, params = declare(BERT, HEAD), pretrained(BERT, HEAD).params
+    random = np.random.default_rng(2)
+    vectors = {name: random.normal(size=size).astype(np.float32) for name, size in structure.sizes.items()}
+    folded, layer = fold(structure, params, vectors), "encoder/layers_1"
+    h, (a, k, v) = vectors["h"], (vectors[f"{layer}/attention/{letter}"] for letter in "akv")
+    f = vectors[f"{layer}/feed_forward/f"]
+    expected = {
+        "attention/query": ("hak,h,a,k->hak", h, a, k),
+        "attention/key": ("hak,h,a,k->hak", h, a, k),
+        "attention/value": ("hav,h,a,v->hav", h, a, v),
+        "attention/output": ("avh,a,v,h->avh", a, v, h),
+        "feed_forward/intermediate": ("hf,h,f->hf", h, f),
+        "feed_forward/output": ("fh,f,h->fh", f, h),
+    }
+    for part, (equation, *given) in expected.items():
+        path = f"{layer}/{part}/kernel"
+        np.testing.assert_allclose(folded[path], np.einsum(equation, params[path], *given), rtol=1e-5, atol=1e-7)
+    untouched = {path for path in params if not (path.startswith("encoder/layers_") and path.endswith("kernel"))}
+    for path in untouched:
+        np.testing.assert_array_equal(folded[path], params[path])
+
+
+def test_inputs_of_a_grouped_kernel_are_those_of_their_group():
+    model = SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": 24}, intermediate_groups=2, output_groups=4)
+    structure, params = declare(model, NoHead()), pretrained(model, NoHead()).params
+    name = "encoder/layers_0/feed_forward/f"
+    assert structure.dimensions[name].groups == 4
+    vector = np.random.default_rng(3).normal(size=24).astype(np.float32)
+    path = "encoder/layers_0/feed_forward/output/kernel"
+    folded = fold(structure, params, {name: vector})[path]
+    assert folded.shape == (1, 6, 24)
+    for output in range(24):  # of 24 outputs of 4 groups, the sixth part reads inputs 6·group to 6·group + 5
+        own = vector[6 * (output // 6) : 6 * (output // 6) + 6]
+        np.testing.assert_allclose(folded[0, :, output], params[path][0, :, output] * own, rtol=1e-6)
+
+
+def test_a_gradient_reaches_the_vectors():
+    structure, params = declare(BERT, NoHead()), pretrained(BERT, NoHead()).params
+    params = {path: jnp.asarray(array) for path, array in params.items()}
+    vectors = {name: jnp.ones(size) for name, size in structure.sizes.items()}
+    apply = NoHead().build(BERT, Compute()).apply
+
+    @jax.jit
+    @jax.grad
+    def slope(vectors):
+        output = apply({"params": tree(fold(structure, params, vectors))}, *inputs())
+        return jnp.sum(output.hidden_states[-1] ** 3)
+
+    assert all(float(jnp.abs(vector).max()) > 0 for vector in slope(vectors).values())
+
+
+@pytest.fixture
+def statistics(monkeypatch):
+    """Gives the norms another mean than that of all; programs that were traced with either are forgotten."""
+
+    def take(mean):
+        monkeypatch.setattr(norm, "jnp", SimpleNamespace(**vars(jnp) | {"mean": mean}))
+        jax.clear_caches()
+
+    yield take
+    jax.clear_caches()
+
+
+def test_a_cut_of_the_width_changes_the_statistics_of_the_norms(statistics):
+    structure, params = declare(BERT, NoHead(pooler=False), ("h",)), pretrained(BERT, NoHead(pooler=False)).params
+    kept = some(structure, "h")
+    hidden = masked(structure, params, kept)
+    smaller, fewer = cut(structure, hidden, kept)
+    assert isinstance(smaller, SchuBert) and smaller.hidden_size == 12
+    ours = run(smaller, NoHead(pooler=False), fewer)["hidden_states"]
+
+    def kept_of_the_masked():
+        return [x[..., kept["h"]] for x in run(BERT, NoHead(pooler=False), hidden)["hidden_states"]]
+
+    assert difference(ours, kept_of_the_masked()) > 0.1
+    # With statistics over what is kept alone the masked model gives what the cut one does: nothing else differs.
+    statistics(lambda x, **of: jnp.mean(x[..., kept["h"]], **of))
+    assert difference(ours, kept_of_the_masked()) < 1e-5
+
+
+def test_a_cut_of_the_embedding_changes_the_statistics_of_norms_alone(statistics):
+    model, head = CASES["convbert-span"]
+    structure, params = declare(model, head, ("e",)), pretrained(model, head).params
+    kept = some(structure, "e")
+    hidden = masked(structure, params, kept)
+    smaller, fewer = cut(structure, hidden, kept)
+    assert smaller.embedding_size == 5
+    ours = run(smaller, head, fewer)
+    assert difference(ours, run(model, head, hidden)) > 0.01
+    statistics(lambda x, **of: jnp.mean(x[..., kept["e"]] if x.shape[-1] == 10 else x, **of))
+    assert difference(ours, run(model, head, hidden)) < 1e-5
+
+
+@pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span", "mobilebert", "albert"])
+def test_the_result_is_an_ordinary_config(case, tmp_path):
+    model, head = CASES[case]
+    structure = declare(model, head)
+    smaller, params = cut(structure, pretrained(model, head).params, some(structure, cuttable(model)))
+    file = tmp_path / "model.toml"
+    file.write_text(config.dump({"model": smaller}))
+    assert config.from_dict(Pretrain, config.read(file) | RECIPE).model == smaller
+    assert parameter_shapes(smaller, head) == {path: array.shape for path, array in params.items()}
+    assert isinstance(smaller, Model)
+
+
+RECIPE = {
+    "optimizer": {"kind": "lamb", "learning_rate": 1e-3, "schedule": {"warmup_steps": 1}},
+    "stages": [{"steps": 5, "batch_size": 8, "max_length": 16, "max_predictions": 2}],
+    "data": {"source": "text", "tokenizer": {"kind": "wordpiece", "vocab_size": 61}},
+}
+
+
+def test_a_model_that_was_cut_can_be_cut_again():
+    structure, params = declare(BERT, HEAD), pretrained(BERT, HEAD).params
+    once, fewer = cut(structure, params, some(structure, "hfakv"))
+    again = declare(once, HEAD)
+    twice, least = cut(again, fewer, some(again, "hfakv", seed=1))
+    assert isinstance(twice, SchuBert) and twice.hidden_size == 6 and twice.heads == (1, 1)
+    assert np.isfinite(run(twice, HEAD, least)["masked_logits"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda p: p.pop("pooler/bias"), "the parameters lack pooler/bias"),
+        (lambda p: p.update({"pooler/bias": np.zeros(3)}), r"pooler/bias has shape \(3,\), but .* makes that \(24,\)"),
+        (lambda p: p.update({"generator/x": np.zeros(3)}), "the parameters hold generator/x"),
+    ],
+)
+def test_parameters_of_another_model_are_refused(change, says):
+    structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
+    change(params)
+    with pytest.raises(UserError, match=says):
+        cut(structure, params, {})
+
+
+def test_what_is_multiplied_must_have_the_shape_of_the_model():
+    structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
+    path, vector = "encoder/layers_0/attention/key/kernel", {"encoder/layers_0/attention/k": np.ones(6, np.float32)}
+    with pytest.raises(UserError, match=r"key/kernel has shape \(24, 4, 5\), but .* makes that \(24, 4, 6\)"):
+        fold(structure, params | {path: params[path][..., :5]}, vector)
+    del params[path]
+    with pytest.raises(UserError, match="the parameters lack encoder/layers_0/attention/key/kernel"):
+        fold(structure, params, vector)
