@@ -16,6 +16,8 @@ from bertzoo.prune import Chances, Magnitudes, PruneObjective, betas, declare, f
 from bertzoo.prune.choose import NO_MULTIPLES, bundled
 from bertzoo.prune.objective import named, nested
 
+pytestmark = pytest.mark.slow  # trains a model first
+
 SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
 MODEL = Bert(**SIZES, dropout=0.0, attention_dropout=0.0, initializer_range=0.15)
 STRUCTURE = declare(MODEL, MaskedLanguageModel(sentence=True), ("f", "a", "v"))
