@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import flax.traverse_util
 import jax
 import numpy as np
 from flax import linen as nn
@@ -67,8 +68,9 @@ def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -
                 f"{pretrained.origin} has no {missing[0]}, whose distribution over masked tokens would be distilled: "
                 "give a model with one, or knowledge.ground_truth = 1.0"
             )
-        own = _nested({path: array for path, array in source.params.items() if path.split("/")[0] in asked})
-        made[name] = stack(own, model.encoder.layers)  # type: ignore[attr-defined]
+        own = {path: array for path, array in source.params.items() if path.split("/")[0] in asked}
+        nested = flax.traverse_util.unflatten_dict(own, sep="/")
+        made[name] = stack(nested, model.encoder.layers)  # type: ignore[attr-defined]
 
     def place(path: tuple, want: jax.ShapeDtypeStruct, shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
         if array.shape != shape.shape:
@@ -123,14 +125,3 @@ def _copied(pretrained: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndar
 def _modules(names: list[str]) -> str:
     """The modules that parameters belong to, each once."""
     return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))
-
-
-def _nested(flat: dict[str, np.ndarray]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in flat.items():
-        *parents, last = path.split("/")
-        node = tree
-        for part in parents:
-            node = node.setdefault(part, {})
-        node[last] = leaf
-    return tree

@@ -70,14 +70,3 @@ def inputs() -> list[np.ndarray]:
     random = np.random.default_rng(1)
     mask = (np.arange(11) < [[11], [7], [4]]).astype(np.int32)
     return [random.integers(1, 61, (3, 11)), random.integers(0, 2, (3, 11)), mask]
-
-
-def tree(params: dict[str, np.ndarray]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for path, array in params.items():
-        *parents, leaf = path.split("/")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = array
-    return nested

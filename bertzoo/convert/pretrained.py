@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import flax.traverse_util
 import jax.numpy as jnp
 import numpy as np
 
@@ -32,14 +33,8 @@ class Pretrained:
 
     def module(self) -> tuple[Any, Any]:
         """The model under its head as a Linen module, and its parameters, nested as that takes them."""
-        nested: dict[str, Any] = {}
-        for name, array in self.params.items():
-            *parents, leaf = name.split("/")
-            node = nested
-            for parent in parents:
-                node = node.setdefault(parent, {})
-            node[leaf] = jnp.asarray(array)
-        return self.head.build(self.model, Compute()), nested
+        arrays = {name: jnp.asarray(array) for name, array in self.params.items()}
+        return self.head.build(self.model, Compute()), flax.traverse_util.unflatten_dict(arrays, sep="/")
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

@@ -147,12 +147,9 @@ def _litert(args: argparse.Namespace) -> int:
         raise UserError(
             f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
         )
-    wanted = phone.Wanted(
-        lengths=phone.lengths_of(pretrained.model, args.lengths or ()),
-        precision=args.precision or "fp32",
-        pooling=args.pooling or "mean",
-        optimise=not args.no_optimize,
-    )
+    given = {name: getattr(args, name) for name in ("precision", "pooling") if getattr(args, name) is not None}
+    lengths = phone.lengths_of(pretrained.model, args.lengths or ())
+    wanted = phone.Wanted(lengths=lengths, optimise=not args.no_optimize, **given)
     quiz = _quiz(args, pretrained, max(wanted.lengths))
     with atomic.files(destination, *companions) as temporary:
         said = phone.write(pretrained, temporary / destination.name, wanted, quiz)

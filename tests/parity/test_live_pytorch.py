@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from comparing import needs
+from comparing import needs, tree
 
 needs("torch")
 import torch
-from zoo import CASES, inputs, pretrained, tree
+from zoo import CASES, inputs, pretrained
 
 from bertzoo.convert import pytorch
 from bertzoo.models import Compute
