@@ -15,11 +15,12 @@ from bertzoo.convert import tokenizers
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
 from bertzoo.export import golden, litert, proof, quantise, rewrites, tables
+from bertzoo.export.beside import companions
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
 from bertzoo.export.read import read
-from bertzoo.export.scored import Quiz, scored
+from bertzoo.export.scored import Quiz, examination, scored
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
@@ -33,11 +34,6 @@ class Wanted:
     precision: Precision = "fp32"
     pooling: str = "mean"
     optimise: bool = True
-
-
-def companions(file: Path) -> tuple[str, str]:
-    """The names of what stands beside a file."""
-    return f"{file.stem}.json", f"{file.stem}.files"
 
 
 def lengths_of(model: Any, asked: Sequence[int]) -> tuple[int, ...]:
@@ -73,7 +69,7 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None 
         "head": config.plain(pretrained.head),
         **({"pooling": wanted.pooling} if pretrained.head.kind == "none" else {}),
         "source": pretrained.source,
-        "inputs": {name: "int32" for name in plain.inputs},
+        "ports": tables.ports(content),
         "sentences": "random ids" if pretrained.tokenizer is None else list(proof.TEXT),
         "operators": tables.operators(content),
         "limits": proof.LIMITS[wanted.precision]._asdict(),
@@ -85,6 +81,9 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None 
     described.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     if pretrained.tokenizer is not None:
         folder.mkdir()
+        if quiz is not None and quiz.task.kind != "tokens":
+            exam = examination(content, plain, quiz, wanted.lengths)
+            (folder / "exam.json").write_text(json.dumps(exam) + "\n", encoding="utf-8")
         tokenizers.write(pretrained.tokenizer, folder, pretrained.model)
         examples = golden.golden(content, plain, pretrained.tokenizer, wanted.lengths)
         (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")

@@ -53,7 +53,7 @@ def prove(
     found: dict[str, Any] = {}
     for length in lengths:
         name, given = litert.signature(length), rows(plain, tokenizer, length)
-        pairs = [_aligned(run(name, row), jax.tree.map(np.asarray, reference(plain, row))) for row in given]
+        pairs = [aligned(run(name, row), jax.tree.map(np.asarray, reference(plain, row))) for row in given]
         outputs = {}
         for key in pairs[0][1]:
             outputs[key] = _measured([theirs[key][0] for theirs, _ in pairs], [ours[key] for _, ours in pairs])
@@ -98,7 +98,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 Outputs = Mapping[str, np.ndarray]
 
 
-def _aligned(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
+def aligned(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
     """Both with the ends of answers given the same starts, which may come in another order; all else as it is."""
     if "starts" not in ours:
         return theirs, ours

@@ -46,6 +46,30 @@ def scored(content: bytes, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> 
     }
 
 
+def examination(content: bytes, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> dict[str, Any]:
+    """The examples in their order as a device is asked them, each with its label and the file's logits here, and how
+    they are scored; of classes or numbers, not of words.
+    """
+    run, rows = litert.Interpreter(content), [dict[str, Any]() for _ in quiz.examples]
+    for slot in quiz.rows.plan(1, lengths):
+        batch = {name: quiz.rows.batch(slot, 1)[name] for name in plain.inputs}
+        name, place = litert.signature(slot.length), int(slot.rows[0])
+        rows[place] = {
+            "signature": name,
+            "inputs": {key: array[0].tolist() for key, array in batch.items()},
+            "label": quiz.examples[place].label,
+            "logits": run(name, batch)["logits"][0].tolist(),
+        }
+    return {
+        "task": quiz.task.name,
+        "split": quiz.split,
+        "kind": quiz.task.kind,
+        "metrics": quiz.task.metrics,
+        "scale": quiz.scale,
+        "rows": rows,
+    }
+
+
 def _scores(
     function: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     inputs: Sequence[str],

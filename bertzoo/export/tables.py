@@ -65,3 +65,24 @@ def operators(content: bytes) -> dict[str, int]:
     codes = (graph.Operators(index).OpcodeIndex() for index in range(graph.OperatorsLength()))
     found: Counter[str] = Counter(names[model.OperatorCodes(code).BuiltinCode()] for code in codes)
     return dict(found.most_common())
+
+
+def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
+    """By signature its `inputs` and its `outputs` as its graph has them in order: name, type of numbers, and shape."""
+    from litert_converter import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    types = {schema.TensorType.FLOAT32: "float32", schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}
+    found = {}
+    for signature in model.signatureDefs:
+        graph = model.subgraphs[signature.subgraphIndex]
+
+        def described(places: Any, maps: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
+            names = {each.tensorIndex: each.name.decode() for each in maps}
+            return [(names[at], types[tensors[at].type], [int(size) for size in tensors[at].shape]) for at in places]
+
+        found[signature.signatureKey.decode()] = {
+            "inputs": described(graph.inputs, signature.inputs),
+            "outputs": described(graph.outputs, signature.outputs),
+        }
+    return found

@@ -134,13 +134,13 @@ def _write_directory(args: argparse.Namespace, pretrained: "Pretrained") -> None
 
 def _litert(args: argparse.Namespace) -> int:
     from bertzoo.convert import atomic
-    from bertzoo.export import litert, phone
+    from bertzoo.export import beside, litert, phone
 
     destination: Path = args.destination
     if destination.suffix != ".tflite":
         raise UserError(f"DST = {destination}: name a file that ends in .tflite")
     litert.check()
-    companions = phone.companions(destination)
+    companions = beside.companions(destination)
     atomic.check_file(destination, *companions)
     pretrained = _read(args)
     if args.pooling is not None and pretrained.head.kind != "none":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LAUNCH = HERE.parent.parent / "launch"
-PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "bertzoo")
+PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "adb", "bertzoo")
 
 
 class Cloud:
@@ -19,8 +19,8 @@ class Cloud:
         self.folder.mkdir()
         self.bin.mkdir()
         for program in PROGRAMS:
-            wrapper = self.bin / program
-            wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{HERE / "fake.py"}" {program} "$@"\n')
+            wrapper, fake = self.bin / program, HERE / ("fake_phone.py" if program == "adb" else "fake.py")
+            wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{fake}" {program} "$@"\n')
             wrapper.chmod(0o755)
         # What waits for minutes in the launchers takes a moment here.
         sleep = self.bin / "sleep"

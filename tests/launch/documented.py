@@ -28,6 +28,7 @@ def names(text: str) -> frozenset[str]:
 GCLOUD_REFERENCE = "https://cloud.google.com/sdk/gcloud/reference/compute/tpus"
 WIDE = names("--project --format")  # https://cloud.google.com/sdk/gcloud/reference#GLOBAL-FLAGS, and --quiet
 SSH = names("--zone --worker --ssh-flag --ssh-key-file --strict-host-key-checking")
+ADB_REFERENCE = "https://developer.android.com/tools/adb"
 KUBECTL_REFERENCE = "https://kubernetes.io/docs/reference/kubectl/generated"
 KUBECTL = names("--context --namespace")  # kubectl_options
 
@@ -117,6 +118,19 @@ COMMANDS = {
         "https://slurm.schedmd.com/scancel.html", names("--name --signal --state"), names("--me --batch"), words=(0, 99)
     ),
     "scontrol requeue": Command("https://slurm.schedmd.com/scontrol.html", words=(1, 1)),
+    "adb get-state": Command(ADB_REFERENCE),
+    "adb push": Command(ADB_REFERENCE, words=(2, 99)),
+    "adb pull": Command(ADB_REFERENCE, words=(2, 99)),
+    "adb shell": Command(ADB_REFERENCE, words=(1, 1), rest=True),
+    "benchmark_model": Command(
+        "https://ai.google.dev/edge/litert/models/measurement",
+        names(
+            "--graph --signature_to_run_for --input_layer --input_layer_shape --input_layer_value_files "
+            "--output_filepath --num_runs --warmup_runs --warmup_min_secs --min_secs --num_threads --use_xnnpack "
+            "--use_gpu --use_nnapi"
+        ),
+        required=names("--graph --signature_to_run_for"),
+    ),
     "uv venv": Command(
         "https://docs.astral.sh/uv/reference/cli/#uv-venv",
         names("--python"),

@@ -164,6 +164,8 @@ def uv(argv: list[str]) -> None:
 
 
 def bertzoo(argv: list[str]) -> None:
+    if argv[1] == "phone":  # moves no phone, and is the real one
+        os.execv(sys.executable, [sys.executable, "-m", *argv])
     """End with the next code that `codes` has for this process, after what `seconds` says; save at a SIGTERM."""
     _signal.signal(_signal.SIGTERM, lambda number, frame: (print("; saved"), sys.exit(3)))
     if argv[1] not in ("pretrain", "transfer"):

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Measures a LiteRT file of `bertzoo convert --to=litert` on an Android phone, and whether it computes there what it should.
+#
+#   launch/phone.sh NAME.tflite --benchmark_model=PATH [--serial=SERIAL] [--delegates=xnnpack,cpu,gpu,nnapi] \
+#     [--threads=1,4] [--runs=40] [--rows=N] [--folder=/data/local/tmp/bertzoo] [--keep] [--dry-run]
+#
+# PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). It and the file are pushed over adb. Every signature
+# is then timed `--runs` times under each delegate and number of threads, and under each delegate the phone computes the
+# golden inputs beside the file and, of a fine-tuned model, the task's development set (its first N examples), which is
+# compared and scored here. What was pushed is removed again unless --keep is given. A delegate that the phone has not, or
+# that computes something else, is said, and the exit code is 1.
+set -euo pipefail
+home=$(dirname -- "${BASH_SOURCE[0]}")
+# shellcheck source=launch/common.sh
+. "$home/common.sh"
+
+file="" tool="" serial="" delegates=xnnpack threads=1,4 runs=40 rows="" folder=/data/local/tmp/bertzoo keep=false
+while (($#)); do
+  case $1 in
+    --benchmark_model=*) tool=${1#*=} ;;
+    --serial=*) serial=${1#*=} ;;
+    --delegates=*) delegates=${1#*=} ;;
+    --threads=*) threads=${1#*=} ;;
+    --runs=*) runs=${1#*=} && whole --runs "$runs" 1 ;;
+    --rows=*) rows=${1#*=} && whole --rows "$rows" 0 ;;
+    --folder=*) folder=${1#*=} ;;
+    --keep) keep=true ;;
+    --dry-run) dry_run=true ;;
+    --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit ;;
+    -*) die "unknown option $1; --help names them" ;;
+    *) [[ -z $file ]] || die "$file and $1: one file at a time" && file=$1 ;;
+  esac
+  shift
+done
+[[ -n $file ]] || die "no file is given: $me NAME.tflite --benchmark_model=PATH"
+[[ -n $tool ]] || die "--benchmark_model=PATH is missing: LiteRT's tool of that name, built for the phone (docs/phone.md)"
+[[ -r $file ]] || die "$file cannot be read"
+[[ -r $tool ]] || die "--benchmark_model=$tool cannot be read"
+# What comes after is removed on the phone, and is a word of a shell's there.
+[[ $folder =~ ^/data/local/tmp/[A-Za-z0-9_.-]+$ && $folder != */.. && $folder != */. ]] ||
+  die "--folder=$folder is not a folder in /data/local/tmp, the one place where a phone runs what is pushed"
+IFS=, read -ra delegates <<<"$delegates"
+IFS=, read -ra threads <<<"$threads"
+for count in "${threads[@]}"; do whole --threads "$count" 1; done
+
+# What benchmark_model is told for a delegate, and how far its outputs may be off: GPUs and NNAPI compute in float16.
+chosen=() limit=()
+choose() { # choose DELEGATE
+  limit=()
+  case $1 in
+    cpu) chosen=(--use_xnnpack=false) ;;
+    xnnpack) chosen=(--use_xnnpack=true) ;;
+    gpu) chosen=(--use_gpu=true) limit=(--limit=0.02) ;;
+    nnapi) chosen=(--use_nnapi=true) limit=(--limit=0.02) ;;
+    *) die "--delegates: $1 is none of cpu, xnnpack, gpu and nnapi" ;;
+  esac
+}
+for delegate in "${delegates[@]}"; do choose "$delegate"; done
+need adb "install Android's platform tools"
+need bertzoo "install it, or activate the environment that has it"
+
+adb=(adb)
+[[ -z $serial ]] || adb+=(-s "$serial")
+if ! "$dry_run"; then
+  said=$("${adb[@]}" get-state 2>&1) && [[ $said == device ]] ||
+    fail "adb finds no one phone that is ready${serial:+ of the serial $serial} ($said); with several name one with --serial"
+fi
+work=$(mktemp -d)
+# shellcheck disable=SC2317,SC2329 # the trap calls it
+leave() {
+  rm -rf -- "$work"
+  "$keep" || "$dry_run" || "${adb[@]}" shell "rm -rf $folder" || say "$folder could not be removed from the phone"
+}
+trap leave EXIT
+
+pack=(bertzoo phone pack "$file" "$work/packed")
+[[ -z $rows ]] || pack+=("--rows=$rows")
+act "${pack[@]}"
+act "${adb[@]}" shell "rm -rf $folder && mkdir -p $folder"
+act "${adb[@]}" push "$tool" "$folder/benchmark_model"
+act "${adb[@]}" push "$file" "$folder/model.tflite"
+act "${adb[@]}" push "$home/phone_rows.sh" "$folder/phone_rows.sh"
+act "${adb[@]}" push "$work/packed" "$folder/"
+act "${adb[@]}" shell "chmod 755 $folder/benchmark_model"
+
+# A number that benchmark_model said last behind a text, divided; - where it did not.
+said() { # said FILE TEXT DIVISOR
+  awk -v text="$2" -v by="$3" '{ at = index($0, text); if (at) { split(substr($0, at + length(text)), x, /[^0-9.e+]/); n = x[1] } }
+    END { if (n == "") print "-"; else printf "%.2f", n / by }' "$1"
+}
+
+if "$dry_run"; then
+  signatures="length_128 NAMES SHAPES"
+else
+  signatures=$(<"$work/packed/signatures")
+fi
+wrong=0
+printf '%-8s %7s  %-12s %10s %10s %12s\n' delegate threads signature 'mean ms' 'median ms' 'memory MB'
+for delegate in "${delegates[@]}"; do
+  choose "$delegate"
+  for count in "${threads[@]}"; do
+    while read -r signature names shapes; do
+      words="cd $folder && ./benchmark_model --graph=model.tflite --signature_to_run_for=$signature --input_layer=$names"
+      files=""
+      for name in ${names//,/ }; do files+="${files:+,}$name:packed/timed/$signature/$name"; done
+      words+=" --input_layer_shape=$shapes --input_layer_value_files=$files"
+      words+=" --num_runs=$runs --min_secs=0 --num_threads=$count ${chosen[*]}"
+      if "$dry_run"; then
+        act "${adb[@]}" shell "$words"
+      elif ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
+        say "$delegate, $count threads, $signature: benchmark_model failed: $(tail -n 1 "$work/said")"
+        wrong=1
+      else
+        printf '%-8s %7s  %-12s %10s %10s %12s\n' "$delegate" "$count" "$signature" "$(said "$work/said" 'Inference (avg): ' 1000)" \
+          "$(said "$work/said" 'median=' 1000)" "$(said "$work/said" 'overall=' 1)"
+      fi
+    done <<<"$signatures"
+  done
+done
+
+for delegate in "${delegates[@]}"; do
+  choose "$delegate"
+  words="cd $folder && sh phone_rows.sh --num_threads=${threads[0]} ${chosen[*]}"
+  if "$dry_run"; then
+    act "${adb[@]}" shell "$words"
+    act "${adb[@]}" pull "$folder/given" "$work/given"
+    act bertzoo phone judge "$file" "$work/packed" "$work/given" "${limit[@]}"
+    continue
+  fi
+  say "$delegate: golden inputs${rows:+, $rows examples}"
+  rm -rf -- "$work/given"
+  if ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
+    say "$delegate: benchmark_model failed: $(tail -n 1 "$work/said")"
+    wrong=1
+    continue
+  fi
+  "${adb[@]}" pull "$folder/given" "$work/given" >/dev/null || fail "adb could not fetch what the phone computed"
+  bertzoo phone judge "$file" "$work/packed" "$work/given" "${limit[@]}" || wrong=1
+done
+exit "$wrong"

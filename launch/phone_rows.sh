@@ -1,0 +1,14 @@
+#!/bin/sh
+# Runs on the phone, where launch/phone.sh puts it: every packed row once through benchmark_model, its outputs to `given`.
+set -eu
+rm -rf given && mkdir given
+while read -r row signature names shapes; do
+  files=""
+  for name in $(echo "$names" | tr , ' '); do files="$files${files:+,}$name:packed/rows/$row/$name"; done
+  ./benchmark_model --graph=model.tflite --signature_to_run_for="$signature" --input_layer="$names" \
+    --input_layer_shape="$shapes" --input_layer_value_files="$files" --output_filepath="given/$row" \
+    --num_runs=1 --warmup_runs=0 --warmup_min_secs=0 --min_secs=0 "$@" </dev/null >said 2>&1 || {
+    tail -n 1 said
+    exit 1
+  }
+done <packed/rows/list

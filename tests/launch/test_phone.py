@@ -1,0 +1,197 @@
+"""launch/phone.sh: a file is timed on a phone, and what the phone computes is compared and scored here."""
+
+import importlib
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clouds import HERE, LAUNCH, Cloud
+
+from bertzoo import cli
+from bertzoo.cli import main
+
+NAMES = ("input_ids", "token_type_ids", "attention_mask")
+ROOT = {"PYTHONPATH": str(LAUNCH.parent)}
+
+
+def row(length: int, tokens: int, label: int | None = None) -> dict:
+    """A golden row, or where there is a label one of the task's, with what the fake phone's model gives."""
+    ids, mask = [7] * tokens + [0] * (length - tokens), [1] * tokens + [0] * (length - tokens)
+    made = {"signature": f"length_{length}", "inputs": dict(zip(NAMES, (ids, [0] * length, mask), strict=True))}
+    logits = [float(7 * tokens), float(tokens)]
+    return made | ({"outputs": {"logits": logits}} if label is None else {"label": label, "logits": logits})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with the companions that a conversion leaves, of a model that always says class 0."""
+    path = tmp_path / "my model.tflite"
+    path.write_bytes(b"weights")
+    ports = {
+        f"length_{length}": {
+            "inputs": [[name, "int32", [1, length]] for name in NAMES],
+            "outputs": [["logits", "float32", [1, 2]]],
+        }
+        for length in (8, 16)
+    }
+    said = {"bytes": 7, "ports": ports, "limits": {"error": 1e-4, "cosine": 0.9}}
+    path.with_suffix(".json").write_text(json.dumps(said))
+    folder = tmp_path / "my model.files"
+    folder.mkdir()
+    (folder / "golden.json").write_text(json.dumps([row(8, 5), row(8, 8)]))
+    rows = [row(8, 3, 0), row(16, 9, 0), row(16, 10, 1), row(8, 4, 0)]
+    exam = {"task": "sst2", "split": "dev", "kind": "classification", "metrics": ["accuracy"], "scale": 1.0}
+    (folder / "exam.json").write_text(json.dumps(exam | {"rows": rows}))
+    return path
+
+
+@pytest.fixture
+def tool(cloud: Cloud) -> str:
+    path = cloud.folder / "benchmark_model"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{HERE / "fake_phone.py"}" benchmark_model "$@"\n')
+    return f"--benchmark_model={path}"
+
+
+def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
+    out = cloud.run("phone.sh", str(file), tool, "--delegates=xnnpack,cpu", "--threads=1,4", "--runs=9", **ROOT)
+    timed = [line.split() for line in out.splitlines() if " length_" in line and not line.startswith("+")]
+    assert timed == [
+        [delegate, threads, f"length_{length}", "2.01", "2.00", "7.25"]
+        for delegate in ("xnnpack", "cpu")
+        for threads in "14"
+        for length in (8, 16)
+    ]
+    assert out.count("logits: largest error 0 of values up to 56, 2 rows") == 2
+    assert out.count("sst2, dev, 4 examples: accuracy 75.00, here 75.00") == 2
+    calls = cloud.calls("benchmark_model")
+    assert sum("--num_runs=9" in call for call in calls) == 8 and sum("--num_threads=4" in call for call in calls) == 4
+    computed = [call for call in calls if any(word.startswith("--output_filepath") for word in call)]
+    assert len(computed) == 2 * 6 and sum("--use_xnnpack=false" in call for call in computed) == 6
+    assert list((cloud.folder / "phone").iterdir()) == []  # it leaves nothing
+
+
+def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+    cloud.set(error=0.5)  # of values up to 56: one hundredth
+    out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
+    assert "logits: largest error 0.5 of values up to 56" in out and "errors beyond 0.0001 of the largest" in out
+    assert "sst2, dev, 2 examples: accuracy 100.00" in out and (cloud.folder / "phone" / "bertzoo" / "given").exists()
+    out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--delegates=gpu", "--rows=0", **ROOT)
+    assert "largest error 0.5" in out and "sst2" not in out  # a GPU computes in float16
+
+
+def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(cloud: Cloud, file: Path, tool: str) -> None:
+    (cloud.folder / "gpu").write_text("no OpenCL here")
+    out = cloud.run("phone.sh", str(file), tool, "--delegates=gpu,xnnpack", "--threads=2", code=1, **ROOT)
+    assert "gpu, 2 threads, length_8: benchmark_model failed: no OpenCL here" in out
+    assert "gpu: benchmark_model failed: no OpenCL here" in out and out.count("2 rows") == 1
+
+
+def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
+    out = cloud.run("phone.sh", str(file), tool, "--dry-run", "--serial=emulator-5554")
+    assert "+ adb -s emulator-5554 push" in out and "--use_xnnpack=true" in out and not cloud.calls()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{file}"], "--benchmark_model=PATH is missing"),
+        (["{tool}"], "no file is given"),
+        (["nowhere.tflite", "{tool}"], "nowhere.tflite cannot be read"),
+        (["{file}", "{file}", "{tool}"], "one file at a time"),
+        (["{file}", "{tool}", "--delegates=npu"], "npu is none of cpu, xnnpack, gpu and nnapi"),
+        (["{file}", "{tool}", "--threads=1,x"], "--threads=x is not a whole number"),
+        (["{file}", "{tool}", "--folder=/data/local/tmp/.."], "is not a folder in /data/local/tmp"),
+        (["{file}", "{tool}", "--folder=/sdcard"], "is not a folder in /data/local/tmp"),
+        (["{file}", "{tool}", "--thread=1"], "unknown option --thread=1"),
+    ],
+)
+def test_mistakes(cloud: Cloud, file: Path, tool: str, words: list[str], says: str) -> None:
+    assert says in cloud.run("phone.sh", *(word.format(file=file, tool=tool) for word in words), code=2)
+    assert not cloud.calls("adb")
+
+
+def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
+    (cloud.folder / "state").write_text("error: more than one device/emulator")
+    assert "(error: more than one device/emulator); with several" in cloud.run("phone.sh", str(file), tool, code=1)
+    assert not cloud.calls("adb", "shell")
+
+
+def said(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
+    code = main(["phone", *map(str, words)])
+    return code, "".join(capsys.readouterr())
+
+
+def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    packed, given = tmp_path / "packed", tmp_path / "given"
+    assert said(capsys, "pack", file, packed, "--rows=1") == (0, f"Wrote {packed}: 3 rows.\n")
+    assert (packed / "signatures").read_text().splitlines()[1].split() == [
+        "length_16",
+        ",".join(NAMES),
+        "1,16:1,16:1,16",
+    ]
+    lying = np.frombuffer((packed / "rows" / "00002" / "input_ids").read_bytes(), "<i4")
+    np.testing.assert_array_equal(lying, [7] * 3 + [0] * 5)
+    code, out = said(capsys, "judge", file, packed, given)
+    assert code == 2 and "the phone has not computed row 0" in out
+    given.mkdir()
+    for number, values in enumerate([(35, 5), (56, 8), (1, 2)]):
+        (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
+    code, out = said(capsys, "judge", file, packed, given, "--json")
+    found = json.loads(out)
+    assert (code, found["right"], found["exam"]["scores"]["phone"]) == (0, True, {"accuracy": 0.0})
+    (given / "00001").write_bytes(np.array((56, np.nan), "<f4").tobytes())
+    code, out = said(capsys, "judge", file, packed, given)
+    assert code == 1 and "largest error inf" in out
+    (given / "00001").write_bytes(b"12345")
+    code, out = said(capsys, "judge", file, packed, given)
+    assert code == 2 and "has 5 bytes, but the outputs of row 1 have 8" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["pack", "{file}", "{here}"], "exists; name a new folder"),
+        (["pack", "{here}/none.tflite", "x"], "is no file"),
+        (["pack", "{file}", "x", "y"], "given is of judge"),
+        (["pack", "{file}", "x", "--limit=1"], "limit is of judge"),
+        (["judge", "{file}", "{here}"], "judge needs GIVEN"),
+        (["judge", "{file}", "{here}", "x", "--rows=1"], "--rows is of pack"),
+        (["judge", "{file}", "{here}", "x"], "is not what `bertzoo phone pack` writes"),
+    ],
+)
+def test_mistakes_of_the_verb(file: Path, capsys: pytest.CaptureFixture, words: list[str], says: str) -> None:
+    code, out = said(capsys, *(word.format(file=file, here=file.parent) for word in words))
+    assert code == 2 and says in out
+
+
+def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:
+    file.write_bytes(b"other weights")
+    code, out = said(capsys, "pack", file, "x")
+    assert code == 2 and "has 7 bytes, but it has 13" in out
+    (file.parent / "my model.files" / "golden.json").unlink()
+    code, out = said(capsys, "pack", file, "x")
+    assert code == 2 and "golden.json is missing" in out
+    file.with_suffix(".json").write_text("{")
+    code, out = said(capsys, "pack", file, "x")
+    assert code == 2 and "is damaged; convert the model again" in out
+
+
+def test_the_guide_s_commands_exist(cloud: Cloud, file: Path, tool: str) -> None:
+    """Of docs/phone.md: every bertzoo command is parsed, and the launcher's is a dry run."""
+    blocks = re.findall(r"```bash\n(.*?)```", (LAUNCH.parent / "docs/phone.md").read_text(), re.DOTALL)
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert {argv[0] for argv in commands} == {"pip", "bertzoo", "launch/phone.sh"}
+    (cloud.folder / "sst2.tflite").write_bytes(file.read_bytes())
+    (cloud.folder / "android_aarch64_benchmark_model").write_text("")
+    for argv in commands:
+        if argv[0] == "bertzoo":
+            verb, parser = importlib.import_module(f"bertzoo.verbs.{argv[1]}"), cli.Parser()
+            verb.arguments(parser)
+            own, _ = cli.split(argv[2:], parser.flags(), verb)
+            parser.parse_intermixed_args(own)
+        elif argv[0].startswith("launch/"):
+            assert "+ adb push" in cloud.run("phone.sh", *argv[1:], "--dry-run")
