@@ -56,6 +56,6 @@ def _panel(axes, run: Run, key: str) -> None:
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
     unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
     name = title(key, names(run.history))
-    axes.set_ylabel(f"{name} ({unit})" if unit else name)
+    axes.set_ylabel(f"{name}\n({unit})" if unit else name)  # two lines: long names are wider than a panel is high
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
