@@ -30,6 +30,8 @@ def read(file: Path) -> Companions:
     """The companions of a LiteRT file; raises UserError where one is missing or none of its."""
     described, folder = (file.with_name(name) for name in companions(file))
     said, golden = _json(described), _json(folder / "golden.json")
+    if said["format"] != "litert":
+        raise UserError(f"{file} is of the format {said['format']}; benchmark_model runs LiteRT files alone")
     if file.stat().st_size != said["bytes"]:
         raise UserError(f"{described} says that {file} has {said['bytes']} bytes, but it has {file.stat().st_size}")
     exam = folder / "exam.json"

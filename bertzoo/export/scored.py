@@ -1,19 +1,18 @@
-"""The metric of a fine-tuned model's task, of a LiteRT file beside the model."""
+"""The metric of a fine-tuned model's task, of a written file beside the model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from bertzoo.export import litert
+from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
+from bertzoo.export.runtimes import Runtime
 from bertzoo.tasks import metrics
-from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.task import Example, Task
-
-Function = Callable[[Mapping[str, np.ndarray]], np.ndarray]  # inputs of a row -> logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,59 +26,39 @@ class Quiz:
     scale: float
 
 
-def scored(content: bytes, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> dict[str, Any]:
+def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], dict | None]:
     """The task, the split, how many examples, and in points the scores of the file and of the model, read alike: every
-    example in the shortest length that holds it.
+    example in the shortest length that holds it. And the same examples as a device is asked them: what they are scored
+    by, and in their order inputs, label and the file's logits here; None of words, which a device is not asked.
     """
-    run = litert.Interpreter(content)
     reference = jax.jit(lambda plain, row: plain(**{name: array[0] for name, array in row.items()})["logits"][None])
-
-    def of_file(row: Mapping[str, np.ndarray]) -> np.ndarray:
-        return run(litert.signature(row["input_ids"].shape[1]), row)["logits"]
-
-    return {
-        "task": quiz.task.name,
-        "split": quiz.split,
+    slots = quiz.rows.plan(1, lengths)
+    batches = (quiz.rows.batch(slot, 1) for slot in slots)
+    given = [{name: batch[name] for name in plain.inputs} for batch in batches]
+    logits = [run(row)["logits"] for row in given]
+    said = {"task": quiz.task.name, "split": quiz.split}
+    scores = {
         "examples": len(quiz.examples),
-        "file": _scores(of_file, plain.inputs, quiz, lengths),
-        "model": _scores(lambda row: np.asarray(reference(plain, row)), plain.inputs, quiz, lengths),
+        "file": _scores(quiz, slots, logits),
+        "model": _scores(quiz, slots, [np.asarray(reference(plain, row)) for row in given]),
     }
-
-
-def examination(content: bytes, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> dict[str, Any]:
-    """The examples in their order as a device is asked them, each with its label and the file's logits here, and how
-    they are scored; of classes or numbers, not of words.
-    """
-    run, rows = litert.Interpreter(content), [dict[str, Any]() for _ in quiz.examples]
-    for slot in quiz.rows.plan(1, lengths):
-        batch = {name: quiz.rows.batch(slot, 1)[name] for name in plain.inputs}
-        name, place = litert.signature(slot.length), int(slot.rows[0])
+    if quiz.task.kind == "tokens":
+        return said | scores, None
+    rows = [dict[str, Any]() for _ in quiz.examples]
+    for slot, row, output in zip(slots, given, logits, strict=True):
+        place = int(slot.rows[0])
         rows[place] = {
-            "signature": name,
-            "inputs": {key: array[0].tolist() for key, array in batch.items()},
+            "signature": signature(slot.length),
+            "inputs": {name: array[0].tolist() for name, array in row.items()},
             "label": quiz.examples[place].label,
-            "logits": run(name, batch)["logits"][0].tolist(),
+            "logits": output[0].tolist(),
         }
-    return {
-        "task": quiz.task.name,
-        "split": quiz.split,
-        "kind": quiz.task.kind,
-        "metrics": quiz.task.metrics,
-        "scale": quiz.scale,
-        "rows": rows,
-    }
+    how = {"kind": quiz.task.kind, "metrics": quiz.task.metrics, "scale": quiz.scale}
+    return said | scores, said | how | {"rows": rows}
 
 
-def _scores(
-    function: Callable[[Mapping[str, np.ndarray]], np.ndarray],
-    inputs: Sequence[str],
-    quiz: Quiz,
-    lengths: Sequence[int],
-) -> dict[str, float]:
+def _scores(quiz: Quiz, slots: Sequence[Slot], logits: Sequence[np.ndarray]) -> dict[str, float]:
     rows, kind = quiz.rows, quiz.task.kind
-    slots = rows.plan(1, lengths)
-    batches = (rows.batch(slot, 1) for slot in slots)
-    logits = [function({name: batch[name] for name in inputs}) for batch in batches]
     labels = [example.label for example in quiz.examples]
     if kind == "tokens":
         return metrics.score(quiz.task, rows.restore_words(slots, [each.argmax(-1) for each in logits]), labels)

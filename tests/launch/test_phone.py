@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
         }
         for length in (8, 16)
     }
-    said = {"bytes": 7, "ports": ports, "limits": {"error": 1e-4, "cosine": 0.9}}
+    said = {"format": "litert", "bytes": 7, "ports": ports, "limits": {"error": 1e-4, "cosine": 0.9}}
     path.with_suffix(".json").write_text(json.dumps(said))
     folder = tmp_path / "my model.files"
     folder.mkdir()
@@ -172,6 +172,9 @@ def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureF
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and "has 7 bytes, but it has 13" in out
+    file.with_suffix(".json").write_text(json.dumps({"format": "onnx"}))
+    code, out = said(capsys, "pack", file, "x")
+    assert code == 2 and "is of the format onnx" in out
     (file.parent / "my model.files" / "golden.json").unlink()
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and "golden.json is missing" in out
