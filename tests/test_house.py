@@ -50,7 +50,7 @@ BELOW = {
     "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
-    "bertzoo.export": {"errors", "config", "nn", "models", "data", "tasks", "convert"},
+    "bertzoo.export": {"errors", "flops", "config", "nn", "models", "data", "tasks", "convert"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places", "config", "facts"},

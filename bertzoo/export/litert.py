@@ -6,6 +6,7 @@ It, quantise.py and tables.py alone import LiteRT's packages.
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -140,3 +141,22 @@ class Interpreter:
         if name not in self._runners:
             self._runners[name] = self._real.get_signature_runner(name)
         return {key: np.array(value) for key, value in self._runners[name](**given).items()}
+
+    def delegated(self) -> dict[str, Any]:
+        """What the interpreter hands to XNNPACK of its first graph: in how many `parts`, and how many of each of
+        `operators`; what lies between the inputs and the outputs of a part is in it.
+        """
+        self._real.allocate_tensors()
+        nodes = self._real._get_ops_details()
+        made = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}
+        parts = [node for node in nodes if node["op_name"] == "DELEGATE"]
+        inside = dict[int, str]()
+        for part in parts:
+            given, pending = set(part["inputs"]), list(part["outputs"])
+            while pending:
+                tensor = pending.pop()
+                node = made.get(tensor)
+                if tensor not in given and node is not None and node["index"] not in inside:
+                    inside[node["index"]] = node["op_name"]
+                    pending.extend(node["inputs"])
+        return {"parts": len(parts), "operators": dict(Counter(inside.values()).most_common())}

@@ -11,7 +11,7 @@ import numpy as np
 from bertzoo import __version__, config
 from bertzoo.convert import tokenizers
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.export import golden, proof
+from bertzoo.export import card, golden, proof
 from bertzoo.export.beside import companions
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
@@ -59,6 +59,7 @@ def write(
     if tokenizer is not None:
         folder.mkdir()
         tokenizers.write(tokenizer, folder, pretrained.model)
+        (folder / "README.md").write_text(card.card(file.name, said), encoding="utf-8")
         for name, rows in (("golden", examples), ("exam", exam)):
             if rows is not None:
                 (folder / f"{name}.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bertzoo.convert.pretrained import Pretrained
@@ -15,6 +16,7 @@ from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import PRECISIONS, Precision
 from bertzoo.export.read import read
 from bertzoo.export.runtimes import Runtime
+from bertzoo.flops import matmul_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,21 @@ def _litert(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) ->
     graph = rewrites.optimised(read(plain.model, plain.params, plain.pooling)) if wanted.optimise else plain
     content = quantise.quantised(litert.convert(graph, wanted.lengths), wanted.precision)
     file.write_bytes(content)
-    return {"optimised": wanted.optimise, "operators": tables.operators(content), "ports": tables.ports(content)}
+    return {
+        "optimised": wanted.optimise,
+        "operators": tables.operators(content),
+        "xnnpack": litert.Interpreter(content).delegated(),
+        "ports": tables.ports(content),
+        "flops": {litert.signature(length): _flops(graph, length) for length in wanted.lengths},
+    }
+
+
+def _flops(graph: Any, length: int) -> int:
+    """Of one row: the operations of products and convolutions, 2 per multiply-add."""
+    row = {
+        name: jax.ShapeDtypeStruct(shape.shape[1:], shape.dtype) for name, shape in litert.shapes(graph, length).items()
+    }
+    return matmul_flops(lambda graph, row: graph(**row), graph, row)
 
 
 def _torch_export(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) -> dict[str, Any]:

@@ -146,6 +146,78 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
+    """Its inputs and outputs in the graph's order, what XNNPACK takes, products; and its card says the same."""
+    file = tmp_path / "model.tflite"
+    assert export(source, file, "--lengths=16,32") == 0
+    said = json.loads(file.with_suffix(".json").read_text())
+    real = litert.Interpreter(file.read_bytes())._real
+    for name, ports in said["ports"].items():
+        runner = real.get_signature_runner(name)
+        for kind, details in (("inputs", runner.get_input_details()), ("outputs", runner.get_output_details())):
+            assert {port: [np.dtype(one["dtype"]).name, [*one["shape"]]] for port, one in details.items()} == {
+                port: [dtype, shape] for port, dtype, shape in ports[kind]
+            }
+    # The first signature is the interpreter's main graph, whose inputs it lists in their order.
+    places = {port: one["index"] for port, one in real.get_signature_runner("length_16").get_input_details().items()}
+    listed = [one["index"] for one in real.get_input_details()]
+    assert [places[port] for port, _, _ in said["ports"]["length_16"]["inputs"]] == listed
+    taken = said["xnnpack"]["operators"]
+    assert taken["FULLY_CONNECTED"] == said["operators"]["FULLY_CONNECTED"] and "EMBEDDING_LOOKUP" not in taken
+    assert all(count <= said["operators"][operator] for operator, count in taken.items())
+    # One layer of 16 units in 2 heads whole, then keys and values of all tokens and all else of [CLS].
+    whole = 2 * 16 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16 * 16
+    last = 2 * 16 * 2 * 16 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16
+    assert said["flops"]["length_16"] == whole + last + 2 * 16 * 16 + 2 * 16 * 2
+    card = (tmp_path / "model.files" / "README.md").read_text()
+    for text in (
+        "bert model of 2 layers and 16 units",
+        "labels are no, yes",
+        said["sha256"],
+        "| EMBEDDING_LOOKUP | 2 | 0 |",
+    ):
+        assert text in card, text
+
+
+def on_a_phone(file: Path, packed: Path, given: Path) -> None:
+    """Pack, and compute what was packed from its bytes as benchmark_model does."""
+    assert main(["phone", "pack", str(file), str(packed)]) == 0
+    given.mkdir()
+    run = litert.Interpreter(file.read_bytes())
+    ports = json.loads(file.with_suffix(".json").read_text())["ports"]
+    for line in (packed / "rows" / "list").read_text().splitlines():
+        number, signature, names, shapes = line.split()
+        row = {
+            name: np.fromfile(packed / "rows" / number / name, np.int32).reshape(
+                [int(size) for size in shape.split(",")]
+            )
+            for name, shape in zip(names.split(","), shapes.split(":"), strict=True)
+        }
+        outputs = run(signature, row)
+        (given / number).write_bytes(b"".join(outputs[port].tobytes() for port, _, _ in ports[signature]["outputs"]))
+
+
+@pytest.mark.parametrize("head", ["classifier", "masked"])
+def test_a_phone_that_computes_what_the_file_does(
+    source: Path, tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
+    if head == "masked":
+        read = directory.read(source)
+        made = pretrained(read.model, MaskedLanguageModel())
+        monkeypatch.setattr(golden, "_LARGEST", 100)  # of 120 numbers the likeliest are kept
+        source = tmp_path / "masked"
+        source.mkdir()
+        directory.write(dataclasses.replace(made, tokenizer=read.tokenizer), source)
+    file, packed, given = tmp_path / "model.tflite", tmp_path / "packed", tmp_path / "given"
+    assert export(source, file, "--lengths=8,32") == 0
+    on_a_phone(file, packed, given)
+    assert main(["phone", "judge", str(file), str(packed), str(given), "--limit=0"]) == 0
+    whole = np.frombuffer((given / "00000").read_bytes(), np.float32)
+    (given / "00000").write_bytes((whole + 1).tobytes())
+    assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
+
+
 def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
     """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
     assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
@@ -223,6 +295,16 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     for name, points in expected.items():
         assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
         assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out
+    on_a_phone(file, tmp_path / "packed", tmp_path / "given")
+    capsys.readouterr()
+    assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(tmp_path / "given"), "--json"]) == 0
+    exam = json.loads(capsys.readouterr().out)["exam"]
+    assert exam == {
+        "task": "own",
+        "split": "dev",
+        "examples": 40,
+        "scores": {"phone": scores["file"], "here": scores["file"]},
+    }
     (tmp_path / "dev.csv").unlink()
     _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
     assert "the task's scores are not measured: " in err and "dev.csv" in err

@@ -1,0 +1,80 @@
+"""What a person is told of a file for phones: its model card, out of what its JSON says."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def card(name: str, said: Mapping[str, Any]) -> str:
+    """Markdown; `name` is the file's, `said` what its JSON holds."""
+    head, model = said["head"], said["model"]
+    labels = f", whose labels are {', '.join(map(str, head['labels']))}" if head.get("labels") else ""
+    lines = [
+        f"# {name}",
+        "",
+        f"A {model['kind']} model of {model['layers']} layers{_width(model)}, head {head['kind']}{labels}, as a"
+        f" {said['format']} file of {said['bytes'] / 1e6:,.1f} MB in {said['precision']}, written by bertzoo"
+        f" {said['bertzoo']}. SHA-256 {said['sha256']}.",
+        "",
+        "Made from " + (_source(said["source"]) or "a model whose origin is not known") + ".",
+        "",
+        "## Beside the model it was made from",
+        "",
+        "| signature | output | largest error | of values up to | cosine |" + (" FLOPs |" if "flops" in said else ""),
+        "|---|---|---|---|---|" + ("---|" if "flops" in said else ""),
+        *_measured(said),
+        "",
+        f"Rows are {said['signatures'][next(iter(said['signatures']))]['rows']} a length, of "
+        + ("random ids." if said["sentences"] == "random ids" else "English sentences.")
+        + f" An error may be {said['limits']['error']:g} of an output's largest value.",
+    ]
+    if scores := said["scores"]:
+        points = ", ".join(
+            f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
+            for metric, value in scores["file"].items()
+        )
+        lines += ["", f"{scores['task']}, {scores['split']}, {scores['examples']} examples: {points}."]
+    if "operators" in said:
+        lines += ["", "## Operators", "", *_operators(said)]
+    lines += [
+        "",
+        "`golden.json` has texts with their ids and outputs, on which an app is tested; docs/phone.md says how.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _width(model: Mapping[str, Any]) -> str:
+    return f" and {model['hidden_size']} units" if "hidden_size" in model else ""
+
+
+def _source(source: Any) -> str:
+    return (
+        ", ".join(f"{key} {value}" for key, value in source.items())
+        if isinstance(source, Mapping)
+        else str(source or "")
+    )
+
+
+def _measured(said: Mapping[str, Any]) -> Iterator[str]:
+    for signature, one in said["signatures"].items():
+        for output, figures in one["outputs"].items():
+            cells = [
+                signature,
+                output,
+                f"{figures['max_error']:.2g}",
+                f"{figures['largest']:.3g}",
+                f"{figures['cosine']:.6f}",
+            ]
+            cells += [f"{said['flops'][signature]:,}"] if "flops" in said else []
+            yield f"| {' | '.join(cells)} |"
+
+
+def _operators(said: Mapping[str, Any]) -> Iterator[str]:
+    """Of the first graph, with how many of each XNNPACK takes where that is known."""
+    delegated = said.get("xnnpack")
+    yield "| operator | times |" + (" by XNNPACK |" if delegated else "")
+    yield "|---|---|" + ("---|" if delegated else "")
+    for operator, times in said["operators"].items():
+        yield f"| {operator} | {times} |" + (f" {delegated['operators'].get(operator, 0)} |" if delegated else "")
+    if delegated:
+        yield ""
+        yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."
