@@ -27,13 +27,7 @@ def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[i
         length = next((length for length in sorted(lengths) if length >= len(ids)), None)
         if length is None:
             continue
-        row = {
-            "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
-            "token_type_ids": np.pad(types, (0, length - len(ids))),
-            "attention_mask": (np.arange(length) < len(ids)).astype(np.int32),
-            "masked_positions": np.ones(1, np.int32),
-        }
-        row = {name: row[name] for name in plain.inputs}
+        row = padded(plain, tokenizer, ids, types, length)
         outputs = run({name: array[None] for name, array in row.items()})
         found.append(
             {
@@ -45,6 +39,29 @@ def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[i
             }
         )
     return found
+
+
+def padded(
+    plain: Plain, tokenizer: Tokenizer, ids: np.ndarray, types: np.ndarray, length: int
+) -> dict[str, np.ndarray]:
+    """A row's inputs, (L,) each; the blank of a masked head is the first token after [CLS]."""
+    row = {
+        "input_ids": np.pad(ids, (0, length - len(ids)), constant_values=tokenizer.specials.pad),
+        "token_type_ids": np.pad(types, (0, length - len(ids))),
+        "attention_mask": (np.arange(length) < len(ids)).astype(np.int32),
+        "masked_positions": np.ones(1, np.int32),
+    }
+    return {name: row[name] for name in plain.inputs}
+
+
+def calibration(plain: Plain, tokenizer: Tokenizer, texts: Sequence[str], length: int) -> list[dict[str, np.ndarray]]:
+    """The rows of texts, (1,L) each, one cut where it is longer."""
+    rows = []
+    for text in texts:
+        ids, types = tokens(tokenizer, (text,))
+        ids = np.concatenate([ids[: length - 1], ids[-1:]]) if len(ids) > length else ids
+        rows.append(padded(plain, tokenizer, ids, types[: len(ids)], length))
+    return [{name: array[None] for name, array in row.items()} for row in rows]
 
 
 def tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

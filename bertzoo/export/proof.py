@@ -37,6 +37,7 @@ LIMITS: dict[Precision, Limit] = {
     "fp32": Limit(1e-4, 0.99999),
     "fp16": Limit(2e-2, 0.9995),
     "int8-dynamic": Limit(0.5, 0.97),
+    "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
 SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length, which its rows fill

@@ -4,21 +4,29 @@
 import contextlib
 import io
 import logging
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from bertzoo.export import tables
 from bertzoo.export.litert import ExportFailed
 
-Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-weight"]
+Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
-def quantised(content: bytes, precision: Precision) -> bytes:
-    """The file with weights as float16, or as int8 of one scale a channel: under activations that are quantised as they
-    come (int8-dynamic), or made float32 again before they are used (int8-weight).
+Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]
 
-    Raises ExportFailed where the quantiser does not take it.
+
+def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
+    """The file with weights as float16, or as int8 of one scale a channel: under activations that are quantised as they
+    come (int8-dynamic), or on one scale each that the rows of `calibration` gave, by signature (int8-static), or made
+    float32 again before they are used (int8-weight).
+
+    Under int8-static all but dense layers stays in float32: a mask of -30,000 and a score are not on one scale of 255
+    steps. Raises ExportFailed where the quantiser does not take it.
     """
     if precision == "fp32":
         return content
@@ -27,7 +35,8 @@ def quantised(content: bytes, precision: Precision) -> bytes:
     try:
         with _quiet():
             quantizer = Quantizer(content, _recipe(precision))
-            made = quantizer.quantize(enable_progress_bar=False, enable_progress_report=False).quantized_model
+            seen = quantizer.calibrate(dict(calibration)) if calibration else None
+            made = quantizer.quantize(seen, enable_progress_bar=False, enable_progress_report=False).quantized_model
     except (ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ExportFailed(f"the LiteRT quantiser does not take this model at {precision}: {reason[:300]}") from error
@@ -39,7 +48,12 @@ def _quiet() -> Iterator[None]:
     """Without bars of progress, and a warning for every weight that signatures share, which each quantises alike."""
     logging.disable(logging.WARNING)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
+        # The warning is that calibration keeps every tensor.
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(action="ignore", category=UserWarning),
+        ):
             yield
     finally:
         logging.disable(logging.NOTSET)
@@ -54,6 +68,11 @@ def _recipe(precision: Precision) -> Any:
     if precision == "int8-weight":
         return recipe.weight_only_wi8_afp32()
     manager = recipe_manager.RecipeManager()
+    if precision == "int8-static":
+        dense, table = qtyping.TFLOperationName.FULLY_CONNECTED, qtyping.TFLOperationName.EMBEDDING_LOOKUP
+        manager.add_static_config(".*", dense, activation_num_bits=8, weight_num_bits=8)
+        manager.add_dynamic_config(".*", table, num_bits=8)
+        return manager.get_quantization_recipe()
     weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
     casting = qtyping.OpQuantizationConfig(
         weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True

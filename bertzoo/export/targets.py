@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.export import executorch, lengths, litert, proof, quantise, rewrites, runtimes, tables, torch_files
+from bertzoo.export import executorch, golden, lengths, litert, proof, quantise, rewrites, runtimes, tables, torch_files
 from bertzoo.export.failure import installed
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import PRECISIONS, Precision
@@ -22,13 +22,14 @@ from bertzoo.flops import matmul_flops
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """lengths: shortest first. precision: of the weights. pooling: of a model without a head. optimise: rewrite the
-    graph, where a format can have it as it is too.
+    graph, where a format can have it as it is too. calibration: the texts that set the scales of int8-static.
     """
 
     lengths: tuple[int, ...]
     precision: Precision = "fp32"
     pooling: str = "mean"
     optimise: bool = True
+    calibration: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +100,18 @@ def targets(python: Path) -> dict[str, Target]:
 
 def _litert(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) -> dict[str, Any]:
     graph = rewrites.optimised(read(plain.model, plain.params, plain.pooling)) if wanted.optimise else plain
-    content = quantise.quantised(litert.convert(graph, wanted.lengths), wanted.precision)
+    rows = None
+    if wanted.calibration:
+        assert pretrained.tokenizer is not None
+        rows = {
+            litert.signature(length): golden.calibration(plain, pretrained.tokenizer, wanted.calibration, length)
+            for length in wanted.lengths
+        }
+    content = quantise.quantised(litert.convert(graph, wanted.lengths), wanted.precision, rows)
     file.write_bytes(content)
     return {
         "optimised": wanted.optimise,
+        **({"calibration": len(wanted.calibration)} if wanted.calibration else {}),
         "operators": tables.operators(content),
         "xnnpack": litert.Interpreter(content).delegated(),
         "ports": tables.ports(content),

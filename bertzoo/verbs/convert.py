@@ -45,10 +45,11 @@ OPTIONS = {
     "lengths": exports.FORMATS,
     "precision": exports.FORMATS,
     "pooling": exports.FORMATS,
+    "calibration": ("litert",),
     "no_optimize": ("litert",),
     "python": ("executorch",),
 }
-PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-weight")
+PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight")
 POOLINGS = ("mean", "first")
 HEADS = ("none", "masked", "replaced")
 
@@ -72,6 +73,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lengths", type=_lengths, help="of a phone's file: tokens in a row (default: 128, or any)")
     parser.add_argument("--precision", choices=PRECISIONS, help="of its weights (default: fp32; others: litert)")
+    parser.add_argument(
+        "--calibration", type=Path, help="litert, int8-static: a file of texts, one a line, that sets the scales"
+    )
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,

