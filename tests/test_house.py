@@ -51,6 +51,7 @@ BELOW = {
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
     "bertzoo.export": {"errors", "config", "nn", "models", "data", "tasks", "convert"},
+    "bertzoo.benchmark": READ | {"convert", "convert.directory", "export"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places", "config", "facts"},
@@ -72,11 +73,12 @@ NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results",
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
 NEVER = {"torch", "transformers", "tensorflow", "litert_converter", "ai_edge_litert", "litert_quantizer"}
 # Old checkpoints, where torch or TensorFlow is installed to read them; the third is never imported here: it is copied
-# beside an exported model. Exports, where LiteRT's packages are installed.
+# beside an exported model. Exports, where LiteRT's packages are installed, and what runs them.
 ALLOWED = {
     "bertzoo.convert.pickled": {"torch"},
     "bertzoo.convert.variables": {"tensorflow"},
     "bertzoo.convert.modeling_bertzoo": {"torch"},
+    "bertzoo.benchmark.worker": {"torch", "ai_edge_litert"},
     "bertzoo.export.litert": {"litert_converter", "ai_edge_litert", "litert_quantizer"},
     "bertzoo.export.quantise": {"litert_quantizer"},
     "bertzoo.export.tables": {"litert_converter"},

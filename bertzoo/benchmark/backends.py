@@ -1,0 +1,127 @@
+"""What each runtime needs, takes, and is given: a model written as it reads it."""
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bertzoo.convert import directory, pytorch, tensors
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.errors import UserError
+from bertzoo.export import litert, quantise, rewrites
+from bertzoo.export.heads import FirstEmbedding
+from bertzoo.export.plain import Plain
+from bertzoo.export.quantise import PRECISIONS, Precision
+from bertzoo.export.read import read
+from bertzoo.flops import matmul_flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A model as a runtime reads it: its place, what of it counts as its size, and the graph that it computes."""
+
+    path: Path
+    size: int  # bytes
+    graph: Any
+
+    def flops(self, length: int) -> int:
+        """Operations of the products in a row, 2 per multiply-add."""
+        given = {name: jax.ShapeDtypeStruct(row.shape[1:], row.dtype) for name, row in shapes(self.graph, length)}
+        return matmul_flops(lambda graph, given: graph(**given), self.graph, given)
+
+
+def shapes(graph: Any, length: int) -> list[tuple[str, jax.ShapeDtypeStruct]]:
+    """The inputs of a graph by name, each (1,L)."""
+    return list(litert.shapes(graph, length).items())
+
+
+Write = Callable[[Pretrained, Path, Sequence[int], Precision], Written]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """packages: needed to run, and to write as well; suffix: of the files that it runs, where it runs files."""
+
+    runs: tuple[str, ...]
+    writes: tuple[str, ...]
+    extra: str
+    precisions: tuple[Precision, ...]
+    write: Write
+    suffix: str = ""
+
+
+def plain(pretrained: Pretrained) -> Plain:
+    """The training graph."""
+    module, params = pretrained.module()
+    return Plain(params=jax.tree.map(np.asarray, params), pooling=FirstEmbedding(), model=module)
+
+
+def rewritten(pretrained: Pretrained) -> Any:
+    """The graph for phones, with all rewrites."""
+    found = plain(pretrained)
+    return rewrites.optimised(read(found.model, found.params, found.pooling))
+
+
+def _litert(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
+    return litert_file(rewritten(pretrained), place.with_suffix(".tflite"), lengths, precision)
+
+
+def litert_file(graph: Any, file: Path, lengths: Sequence[int], precision: Precision) -> Written:
+    """A graph as a LiteRT file with a signature for each length."""
+    content = quantise.quantised(litert.convert(graph, lengths), precision)
+    file.write_bytes(content)
+    return Written(path=file, size=len(content), graph=graph)
+
+
+def _torch(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
+    place.mkdir()
+    pytorch.write(pretrained, place)
+    return Written(path=place, size=(place / tensors.SAFE).stat().st_size, graph=plain(pretrained))
+
+
+def _jax(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
+    place.mkdir()
+    directory.write(pretrained, place)
+    return Written(path=place, size=(place / directory.PARAMETERS).stat().st_size, graph=plain(pretrained))
+
+
+BACKENDS: dict[str, Backend] = {
+    "litert": Backend(
+        runs=("ai_edge_litert",),
+        writes=litert.PACKAGES,
+        extra=litert.EXTRA,
+        precisions=PRECISIONS,
+        write=_litert,
+        suffix=".tflite",
+    ),
+    "torch": Backend(
+        runs=("torch",),
+        writes=(),
+        extra="`pip install -c constraints.txt '.[parity]'` in the checkout adds it",
+        precisions=("fp32",),
+        write=_torch,
+    ),
+    "jax": Backend(runs=("jax",), writes=(), extra="", precisions=("fp32",), write=_jax),
+}
+SUFFIXES = {backend.suffix: name for name, backend in BACKENDS.items() if backend.suffix}
+
+
+def check(name: str, writes: bool, threads: Sequence[int]) -> None:
+    """Raise UserError where a backend's packages are not installed, or it cannot have so many threads.
+
+    writes: whether a model is to be written for it.
+    """
+    backend = BACKENDS[name]
+    for package in (*backend.runs, *(backend.writes if writes else ())):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"--backends: {name} needs {package}, which is not installed: {backend.extra}")
+    if name == "jax":
+        if not hasattr(os, "sched_setaffinity"):
+            raise UserError("--backends: jax has a thread for each core, which this system does not let it choose")
+        if max(threads) > (cores := len(os.sched_getaffinity(0))):
+            raise UserError(f"--threads={max(threads)}: jax has a thread for each core, and there are {cores} here")
