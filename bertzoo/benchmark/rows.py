@@ -170,6 +170,6 @@ def draw(rows: Sequence[Row], base: str, title: str, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     handles = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(backends)]
     if len(backends) > 1:
-        axes.legend(handles=handles, frameon=False, fontsize=8, loc="lower right")
+        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=len(backends))
     figure.suptitle(title, fontsize=9, parse_math=False)
     figure.savefig(path, format="png")

@@ -47,6 +47,10 @@ class Worker:
         """The seconds of a run of each length."""
         return self._ask({"lengths": list(lengths)})["seconds"]
 
+    def outputs(self, length: int) -> dict[str, list[float]]:
+        """What a run of a length gives, the values of each output in one list."""
+        return self._ask({"outputs": length})["outputs"]
+
     def peak(self) -> int:
         """The most bytes in memory so far beyond the runtime without a model."""
         return self._ask({"peak": True})["peak"]

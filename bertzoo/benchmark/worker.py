@@ -4,8 +4,9 @@
     python -m bertzoo.benchmark.worker
 
 Reads JSON documents, a line each, and answers each with another. The first is a `Load` as an object; then
-{"lengths": [128, …]} runs a row of each length and says the `seconds` of each, and {"peak": true} says the most bytes
-that it took in memory beyond `empty`, the runtime without a model.
+{"lengths": [128, …]} runs a row of each length and says the `seconds` of each, {"outputs": 128} the `outputs` of such a
+row by name, each in one list, and {"peak": true} the most bytes that it took in memory beyond `empty`, the runtime
+without a model.
 """
 
 import json
@@ -17,8 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+import numpy as np
+
 TEXT = ("input_ids", "token_type_ids", "attention_mask")
-Run = Callable[[], Any]  # an inference of one row, its outputs there
+Run = Callable[[], Mapping[str, Any]]  # an inference of one row, its outputs there
 
 
 class Load(NamedTuple):
@@ -49,7 +52,6 @@ class Runtime(NamedTuple):
 
 def row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
     """Inputs by name: random ids, no padding, one segment, the first position."""
-    import numpy as np
 
     def filled(name: str, shape: tuple[int, ...]) -> Any:
         if "mask" in name and "position" not in name:
@@ -97,7 +99,7 @@ def torch(threads: int) -> Runtime:
             made = row(dict.fromkeys(TEXT, (1, length)), given.vocabulary)
             tensors = {name: torch.from_numpy(array).long() for name, array in made.items()}
 
-            def once() -> Any:
+            def once() -> Mapping[str, Any]:
                 with torch.inference_mode():
                     return module(**tensors)
 
@@ -161,17 +163,22 @@ def serve(asked: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     runs: dict[int, Run] = {}
     for line in asked:
         message = json.loads(line)
+        lengths = message.get("lengths", [])
+        for length in {*lengths, *([message["outputs"]] if "outputs" in message else [])} - runs.keys():
+            runs[length] = loaded.run(length)
         if "peak" in message:
             answer({"peak": max(0, peak() - empty)})
-            continue
-        seconds = []
-        for length in message["lengths"]:
-            if length not in runs:
-                runs[length] = loaded.run(length)
-            begin = time.perf_counter()
-            runs[length]()
-            seconds.append(time.perf_counter() - begin)
-        answer({"seconds": seconds})
+        elif "outputs" in message:
+            outputs = runs[message["outputs"]]()
+            answer({"outputs": {name: np.asarray(array).ravel().tolist() for name, array in outputs.items()}})
+        else:
+            answer({"seconds": [_timed(runs[length]) for length in lengths]})
+
+
+def _timed(run: Run) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
 
 
 def main() -> None:
