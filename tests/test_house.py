@@ -71,17 +71,21 @@ JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
 NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
-NEVER = {"torch", "transformers", "tensorflow", "litert_converter", "ai_edge_litert", "litert_quantizer"}
-# Old checkpoints, where torch or TensorFlow is installed to read them; the third is never imported here: it is copied
-# beside an exported model. Exports, where LiteRT's packages are installed, and what runs them.
+LITERT = {"litert_converter", "ai_edge_litert", "litert_quantizer"}
+NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "executorch"}
+# Old checkpoints, where torch or TensorFlow is installed to read them; the module that is copied beside an exported
+# model; and exports, where their packages are installed. executorch_process is a program of another Python.
 ALLOWED = {
     "bertzoo.convert.pickled": {"torch"},
     "bertzoo.convert.variables": {"tensorflow"},
     "bertzoo.convert.modeling_bertzoo": {"torch"},
-    "bertzoo.benchmark.worker": {"torch", "ai_edge_litert"},
-    "bertzoo.export.litert": {"litert_converter", "ai_edge_litert", "litert_quantizer"},
+    "bertzoo.export.litert": LITERT,
     "bertzoo.export.quantise": {"litert_quantizer"},
     "bertzoo.export.tables": {"litert_converter"},
+    "bertzoo.export.phone_module": {"torch"},
+    "bertzoo.export.torch_files": {"torch"},
+    "bertzoo.export.runtimes": {"torch", "onnxruntime"},
+    "bertzoo.export.executorch_process": {"torch", "executorch"},
 }
 
 

@@ -45,14 +45,16 @@ Write = Callable[[Pretrained, Path, Sequence[int], Precision], Written]
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """packages: needed to run, and to write as well; suffix: of the files that it runs, where it runs files."""
+    """runs, writes: packages that are needed for either; extra: of the project, which adds them; suffixes: of the files
+    that it runs.
+    """
 
     runs: tuple[str, ...]
     writes: tuple[str, ...]
     extra: str
     precisions: tuple[Precision, ...]
     write: Write
-    suffix: str = ""
+    suffixes: tuple[str, ...] = ()
 
 
 def plain(pretrained: Pretrained) -> Plain:
@@ -94,21 +96,22 @@ BACKENDS: dict[str, Backend] = {
     "litert": Backend(
         runs=("ai_edge_litert",),
         writes=litert.PACKAGES,
-        extra=litert.EXTRA,
+        extra="litert",
         precisions=PRECISIONS,
         write=_litert,
-        suffix=".tflite",
+        suffixes=(".tflite",),
     ),
     "torch": Backend(
         runs=("torch",),
         writes=(),
-        extra="`pip install -c constraints.txt '.[parity]'` in the checkout adds it",
+        extra="torch",
         precisions=("fp32",),
         write=_torch,
+        suffixes=(".pt2", ".pt"),
     ),
     "jax": Backend(runs=("jax",), writes=(), extra="", precisions=("fp32",), write=_jax),
 }
-SUFFIXES = {backend.suffix: name for name, backend in BACKENDS.items() if backend.suffix}
+SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.suffixes}
 
 
 def check(name: str, writes: bool, threads: Sequence[int]) -> None:
@@ -119,7 +122,8 @@ def check(name: str, writes: bool, threads: Sequence[int]) -> None:
     backend = BACKENDS[name]
     for package in (*backend.runs, *(backend.writes if writes else ())):
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"--backends: {name} needs {package}, which is not installed: {backend.extra}")
+            adds = f"`pip install '.[{backend.extra}]'` in the checkout adds it"
+            raise UserError(f"--backends: {name} needs {package}, which is not installed: {adds}")
     if name == "jax":
         if not hasattr(os, "sched_setaffinity"):
             raise UserError("--backends: jax has a thread for each core, which this system does not let it choose")

@@ -295,7 +295,8 @@ class JointSpanHead(Part):
     def forward(self, x: Tensor, second: Tensor, starts: Tensor | None) -> Outputs:
         excluded = EXCLUDED * functional.pad((1 - second.to(x.dtype))[:, 1:], (1, 0))
         start_logits = self.start(x)[..., 0] + excluded
-        chosen = start_logits.topk(min(self.beam, x.shape[1])).indices if starts is None else starts
+        count = self.beam if self.beam <= x.shape[1] else x.shape[1]  # `min` is no number where lengths are symbols
+        chosen = start_logits.topk(count).indices if starts is None else starts
         first = x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2]))
         end_logits = self.end(first[:, :, None], x[:, None]) + excluded[:, None]
         null_logits = self.null(x[:, 0], (start_logits.softmax(-1)[:, None] @ x)[:, 0])

@@ -4,7 +4,6 @@
 It, quantise.py and tables.py alone import LiteRT's packages.
 """
 
-import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,27 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bertzoo.errors import UserError
+from bertzoo.export.failure import ExportFailed, installed
 
 # Or they tell which instructions they were built for, and how they round.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
-EXTRA = "`pip install '.[litert]'` in the checkout adds it"
 POSITIONS = 1  # of masked_positions: a blank at a time
-
-
-class ExportFailed(UserError):
-    """A file could not be made or does not compute what the model does; the message says which (exit code 1)."""
-
-    exit_code = 1
 
 
 def check() -> None:
     """Raise UserError where LiteRT's packages are not installed."""
-    for package in PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise UserError(f"--to=litert needs {package}, which is not installed: {EXTRA}")
+    installed("litert", PACKAGES, "litert")
 
 
 def signature(length: int) -> str:
