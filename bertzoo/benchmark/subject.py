@@ -1,5 +1,6 @@
 """What is measured: a config's model, one out of a directory, or an exported file."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo import config
+from bertzoo.benchmark.worker import TEXT
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
@@ -21,11 +23,12 @@ DEVIATION = 0.02  # of random weights, on which no time depends as long as they 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model under a name, or an exported file, of which nothing but its name is known."""
+    """A model under a name, or an exported file; inputs: of the file by name, where it is said beside it."""
 
     name: str
     pretrained: Pretrained | None = None
     file: Path | None = None
+    inputs: tuple[str, ...] = TEXT
 
 
 def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> Subject:
@@ -38,13 +41,23 @@ def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str
     if path.suffix in suffixes:
         if not path.is_file():
             raise UserError(f"{name} is not a file; `bertzoo convert` writes one")
-        return Subject(name=name, file=path)
+        return Subject(name=name, file=path, inputs=_inputs(path.with_suffix(".json")))
     if path.is_dir():
         found = directory.read(path)
         return Subject(name=name, pretrained=classifier(found) if found.head.kind in BEFORE_A_TASK else found)
     model = config.load(recipe_class(name), [name], overrides).model
     bare = Pretrained(model=model, head=None, params={}, tokenizer=None, origin=name, source={"format": "random"})
     return Subject(name=name, pretrained=classifier(bare))
+
+
+def _inputs(said: Path) -> tuple[str, ...]:
+    """Those that `bertzoo convert` has written beside a file."""
+    if not said.is_file():
+        return TEXT
+    try:
+        return tuple(json.loads(said.read_text(encoding="utf-8"))["inputs"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{said} is damaged: export the file again, or move this away") from error
 
 
 def is_config(subject: Subject) -> bool:

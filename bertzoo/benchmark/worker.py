@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -25,12 +25,15 @@ Run = Callable[[], Mapping[str, Any]]  # an inference of one row, its outputs th
 
 
 class Load(NamedTuple):
-    """What is loaded: a file or directory that `backend` runs, whose rows have ids below `vocabulary`."""
+    """What is loaded: a file or directory that `backend` runs, whose rows have ids below `vocabulary`; inputs: by name,
+    of files that do not tell them themselves.
+    """
 
     backend: str
     path: str
     threads: int
     vocabulary: int
+    inputs: Sequence[str] = TEXT
 
 
 class Loaded(NamedTuple):
@@ -85,12 +88,17 @@ def litert(threads: int) -> Runtime:
 
 
 def torch(threads: int) -> Runtime:
-    """PyTorch without a compiler, on the module that `--to=pytorch` writes."""
+    """PyTorch without a compiler, on the module that `--to=pytorch` writes, or on a file."""
     import torch
 
     torch.set_num_threads(threads)
 
     def load(given: Load) -> Loaded:
+        if Path(given.path).is_file():
+            from bertzoo.export import runtimes
+
+            kind = runtimes.TorchExport if given.path.endswith(".pt2") else runtimes.TorchScript
+            return _file(kind(Path(given.path), threads), given, torch.get_num_threads())
         from bertzoo.convert.modeling_bertzoo import load as module_in
 
         module = module_in(given.path)
@@ -108,6 +116,26 @@ def torch(threads: int) -> Runtime:
         return Loaded(run, (), torch.get_num_threads())
 
     return Runtime("torch", load)
+
+
+def onnx(threads: int) -> Runtime:
+    """onnxruntime on the CPU."""
+    import onnxruntime  # noqa: F401 (it takes memory without a model, too)
+
+    from bertzoo.export import runtimes
+
+    return Runtime("onnxruntime", lambda given: _file(runtimes.Onnx(Path(given.path), threads), given, threads))
+
+
+def _file(opened: Any, given: Load, threads: int) -> Loaded:
+    """One of export.runtimes, whose file reads rows of any length, or says at its first that it does not."""
+
+    def run(length: int) -> Run:
+        shapes = {name: (1, 1 if name == "masked_positions" else length) for name in given.inputs}
+        made = {name: array.astype(np.int32) for name, array in row(shapes, given.vocabulary).items()}
+        return lambda: opened(made)
+
+    return Loaded(run, (), threads)
 
 
 def jax(threads: int) -> Runtime:
@@ -137,7 +165,7 @@ def jax(threads: int) -> Runtime:
     return Runtime("jax", load)
 
 
-RUNTIMES: dict[str, Callable[[int], Runtime]] = {"litert": litert, "torch": torch, "jax": jax}
+RUNTIMES: dict[str, Callable[[int], Runtime]] = {"litert": litert, "torch": torch, "onnx": onnx, "jax": jax}
 
 
 def peak() -> int:

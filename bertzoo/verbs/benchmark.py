@@ -227,7 +227,13 @@ def _measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
     from bertzoo.benchmark.turns import started, take_turns
     from bertzoo.benchmark.worker import Load
 
-    loads = [(case.what, Load(case.backend, str(case.written.path), case.threads, case.vocabulary)) for case in cases]
+    loads = [
+        (
+            case.what,
+            Load(case.backend, str(case.written.path), case.threads, case.vocabulary, case.subject.inputs),
+        )
+        for case in cases
+    ]
     with started(loads) as workers:
         lengths = [_length(case, worker.said["lengths"]) for case, worker in zip(cases, workers, strict=True)]
         done = take_turns(
