@@ -79,7 +79,7 @@ ALLOWED = {
     "bertzoo.convert.pickled": {"torch"},
     "bertzoo.convert.variables": {"tensorflow"},
     "bertzoo.convert.modeling_bertzoo": {"torch"},
-    "bertzoo.benchmark.worker": {"torch", "onnxruntime", "ai_edge_litert"},
+    "bertzoo.benchmark.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
     "bertzoo.export.litert": LITERT,
     "bertzoo.export.quantise": {"litert_quantizer"},
     "bertzoo.export.tables": {"litert_converter"},

@@ -127,6 +127,29 @@ def onnx(threads: int) -> Runtime:
     return Runtime("onnxruntime", lambda given: _file(runtimes.Onnx(Path(given.path), threads), given, threads))
 
 
+def executorch(threads: int) -> Runtime:
+    """ExecuTorch's runtime, in a Python that has it."""
+    import executorch.runtime
+    import torch
+
+    from bertzoo.export.executorch_process import opened
+
+    executorch.runtime.Runtime.get()
+
+    def load(given: Load) -> Loaded:
+        inputs, outputs, method = opened(given.path, threads)
+        shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
+
+        def run(length: int) -> Run:
+            made = row(shapes, given.vocabulary)
+            tensors = [torch.tensor(made[name], dtype=torch.int32) for name in inputs]
+            return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
+
+        return Loaded(run, (max(shape[-1] for shape in shapes.values()),), threads)
+
+    return Runtime("executorch", load)
+
+
 def _file(opened: Any, given: Load, threads: int) -> Loaded:
     """One of export.runtimes, whose file reads rows of any length, or says at its first that it does not."""
 
@@ -165,7 +188,13 @@ def jax(threads: int) -> Runtime:
     return Runtime("jax", load)
 
 
-RUNTIMES: dict[str, Callable[[int], Runtime]] = {"litert": litert, "torch": torch, "onnx": onnx, "jax": jax}
+RUNTIMES: dict[str, Callable[[int], Runtime]] = {
+    "litert": litert,
+    "torch": torch,
+    "onnx": onnx,
+    "executorch": executorch,
+    "jax": jax,
+}
 
 
 def peak() -> int:
