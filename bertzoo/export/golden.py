@@ -7,19 +7,20 @@ import jax
 import numpy as np
 
 from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.export import litert
+from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.proof import TEXT
+from bertzoo.export.runtimes import Runtime
 
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), ("Why?", "No."))
 _LARGEST = 4096  # numbers; of a larger output the likeliest are kept
 
 
-def golden(content: bytes, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[int]) -> list[dict[str, Any]]:
+def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """For every text that fits: its signature, the shortest that holds it, inputs and outputs, the file's as `outputs`
     and the model's as `expected`; under a masked head of the first token after [CLS].
     """
-    run, reference = litert.Interpreter(content), jax.jit(lambda plain, row: plain(**row))
+    reference = jax.jit(lambda plain, row: plain(**row))
     found = []
     for texts in TEXTS:
         ids, types = tokens(tokenizer, texts)
@@ -33,11 +34,11 @@ def golden(content: bytes, plain: Plain, tokenizer: Tokenizer, lengths: Sequence
             "masked_positions": np.ones(1, np.int32),
         }
         row = {name: row[name] for name in plain.inputs}
-        outputs = run(litert.signature(length), {name: array[None] for name, array in row.items()})
+        outputs = run({name: array[None] for name, array in row.items()})
         found.append(
             {
                 "texts": list(texts),
-                "signature": litert.signature(length),
+                "signature": signature(length),
                 "inputs": {name: array.tolist() for name, array in row.items()},
                 "outputs": {name: _said(array[0]) for name, array in outputs.items()},
                 "expected": {name: _said(np.asarray(array)) for name, array in reference(plain, row).items()},

@@ -1,9 +1,7 @@
-"""A model out of any directory -> a LiteRT file, proved, the JSON that says what it is, and what an app needs."""
+"""A model out of any directory -> a file for phones, proved, the JSON that says what it is, and what an app needs."""
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +11,13 @@ import numpy as np
 from bertzoo import __version__, config
 from bertzoo.convert import tokenizers
 from bertzoo.convert.pretrained import Pretrained
-from bertzoo.errors import UserError
-from bertzoo.export import golden, litert, proof, quantise, rewrites, tables
+from bertzoo.export import golden, proof
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
-from bertzoo.export.quantise import Precision
-from bertzoo.export.read import read
 from bertzoo.export.scored import Quiz, scored
+from bertzoo.export.targets import Target, Wanted
 
-SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """lengths: a signature each, shortest first. pooling: of a model without a head. optimise: rewrite the graph."""
-
-    lengths: tuple[int, ...]
-    precision: Precision = "fp32"
-    pooling: str = "mean"
-    optimise: bool = True
 
 
 def companions(file: Path) -> tuple[str, str]:
@@ -40,33 +25,26 @@ def companions(file: Path) -> tuple[str, str]:
     return f"{file.stem}.json", f"{file.stem}.files"
 
 
-def lengths_of(model: Any, asked: Sequence[int]) -> tuple[int, ...]:
-    """The lengths asked for in order, or where there are none 128 as far as the model reads; raises UserError."""
-    if not asked:
-        return (min(128, model.max_positions),)
-    for length in asked:
-        if length < SHORTEST:
-            raise UserError(f"--lengths: {length} tokens hold no text; give at least {SHORTEST}")
-        if length > model.max_positions:
-            raise UserError(f"--lengths: {length} is beyond the {model.max_positions} positions of the model")
-    return tuple(sorted(set(asked)))
-
-
-def write(pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None = None) -> dict[str, Any]:
+def write(
+    target: Target, pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None = None
+) -> dict[str, Any]:
     """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
     tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
     model does. `quiz` is what both are scored on.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
-    graph = rewrites.optimised(read(module, plain.params, plain.pooling)) if wanted.optimise else plain
-    content = quantise.quantised(litert.convert(graph, wanted.lengths), wanted.precision)
-    measured = proof.prove(content, plain, pretrained.tokenizer, wanted.lengths, wanted.precision)
+    lengths, tokenizer = wanted.lengths, pretrained.tokenizer
+    made = target.make(pretrained, plain, wanted, file)
+    with target.load(file, 1) as run:
+        measured = proof.prove(run, plain, tokenizer, lengths, wanted.precision)
+        scores = None if quiz is None else scored(run, plain, quiz, lengths)
+        examples = None if tokenizer is None else golden.golden(run, plain, tokenizer, lengths)
+    content = file.read_bytes()
     said = {
         "bertzoo": __version__,
-        "format": "litert",
+        "format": target.name,
         "precision": wanted.precision,
-        "optimised": wanted.optimise,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
         "model": config.plain(pretrained.model),
@@ -74,18 +52,16 @@ def write(pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None 
         **({"pooling": wanted.pooling} if pretrained.head.kind == "none" else {}),
         "source": pretrained.source,
         "inputs": {name: "int32" for name in plain.inputs},
-        "sentences": "random ids" if pretrained.tokenizer is None else list(proof.TEXT),
-        "operators": tables.operators(content),
+        "sentences": "random ids" if tokenizer is None else list(proof.TEXT),
+        **made,
         "limits": proof.LIMITS[wanted.precision]._asdict(),
         "signatures": measured,
-        "scores": None if quiz is None else scored(content, plain, quiz, wanted.lengths),
+        "scores": scores,
     }
-    file.write_bytes(content)
     described, folder = (file.with_name(name) for name in companions(file))
     described.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    if pretrained.tokenizer is not None:
+    if tokenizer is not None:
         folder.mkdir()
-        tokenizers.write(pretrained.tokenizer, folder, pretrained.model)
-        examples = golden.golden(content, plain, pretrained.tokenizer, wanted.lengths)
+        tokenizers.write(tokenizer, folder, pretrained.model)
         (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")
     return said

@@ -1,4 +1,4 @@
-"""What a LiteRT file computes beside the model that it was made of, on sentences of every length of it."""
+"""What a written file computes beside the model that it was made of, on sentences of every length of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,10 +7,11 @@ import jax
 import numpy as np
 
 from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.export import litert
-from bertzoo.export.litert import ExportFailed, Interpreter
+from bertzoo.export.failure import ExportFailed
+from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
+from bertzoo.export.runtimes import Runtime
 
 # Read from the beginning, and again where a row is longer; a fixed text, so that a file's golden outputs stay.
 TEXT = (
@@ -42,18 +43,18 @@ SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length, which its rows fill
 
 
 def prove(
-    content: bytes, plain: Plain, tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
+    run: Runtime, plain: Plain, tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
-    """By signature what was measured of its outputs; raises ExportFailed where one is not finite, the model's or the
-    file's, or beyond its limit.
+    """By length, under its signature's name, what was measured of its outputs; raises ExportFailed where one is not
+    finite, the model's or the file's, or beyond its limit.
 
     The sentences are TEXT, or without a tokenizer random ids.
     """
-    run, reference = Interpreter(content), jax.jit(lambda plain, row: plain(**{n: x[0] for n, x in row.items()}))
+    reference = jax.jit(lambda plain, row: plain(**{n: x[0] for n, x in row.items()}))
     found: dict[str, Any] = {}
     for length in lengths:
-        name, given = litert.signature(length), rows(plain, tokenizer, length)
-        pairs = [_aligned(run(name, row), jax.tree.map(np.asarray, reference(plain, row))) for row in given]
+        name, given = signature(length), rows(plain, tokenizer, length)
+        pairs = [_aligned(run(row), jax.tree.map(np.asarray, reference(plain, row))) for row in given]
         outputs = {}
         for key in pairs[0][1]:
             outputs[key] = _measured([theirs[key][0] for theirs, _ in pairs], [ours[key] for _, ours in pairs])

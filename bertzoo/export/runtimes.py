@@ -44,10 +44,10 @@ class Runtime:
 
 
 class LiteRT(Runtime):
-    """A .tflite file in LiteRT's interpreter; a row is read by the signature of its length."""
+    """A .tflite file, or its content, in LiteRT's interpreter; a row is read by the signature of its length."""
 
-    def __init__(self, file: Path, threads: int = 1):
-        self._run = litert.Interpreter(file.read_bytes(), threads)
+    def __init__(self, file: Path | bytes, threads: int = 1):
+        self._run = litert.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)
 
     def __call__(self, given: Row) -> dict[str, np.ndarray]:
         return self._run(litert.signature(given["input_ids"].shape[1]), given)

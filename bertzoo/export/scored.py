@@ -1,4 +1,4 @@
-"""The metric of a fine-tuned model's task, of a LiteRT file beside the model."""
+"""The metric of a fine-tuned model's task, of a written file beside the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bertzoo.export import litert
 from bertzoo.export.plain import Plain
+from bertzoo.export.runtimes import Runtime
 from bertzoo.tasks import metrics
 from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example, Task
@@ -27,21 +27,16 @@ class Quiz:
     scale: float
 
 
-def scored(content: bytes, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> dict[str, Any]:
+def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> dict[str, Any]:
     """The task, the split, how many examples, and in points the scores of the file and of the model, read alike: every
     example in the shortest length that holds it.
     """
-    run = litert.Interpreter(content)
     reference = jax.jit(lambda plain, row: plain(**{name: array[0] for name, array in row.items()})["logits"][None])
-
-    def of_file(row: Mapping[str, np.ndarray]) -> np.ndarray:
-        return run(litert.signature(row["input_ids"].shape[1]), row)["logits"]
-
     return {
         "task": quiz.task.name,
         "split": quiz.split,
         "examples": len(quiz.examples),
-        "file": _scores(of_file, plain.inputs, quiz, lengths),
+        "file": _scores(lambda row: run(row)["logits"], plain.inputs, quiz, lengths),
         "model": _scores(lambda row: np.asarray(reference(plain, row)), plain.inputs, quiz, lengths),
     }
 

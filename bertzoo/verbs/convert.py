@@ -7,10 +7,13 @@ there. What transformers has no class for (IB-BERT, schuBERT, combinations) beco
 modeling_bertzoo.py, a PyTorch module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes
 this of any model.
 
---to=litert writes a file for phones, NAME.tflite, beside it NAME.json, which says what it is, and NAME.files/ with the
-tokenizer's files and golden.json, which an app is tested with. The file reads one sentence at a time and has a
-signature length_N for each of --lengths. It is run in LiteRT's interpreter and measured against the model before it is
-there; one that differs, or gives NaN, is not written.
+Files for phones read one sentence at a time: --to=litert (NAME.tflite), torch-export (NAME.pt2), torchscript (NAME.pt),
+onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). Beside one stand NAME.json, which says what it is, and NAME.files/
+with the tokenizer's files and golden.json, which an app is tested with. It is run in its own runtime and measured
+against the model before it is there; one that differs, or gives NaN, is not written. --lengths: litert has a signature
+length_N for each; torch-export and onnx read rows of the one that is named or, where several or none are, of any length
+up to the model's positions, and are measured at those named; torchscript reads any and is measured at them; executorch
+reads one.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface
@@ -18,6 +21,8 @@ examples:
   bertzoo convert bert-base-uncased encoder --to=bertzoo --head=none
   bertzoo convert uncased_L-12_H-768_A-12/bert_model.ckpt bert --to=bertzoo
   bertzoo convert runs/sst2 sst2.tflite --to=litert --lengths=32,64,128 --precision=int8-dynamic
+  bertzoo convert runs/sst2 sst2.onnx --to=onnx
+  bertzoo convert runs/sst2 sst2.pte --to=executorch --lengths=128 --python=.venv-executorch/bin/python
 """
 
 import argparse
@@ -28,16 +33,23 @@ from typing import TYPE_CHECKING
 
 from bertzoo.errors import UserError
 from bertzoo.places import on_disk
+from bertzoo.verbs import exports
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
     from bertzoo.convert.pretrained import Pretrained
-    from bertzoo.export.scored import Quiz
 
-TARGETS = ("huggingface", "bertzoo", "pytorch", "litert")
+DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
+# Which formats an option is of.
+OPTIONS = {
+    "lengths": exports.FORMATS,
+    "precision": exports.FORMATS,
+    "pooling": exports.FORMATS,
+    "no_optimize": ("litert",),
+    "python": ("executorch",),
+}
 PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-weight")
 POOLINGS = ("mean", "first")
-LABELLED = ("sequence_classification", "token_classification")
 HEADS = ("none", "masked", "replaced")
 
 
@@ -45,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", type=_source, help="the model")
     parser.add_argument("destination", metavar="DST", type=_destination, help="the new directory, or file")
-    parser.add_argument("--to", required=True, choices=TARGETS, help="the format of DST")
+    parser.add_argument("--to", required=True, choices=(*DIRECTORIES, *exports.FORMATS), help="the format of DST")
     parser.add_argument(
         "--head",
         choices=HEADS,
@@ -58,14 +70,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="let convolutions and trigrams see padding, which a model trained without it (mask_padding) needs for "
         "Hugging Face; rows without padding are computed alike",
     )
-    parser.add_argument("--lengths", type=_lengths, help="litert: tokens in a row, a signature each (default: 128)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="litert: of the weights (default: fp32)")
+    parser.add_argument("--lengths", type=_lengths, help="of a phone's file: tokens in a row (default: 128, or any)")
+    parser.add_argument("--precision", choices=PRECISIONS, help="of its weights (default: fp32; others: litert)")
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="litert, without a head: an embedding is the mean of the tokens' states (the default) or the pooled first",
+        help="of its embedding, without a head: the mean of the tokens' states (the default) or the pooled first",
     )
-    parser.add_argument("--no-optimize", action="store_true", help="litert: keep the training graph as it is")
+    parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
+    parser.add_argument(
+        "--python", type=Path, help="executorch: the Python that has its packages (default: the one that runs this)"
+    )
 
 
 def _lengths(text: str) -> list[int]:
@@ -89,17 +104,21 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
     if os.path.realpath(args.source) == os.path.realpath(args.destination):
         raise UserError(f"SRC and DST are both {args.source}; name another directory for the result")
-    if args.to == "litert":
-        return _litert(args)
-    for name, value in (("lengths", args.lengths), ("precision", args.precision), ("pooling", args.pooling)):
-        if value is not None:
-            raise UserError(f"--{name} is of --to=litert and has no meaning for --to={args.to}")
-    if args.no_optimize:
-        raise UserError(f"--no-optimize is of --to=litert and has no meaning for --to={args.to}")
+    for name, formats in OPTIONS.items():
+        if getattr(args, name) is not None and args.to not in formats:
+            raise UserError(f"--{name.replace('no_', 'no-')} is of {_either(formats)}, not of --to={args.to}")
+    if args.to in exports.FORMATS:
+        pretrained, made = exports.write(args, lambda: _read(args))
+        print(f"{_wrote(args, pretrained)} {made}")
+        return 0
     atomic.check(args.destination)
     pretrained = _read(args)
     _write_directory(args, pretrained)
     return 0
+
+
+def _either(formats: Sequence[str]) -> str:
+    return f"--to={formats[0]}" if len(formats) == 1 else "the files for phones (" + ", ".join(formats) + ")"
 
 
 def _read(args: argparse.Namespace) -> "Pretrained":
@@ -130,68 +149,6 @@ def _write_directory(args: argparse.Namespace, pretrained: "Pretrained") -> None
     if pretrained.tokenizer is None:
         say(f"{args.source} holds no tokenizer, so that {args.destination} has none either")
     print(_wrote(args, pretrained))
-
-
-def _litert(args: argparse.Namespace) -> int:
-    from bertzoo.convert import atomic
-    from bertzoo.export import litert, phone
-
-    destination: Path = args.destination
-    if destination.suffix != ".tflite":
-        raise UserError(f"DST = {destination}: name a file that ends in .tflite")
-    litert.check()
-    companions = phone.companions(destination)
-    atomic.check_file(destination, *companions)
-    pretrained = _read(args)
-    if args.pooling is not None and pretrained.head.kind != "none":
-        raise UserError(
-            f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
-        )
-    given = {name: getattr(args, name) for name in ("precision", "pooling") if getattr(args, name) is not None}
-    lengths = phone.lengths_of(pretrained.model, args.lengths or ())
-    wanted = phone.Wanted(lengths=lengths, optimise=not args.no_optimize, **given)
-    quiz = _quiz(args, pretrained, max(wanted.lengths))
-    with atomic.files(destination, *companions) as temporary:
-        said = phone.write(pretrained, temporary / destination.name, wanted, quiz)
-    if pretrained.tokenizer is None:
-        say(f"{args.source} holds no tokenizer, so that random ids were compared")
-    for name, signature in said["signatures"].items():
-        for output, measured in signature["outputs"].items():
-            print(
-                f"{name}: {output} of {signature['rows']} rows: largest error {measured['max_error']:.2g} of values up "
-                f"to {measured['largest']:.3g}, cosine {measured['cosine']:.6f}"
-            )
-    if scores := said["scores"]:
-        for name, points in scores["file"].items():
-            print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
-    print(f"{_wrote(args, pretrained)} {said['precision']}, {said['bytes'] / 1e6:,.1f} MB.")
-    return 0
-
-
-def _quiz(args: argparse.Namespace, pretrained: "Pretrained", longest: int) -> "Quiz | None":
-    """The first development set of the task that a fine-tuned model was trained on; says why where there is none."""
-    from dataclasses import replace
-
-    from bertzoo.export.scored import Quiz
-    from bertzoo.finetune import kept, trained
-
-    if not kept.is_finetuned(args.source) or pretrained.head.kind not in LABELLED:
-        return None
-    try:
-        model = trained.load(args.source)
-        task = model.task()
-        model = replace(model.of(task), max_length=min(model.max_length, longest))
-        if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
-            raise UserError(f"the labels of {task.name} have another order than those of the model")
-        if not task.dev:
-            raise UserError(f"{task.name} has no development set")
-        examples = task.read(task.dev[0], model.recipe.data_dir).examples
-        if any(example.label is None for example in examples):
-            raise UserError(f"the {task.dev[0]} set of {task.name} has no labels")
-    except UserError as error:
-        say(f"the task's scores are not measured: {error}")
-        return None
-    return Quiz(task=task, split=task.dev[0], examples=examples, rows=model.rows(examples), scale=model.scale)
 
 
 def _wrote(args: argparse.Namespace, pretrained: "Pretrained") -> str:

@@ -11,9 +11,10 @@ from zoo import CASES, pretrained
 from bertzoo.cli import main
 from bertzoo.convert import atomic, directory
 from bertzoo.errors import UserError
-from bertzoo.export import litert, phone, proof, quantise
+from bertzoo.export import lengths, litert, phone, proof, quantise, targets
 from bertzoo.models import Bert
-from bertzoo.verbs import convert
+from bertzoo.models.tasks import JointSpanExtraction, NoHead
+from bertzoo.verbs import convert, exports
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def test_options_that_make_no_sense(
 
 @pytest.mark.parametrize("option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--no-optimize"])
 def test_options_of_another_target(option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    message = f"{option.split('=')[0]} is of --to=litert and has no meaning for --to=bertzoo"
+    formats = "--to=litert" if option == "--no-optimize" else "the files for phones (litert, torch-export, torchscript"
+    message = f"{option.split('=')[0]} is of {formats}"
     refused(capsys, message, source, tmp_path / "out", "--to=bertzoo", option)
 
 
@@ -122,11 +124,21 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 
 def test_lengths_in_order_and_by_default() -> None:
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
-    assert phone.lengths_of(model, [64, 32, 64]) == (32, 64)
-    assert phone.lengths_of(model, []) == (128,)
-    assert phone.lengths_of(dataclasses.replace(model, max_positions=48), []) == (48,)
+    made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))
+    assert lengths.each(made, [64, 32, 64]) == (32, 64)
+    assert lengths.each(made, []) == (128,) and lengths.each(short, []) == (48,)
+    assert lengths.free(made, []) == (4, 128, 512) and lengths.free(short, []) == (4, 48)
+    assert lengths.free(made, [64]) == lengths.fixed_or_free(made, [64]) == lengths.single(made, [64]) == (64,)
+    joint = pretrained(model, JointSpanExtraction(beam=20))
+    assert lengths.free(joint, []) == (20, 128, 512) and lengths.fixed_or_free(joint, [8]) == (8,)
+    for function in (lengths.free, lengths.fixed_or_free):
+        with pytest.raises(UserError, match="8 tokens are fewer than the 20 starts that the head looks at"):
+            function(joint, [8, 32])
+    with pytest.raises(UserError, match="an ExecuTorch file reads one length, not 2: name one, and write a file for"):
+        lengths.single(made, [8, 32])
 
 
 def test_the_verb_offers_what_there_is() -> None:
+    assert tuple(targets.targets(Path("python"))) == exports.FORMATS
     assert convert.PRECISIONS == quantise.PRECISIONS == tuple(proof.LIMITS)
     assert tuple(phone.POOLINGS) == convert.POOLINGS

@@ -22,6 +22,7 @@ from bertzoo.data.wordpiece import WordPiece
 from bertzoo.export import golden, heads, litert, proof, quantise, rewrites, tables
 from bertzoo.export.plain import Plain
 from bertzoo.export.read import read
+from bertzoo.export.runtimes import LiteRT
 from bertzoo.models import Bert, Compute, MobileBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
 
@@ -39,7 +40,7 @@ def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[Plain, Any]:
 def test_every_model_and_head_at_two_lengths(name: str) -> None:
     plain, graph = graphs(*CASES[name])
     made = litert.convert(graph, LENGTHS)
-    measured = proof.prove(made, plain, None, LENGTHS, "fp32")
+    measured = proof.prove(LiteRT(made), plain, None, LENGTHS, "fp32")
     assert litert.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
     for signature in measured.values():
         for output in signature["outputs"].values():
@@ -49,7 +50,7 @@ def test_every_model_and_head_at_two_lengths(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
 def test_the_training_graph_itself(name: str) -> None:
     plain, _ = graphs(*CASES[name])
-    proof.prove(litert.convert(plain, LENGTHS), plain, None, LENGTHS, "fp32")
+    proof.prove(LiteRT(litert.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
 
 
 def test_the_operators_of_the_rewritten_graph() -> None:
@@ -79,9 +80,9 @@ def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes,
     small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
     assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
     assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
-    measured = proof.prove(smalls, plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
+    measured = proof.prove(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
-    proof.prove(quantise.quantised(five, "fp16"), plain, None, (32, 384), "fp16")
+    proof.prove(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
 def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +103,13 @@ def test_another_model_is_not_proved() -> None:
     params = jax.tree.map(lambda leaf: leaf, plain.params)
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] + 0.01
     with pytest.raises(litert.ExportFailed, match=r"not the model: embedding at length 8 is off by .* cosine"):
-        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+        proof.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
     broken = graph.replace(layers=(*graph.layers[:-1], jax.tree.map(lambda leaf: leaf * np.nan, graph.layers[-1])))
     with pytest.raises(litert.ExportFailed, match="the file gives NaN or infinity: embedding at length 8"):
-        proof.prove(litert.convert(broken, (8,)), plain, None, (8,), "fp32")
+        proof.prove(LiteRT(litert.convert(broken, (8,))), plain, None, (8,), "fp32")
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] * np.nan
     with pytest.raises(litert.ExportFailed, match="the model itself gives NaN or infinity: embedding at length 8"):
-        proof.prove(made, plain.replace(params=params), None, (8,), "fp32")
+        proof.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     plain, graph = graphs(model, MaskedLanguageModel())
     tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
-    (row, *_) = golden.golden(litert.convert(graph, (8,)), plain, tokenizer, (8,))
+    (row, *_) = golden.golden(LiteRT(litert.convert(graph, (8,))), plain, tokenizer, (8,))
     found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
     assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]
     assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5

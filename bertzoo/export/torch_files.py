@@ -1,0 +1,139 @@
+# pyright: reportMissingImports=false
+"""A model -> what PyTorch itself writes for phones: .pt2 by torch.export, .pt by TorchScript, and .onnx; float32 all.
+
+It and the runtimes alone import torch, but for what is copied beside a model.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertzoo.convert import pytorch
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.export.failure import refusing
+
+DIMENSION = "length"
+Rows = Mapping[str, np.ndarray]
+
+
+def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> bytes:
+    """A .pt2 file, read with torch.export.load; rows have one length, or two: the shortest and the longest of all.
+
+    `rows` is an example of the inputs. Raises ExportFailed where torch does not take the model.
+    """
+    import torch
+
+    with refusing("torch.export"):
+        content = io.BytesIO()
+        torch.export.save(_program(pretrained, rows, pooling, lengths), content)
+    return content.getvalue()
+
+
+def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> bytes:
+    """A .pt file, read with torch.jit.load: a trace of the rows, frozen, which reads rows of other lengths too.
+
+    Raises ExportFailed where torch does not take the model.
+    """
+    import torch
+
+    with refusing("TorchScript"):
+        module, content = _module(pretrained, rows, pooling), io.BytesIO()
+        traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
+        torch.jit.save(torch.jit.freeze(traced), content)
+        return _without_sources(content)
+
+
+def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, dict[str, int]]:
+    """An .onnx file, lengths as in `torch_export`, and how often each operator stands in it.
+
+    Raises ExportFailed where the exporter does not take the model.
+    """
+    import torch
+
+    with refusing("torch's ONNX exporter"):
+        module = _module(pretrained, rows, pooling)
+        outputs = list(module(**_tensors(rows)))
+        exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
+        program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
+        assert program is not None
+        counted = _name(program.model, outputs)
+        content = program.model_proto.SerializeToString()
+    return content, counted
+
+
+def _module(pretrained: Pretrained, rows: Rows, pooling: str) -> Any:
+    import torch
+
+    from bertzoo.convert import modeling_bertzoo  # which import torch
+    from bertzoo.export import phone_module
+
+    described = pytorch.describe(pretrained.module()[0])
+    tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
+    return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling)
+
+
+def _tensors(rows: Rows) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}
+
+
+def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
+    """What of the rows' shapes may vary: the length, which but for `masked_positions` is their second axis."""
+    import torch
+
+    if len(lengths) == 1:
+        return None
+    length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
+    return {name: {} if name == "masked_positions" else {1: length} for name in rows}
+
+
+def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> Any:
+    import torch
+
+    module = _module(pretrained, rows, pooling)
+    made = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
+    for node in made.graph.nodes:  # it would tell where on this machine its lines stand
+        node.meta.pop("stack_trace", None)
+    return made
+
+
+def _without_sources(content: io.BytesIO) -> bytes:
+    """A TorchScript file without the table of where on this machine its lines stand."""
+    import torch
+
+    content.seek(0)
+    reader, kept = torch._C.PyTorchFileReader(content), io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(kept)
+    writer.set_min_version(int(reader.get_record(".data/version")))
+    for name in reader.get_all_records():
+        if (
+            not name.endswith(".debug_pkl") and not name.startswith(".data/") and name != "byteorder"
+        ):  # writes them itself
+            record = reader.get_record(name)
+            writer.write_record(name, record, len(record))
+    writer.write_end_of_file()
+    return kept.getvalue()
+
+
+def _name(model: Any, outputs: Sequence[str]) -> dict[str, int]:
+    """Name the outputs of an ONNX model, and all between so that no name is there twice; forget where nodes come from;
+    the operators, counted.
+    """
+    found: dict[str, int] = {}
+    for place, node in enumerate(model.graph):
+        node.name = f"node_{place}"
+        node.metadata_props.clear()
+        node.doc_string = None
+        for index, value in enumerate(node.outputs):
+            value.name = f"value_{place}_{index}"
+            value.metadata_props.clear()
+            value.shape = value.shape if value in model.graph.outputs else None
+        found[node.op_type] = found.get(node.op_type, 0) + 1
+    for value, name in zip(model.graph.outputs, outputs, strict=True):
+        value.name = name
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.shape = type(value.shape)([size if isinstance(size, int) else DIMENSION for size in value.shape])
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
