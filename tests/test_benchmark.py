@@ -237,7 +237,7 @@ def test_the_shares_for_a_person() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["MODEL", "--backends=tpu"], "--backends=tpu is not known; there are litert, torch, jax"),
+        (["MODEL", "--backends=tpu"], "--backends=tpu is not known; there are litert, torch, onnx, jax, executorch"),
         (["MODEL", "--precision=int4"], "--precision=int4 is not known; there are fp32, fp16"),
         (["MODEL", "--backends=jax", "--precision=fp16"], "--precision=fp16: jax has fp32 alone; add one of these or"),
         (["MODEL", "MODEL"], "is named twice: name every MODEL once"),
@@ -271,7 +271,9 @@ def test_what_is_refused(
     assert said.out == "" and message in said.err.splitlines()[-1], said.err
 
 
-@pytest.mark.parametrize(("backend", "package"), [("litert", "litert_quantizer"), ("torch", "torch")])
+@pytest.mark.parametrize(
+    ("backend", "package"), [("litert", "litert_quantizer"), ("torch", "torch"), ("onnx", "onnxscript")]
+)
 def test_a_package_that_is_missing(backend: str, package: str, model: Path, capsys: Any, monkeypatch: Any) -> None:
     for each in (*backends.BACKENDS[backend].runs, *backends.BACKENDS[backend].writes):
         monkeypatch.setitem(sys.modules, each, sys)  # is there
@@ -288,8 +290,8 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
 
     asked: list[tuple] = []
 
-    def write(made: Any, place: Path, lengths: Any, precision: str) -> Written:
-        asked.append((made.head.kind, tuple(lengths), precision))
+    def write(made: Any, place: Path, wanted: Any) -> Written:
+        asked.append((made.head.kind, tuple(wanted.lengths), wanted.precision))
         place.touch()
         return Written(path=place, size=1, graph=None)
 
@@ -304,3 +306,24 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
         (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
     ]
     assert {case.vocabulary for case in cases} == {61}
+    with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
+        patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
+        cases = benchmark._cases(args, subject.read(str(model), [], ()), ["litert"], place)
+    assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
+    assert len({case.written.path for case in cases}) == 4
+
+
+def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    assert main(["benchmark", str(model), "--backends=executorch", f"--python={tmp_path / 'none'}"]) == 2
+    assert "none cannot be run (No such file or directory): name one that has executorch" in capsys.readouterr().err
+
+
+def test_inputs_that_are_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file, said = tmp_path / "model.onnx", tmp_path / "model.json"
+    file.touch()
+    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "token_type_ids", "attention_mask")
+    said.write_text('{"inputs": {"input_ids": "int32", "attention_mask": "int32"}}')
+    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "attention_mask")
+    said.write_text("{}")
+    assert main(["benchmark", str(file)]) == 2
+    assert "model.json is damaged" in capsys.readouterr().err

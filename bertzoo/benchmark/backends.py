@@ -4,8 +4,9 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from bertzoo.convert import directory, pytorch, tensors
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
-from bertzoo.export import litert, quantise, rewrites
+from bertzoo.export import executorch, litert, quantise, rewrites, targets
 from bertzoo.export.heads import FirstEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import PRECISIONS, Precision
@@ -40,21 +41,30 @@ def shapes(graph: Any, length: int) -> list[tuple[str, jax.ShapeDtypeStruct]]:
     return list(litert.shapes(graph, length).items())
 
 
-Write = Callable[[Pretrained, Path, Sequence[int], Precision], Written]
+class Wanted(NamedTuple):
+    """What a model is written for; python: one that has executorch."""
+
+    lengths: Sequence[int]
+    precision: Precision
+    python: Path
+
+
+Write = Callable[[Pretrained, Path, Wanted], Written]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
     """runs, writes: packages that are needed for either; extra: of the project, which adds them; suffixes: of the files
-    that it runs.
+    that it runs; single: whether what is written for it reads one length.
     """
 
     runs: tuple[str, ...]
-    writes: tuple[str, ...]
-    extra: str
-    precisions: tuple[Precision, ...]
+    writes: tuple[str, ...] = ()
+    extra: str = ""
+    precisions: tuple[Precision, ...] = ("fp32",)
     write: Write
     suffixes: tuple[str, ...] = ()
+    single: bool = False
 
 
 def plain(pretrained: Pretrained) -> Plain:
@@ -69,8 +79,8 @@ def rewritten(pretrained: Pretrained) -> Any:
     return rewrites.optimised(read(found.model, found.params, found.pooling))
 
 
-def _litert(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
-    return litert_file(rewritten(pretrained), place.with_suffix(".tflite"), lengths, precision)
+def _litert(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    return litert_file(rewritten(pretrained), place.with_suffix(".tflite"), wanted.lengths, wanted.precision)
 
 
 def litert_file(graph: Any, file: Path, lengths: Sequence[int], precision: Precision) -> Written:
@@ -80,13 +90,21 @@ def litert_file(graph: Any, file: Path, lengths: Sequence[int], precision: Preci
     return Written(path=file, size=len(content), graph=graph)
 
 
-def _torch(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
+def _target(name: str, pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    """As `bertzoo convert` writes it."""
+    target, graph = targets.targets(wanted.python)[name], plain(pretrained)
+    file = place.with_suffix(target.suffix)
+    target.make(pretrained, graph, targets.Wanted(lengths=tuple(wanted.lengths)), file)
+    return Written(path=file, size=file.stat().st_size, graph=graph)
+
+
+def _torch(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
     place.mkdir()
     pytorch.write(pretrained, place)
     return Written(path=place, size=(place / tensors.SAFE).stat().st_size, graph=plain(pretrained))
 
 
-def _jax(pretrained: Pretrained, place: Path, lengths: Sequence[int], precision: Precision) -> Written:
+def _jax(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
     place.mkdir()
     directory.write(pretrained, place)
     return Written(path=place, size=(place / directory.PARAMETERS).stat().st_size, graph=plain(pretrained))
@@ -101,29 +119,33 @@ BACKENDS: dict[str, Backend] = {
         write=_litert,
         suffixes=(".tflite",),
     ),
-    "torch": Backend(
-        runs=("torch",),
-        writes=(),
-        extra="torch",
-        precisions=("fp32",),
-        write=_torch,
-        suffixes=(".pt2", ".pt"),
+    "torch": Backend(runs=("torch",), extra="torch", write=_torch, suffixes=(".pt2", ".pt")),
+    "onnx": Backend(
+        runs=("onnxruntime",),
+        writes=("torch", "onnx", "onnxscript"),
+        extra="onnx",
+        write=partial(_target, "onnx"),
+        suffixes=(".onnx",),
     ),
-    "jax": Backend(runs=("jax",), writes=(), extra="", precisions=("fp32",), write=_jax),
+    "jax": Backend(runs=("jax",), write=_jax),
+    # Its packages are another Python's.
+    "executorch": Backend(runs=(), write=partial(_target, "executorch"), suffixes=(".pte",), single=True),
 }
 SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.suffixes}
 
 
-def check(name: str, writes: bool, threads: Sequence[int]) -> None:
+def check(name: str, writes: bool, threads: Sequence[int], python: Path) -> None:
     """Raise UserError where a backend's packages are not installed, or it cannot have so many threads.
 
-    writes: whether a model is to be written for it.
+    writes: whether a model is to be written for it. python: one that has executorch.
     """
     backend = BACKENDS[name]
     for package in (*backend.runs, *(backend.writes if writes else ())):
         if importlib.util.find_spec(package) is None:
             adds = f"`pip install '.[{backend.extra}]'` in the checkout adds it"
             raise UserError(f"--backends: {name} needs {package}, which is not installed: {adds}")
+    if name == "executorch":
+        executorch.check(python)
     if name == "jax":
         if not hasattr(os, "sched_setaffinity"):
             raise UserError("--backends: jax has a thread for each core, which this system does not let it choose")

@@ -154,7 +154,9 @@ def draw(rows: Sequence[Row], base: str, title: str, path: Path) -> None:
     axes.barh(range(len(rows)), medians, color=[COLOURS[backends.index(row.backend) % len(COLOURS)] for row in rows])
     for place, (row, median) in enumerate(zip(rows, medians, strict=True)):
         faster = speed(row, rows, base)
-        text = (f" {median:,.0f} ms" if median >= 100 else f" {median:.3g} ms") + ("" if faster is None else f", {faster:.2f}x")
+        text = (f" {median:,.0f} ms" if median >= 100 else f" {median:.3g} ms") + (
+            "" if faster is None else f", {faster:.2f}x"
+        )
         axes.text(median, place, text, va="center", fontsize=8)
     labels = []
     for row in rows:

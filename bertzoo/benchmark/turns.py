@@ -23,14 +23,17 @@ class BenchmarkFailed(UserError):
 
 
 class Worker:
-    """A process with a model loaded; `said` is its answer to that: empty, threads, version. To be closed."""
+    """A process of `python` with a model loaded; `said` is its answer to that: empty, lengths, threads, version. To be
+    closed.
+    """
 
-    def __init__(self, what: str, load: Load) -> None:
+    def __init__(self, what: str, load: Load, python: str = sys.executable) -> None:
         checkout = str(Path(__file__).parents[2])
-        paths = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+        own = os.environ.get("PYTHONPATH") if python == sys.executable else None
+        paths = os.pathsep.join(filter(None, [checkout, own]))
         self.what = what
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bertzoo.benchmark.worker"],
+            [python, "-m", "bertzoo.benchmark.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where runtimes tell which instructions they use
@@ -78,12 +81,12 @@ class Worker:
 
 
 @contextmanager
-def started(loads: Sequence[tuple[str, Load]]) -> Iterator[list[Worker]]:
-    """A worker for each load under its name in messages; all end with the context."""
+def started(loads: Sequence[tuple[str, Load]], executorch: str = sys.executable) -> Iterator[list[Worker]]:
+    """A worker for each load under its name in messages; all end with the context. executorch: a Python that has it."""
     with ExitStack() as stack:
         made = []
         for what, load in loads:
-            made.append(Worker(what, load))
+            made.append(Worker(what, load, executorch if load.backend == "executorch" else sys.executable))
             stack.callback(made[-1].close)
         yield made
 

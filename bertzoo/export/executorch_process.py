@@ -64,8 +64,8 @@ def opened(file: str, threads: int) -> Opened:
 
     _unsafe_reset_threadpool(threads)
     program = Runtime.get().load_program(file)
-    names = (program.load_method(name).execute([])[0].split(",") for name in (INPUTS, OUTPUTS))
-    return Opened(*names, program.load_method("forward"))
+    inputs, outputs = (program.load_method(name).execute([])[0].split(",") for name in (INPUTS, OUTPUTS))
+    return Opened(inputs, outputs, program.load_method("forward"))
 
 
 def run(file: str, threads: int, say: Callable[[Mapping[str, Any]], None]) -> None:

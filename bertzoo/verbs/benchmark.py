@@ -22,6 +22,7 @@ examples:
 import argparse
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,12 +74,15 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("models", nargs="+", metavar="MODEL", help="what is measured; the first counts as 1.00")
-    parser.add_argument("--backends", type=_words, help="runtimes: litert (default), torch, jax")
+    parser.add_argument("--backends", type=_words, help="runtimes: litert (default), torch, onnx, jax, executorch")
     parser.add_argument("--threads", type=_numbers, default=[1], help="threads that a run may use (default: 1)")
     parser.add_argument("--lengths", type=_numbers, help="tokens in a row (default: 128)")
     parser.add_argument("--precision", type=_words, help="of the weights, as `bertzoo convert` has it (default: fp32)")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"how many of each are counted (default: {RUNS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns that they are spread over ({ROUNDS})")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="executorch: a Python that has it (default: this one)"
+    )
     parser.add_argument("--profile", action="store_true", help="which part takes how much, in litert")
     parser.add_argument("--out", type=Path, metavar="PNG", help="a picture of the medians")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
@@ -169,7 +173,7 @@ def _check_backends(args: argparse.Namespace, subjects: Sequence["Subject"], bac
     if args.precision and not written:
         raise UserError(f"--precision is of models that are written here, but {args.models[0]} is a file: leave it out")
     for name in sorted(used):
-        check(name, name in written, args.threads)
+        check(name, name in written, args.threads, args.python)
     for name in sorted(written):
         missing = [each for each in args.precision or () if each not in BACKENDS[name].precisions]
         if missing and len(missing) == len(args.precision):
@@ -196,25 +200,28 @@ def _is_base(subject: "Subject") -> bool:
 
 def _cases(args: argparse.Namespace, subject: "Subject", backends: Sequence[str], folder: Path) -> list[Case]:
     """All that is run of a subject, written into the folder where it is no file."""
-    from bertzoo.benchmark.backends import BACKENDS, Written
-    from bertzoo.export import phone
+    from bertzoo.benchmark.backends import BACKENDS, Wanted, Written
+    from bertzoo.export import lengths as ladders
 
     if subject.pretrained is None:
         assert subject.file is not None
         written = Written(path=subject.file, size=subject.file.stat().st_size, graph=None)
         lengths = args.lengths or [None]
         return [Case(subject, backends[0], None, written, n, length) for n in args.threads for length in lengths]
-    lengths = phone.lengths_of(subject.pretrained.model, args.lengths or ())
+    lengths = ladders.each(subject.pretrained, args.lengths or ())
     found = []
     for backend in backends:
         for precision in args.precision or ["fp32"]:
             if precision not in BACKENDS[backend].precisions:
                 continue
             say(f"writing {subject.name} for {backend}, {precision}")
-            place = folder / f"{len(list(folder.iterdir()))}"
-            written = BACKENDS[backend].write(subject.pretrained, place, lengths, precision)
+            made: dict[int, Written] = {}
+            for together in [[length] for length in lengths] if BACKENDS[backend].single else [lengths]:
+                place = folder / f"{len(list(folder.iterdir()))}"
+                wanted = Wanted(together, precision, args.python)
+                made |= dict.fromkeys(together, BACKENDS[backend].write(subject.pretrained, place, wanted))
             found += [
-                Case(subject, backend, precision, written, threads, length)
+                Case(subject, backend, precision, made[length], threads, length)
                 for threads in args.threads
                 for length in lengths
             ]
@@ -234,7 +241,7 @@ def _measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
         )
         for case in cases
     ]
-    with started(loads) as workers:
+    with started(loads, str(args.python)) as workers:
         lengths = [_length(case, worker.said["lengths"]) for case, worker in zip(cases, workers, strict=True)]
         done = take_turns(
             workers, lengths, args.runs, args.rounds, lambda count: say(f"round {count} of {args.rounds}")

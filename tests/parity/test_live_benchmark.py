@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from comparing import needs
 
-needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch")
+needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
 from zoo import CASES, pretrained
 
 from bertzoo.benchmark import backends, parts, shares, subject, turns
@@ -21,6 +21,8 @@ from bertzoo.benchmark.worker import Load
 from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.export import litert, tables
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,9 @@ def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Pa
     found = subject.read(str(model), [], ()).pretrained
     outputs = {}
     for name, backend in backends.BACKENDS.items():
-        written = backend.write(found, tmp_path / name, [8], "fp32")
+        if name == "executorch":
+            continue  # of another Python
+        written = backend.write(found, tmp_path / name, backends.Wanted([8], "fp32", Path(sys.executable)))
         with turns.started([(name, Load(name, str(written.path), 1, 61))]) as (worker,):
             outputs[name] = worker.outputs(8)["logits"]
     assert len(outputs["jax"]) == 3 and max(map(abs, outputs["jax"])) > 1e-3
@@ -101,6 +105,24 @@ def test_a_profile_by_ablation(model: Path, capsys: pytest.CaptureFixture, monke
     assert sum(profile["flops"].values()) == pytest.approx(1)
     for part, (low, high) in profile["quartiles"].items():
         assert low <= profile["latency"][part] <= high <= 1
+
+
+def test_executorch(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """In the Python that has it: a file that gives what the model does, and is measured."""
+    python = Path(os.environ.get("BERTZOO_EXECUTORCH", ROOT / ".venv-executorch" / "bin" / "python"))
+    if not python.exists():
+        pytest.skip("needs `make .venv-executorch/stamp`, or BERTZOO_EXECUTORCH")
+    found = subject.read(str(model), [], ()).pretrained
+    outputs = []
+    for name in ("jax", "executorch"):
+        written = backends.BACKENDS[name].write(found, tmp_path / name, backends.Wanted([8], "fp32", python))
+        load = Load(name, str(written.path), 1, 61)
+        with turns.started([(name, load)], str(python)) as (worker,):
+            outputs.append(worker.outputs(8)["logits"])
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    (row,) = measured(capsys, written.path, f"--python={python}")["rows"]
+    assert (row["backend"], row["length"], row["file_bytes"]) == ("executorch", 8, written.path.stat().st_size)
+    assert row["peak_bytes"] > 0 and written.flops(8) > 0
 
 
 FAKE = """#!/usr/bin/env python3
