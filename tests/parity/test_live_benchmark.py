@@ -164,7 +164,7 @@ def test_a_profile_by_benchmark_model(
     assert "latency by ablation" in said.out
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "squeezebert", "mobilebert", "convbert-span", "bottleneck-grouped"])
+@pytest.mark.parametrize("name", ["bert", "mobilebert", "convbert-span", "bottleneck-grouped"])
 def test_every_dense_operator_is_known_by_its_weights(name: str) -> None:
     """Wherever the converter has put it: by part as many operations as the graph's products with a parameter have."""
     graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
