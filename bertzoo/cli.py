@@ -38,6 +38,7 @@ VERBS = {
     "checkpoints": "what a run's checkpoints hold, from their files alone",
     "tokenize": "turn text into a tokenised corpus",
     "convert": "a model from and to Hugging Face's format",
+    "benchmark": "speed, size and memory of models in the runtimes that run them",
     "phone": "what a phone is to compute of a LiteRT file, and whether it did",
     "models": "parameters, operations and memory of every shipped model",
     "plan": "what a run needs and costs on a TPU slice that need not be there",

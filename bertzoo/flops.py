@@ -7,6 +7,8 @@ import jax
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
+PRODUCTS = ("dot_general", "conv_general_dilated")
+
 
 def matmul_flops(function: Callable, *arguments) -> int:
     """Operations of the matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
@@ -22,14 +24,8 @@ def matmul_flops(function: Callable, *arguments) -> int:
 def _count(jaxpr: core.Jaxpr, spelled_out: bool = False) -> int:
     total = 0
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            sizes = _shape(equation.invars[0])
-            total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(sizes[axis] for axis in contracted)
-        elif equation.primitive.name == "conv_general_dilated":
-            kernel = _shape(equation.invars[1])
-            outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
-            total += 2 * math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // outputs
+        if equation.primitive.name in PRODUCTS:
+            total += product_flops(equation)
         elif equation.primitive.name == "mul" and spelled_out:
             total += 2 * math.prod(_shape(equation.outvars[0]))
         else:
@@ -37,6 +33,17 @@ def _count(jaxpr: core.Jaxpr, spelled_out: bool = False) -> int:
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
             total += repeats * sum(_count(inner, inside) for inner in inner_jaxprs(equation.params))
     return total
+
+
+def product_flops(equation: core.JaxprEqn) -> int:
+    """Operations of one of the PRODUCTS."""
+    outputs = math.prod(_shape(equation.outvars[0]))
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        sizes = _shape(equation.invars[0])
+        return 2 * outputs * math.prod(sizes[axis] for axis in contracted)
+    kernel = _shape(equation.invars[1])
+    return 2 * outputs * math.prod(kernel) // kernel[equation.params["dimension_numbers"].rhs_spec[0]]
 
 
 def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the papers print of fine-tuning: their scores on GLUE and SQuAD, and the settings that they searched and chose.
+"""What the papers print of fine-tuning and of speed: scores on GLUE and SQuAD, settings searched and chosen, latencies.
 
 `published.csv` was transcribed from the papers' tables, value by value; `note` says where print or scan leave a doubt.
 Nothing here is computed, and what is not in the file is not known here.

@@ -51,6 +51,7 @@ BELOW = {
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
     "bertzoo.export": {"errors", "flops", "config", "nn", "models", "data", "tasks", "convert"},
+    "bertzoo.benchmark": READ | {"convert", "convert.directory", "export"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.report": {"errors", "places", "config", "facts"},
@@ -78,6 +79,7 @@ ALLOWED = {
     "bertzoo.convert.pickled": {"torch"},
     "bertzoo.convert.variables": {"tensorflow"},
     "bertzoo.convert.modeling_bertzoo": {"torch"},
+    "bertzoo.benchmark.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
     "bertzoo.export.litert": LITERT,
     "bertzoo.export.quantise": {"litert_quantizer"},
     "bertzoo.export.tables": {"litert_converter"},

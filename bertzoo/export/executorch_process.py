@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 OUTPUTS = "output_names"  # a method of the file, as the outputs themselves have no names; those of the inputs are
 INPUTS = "input_names"
@@ -49,16 +49,30 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(file: str, threads: int, say: Callable[[Mapping[str, Any]], None]) -> None:
-    """Answer rows, each a line [inputs by name, calls], until there are no more."""
-    import torch
+class Opened(NamedTuple):
+    """A file that is read: the names of its inputs and outputs, and its method, which takes and gives them in order."""
+
+    inputs: list[str]
+    outputs: list[str]
+    method: Any
+
+
+def opened(file: str, threads: int) -> Opened:
+    """Read a file."""
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
     from executorch.runtime import Runtime
 
     _unsafe_reset_threadpool(threads)
     program = Runtime.get().load_program(file)
     inputs, outputs = (program.load_method(name).execute([])[0].split(",") for name in (INPUTS, OUTPUTS))
-    method = program.load_method("forward")
+    return Opened(inputs, outputs, program.load_method("forward"))
+
+
+def run(file: str, threads: int, say: Callable[[Mapping[str, Any]], None]) -> None:
+    """Answer rows, each a line [inputs by name, calls], until there are no more."""
+    import torch
+
+    inputs, outputs, method = opened(file, threads)
     say({})
     for line in sys.stdin:
         rows, calls = json.loads(line)

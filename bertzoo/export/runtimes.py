@@ -114,7 +114,11 @@ class ExecuTorch(Runtime):
 
     def __init__(self, python: Path, file: Path, threads: int = 1):
         self._process = ask(python, "run", str(file), str(threads))
-        self._said()
+        try:
+            self._said("the file")
+        except ExportFailed:
+            self.__exit__()
+            raise
 
     def __call__(self, given: Row) -> dict[str, np.ndarray]:
         found = self._asked(given, 1)["outputs"]
@@ -135,11 +139,11 @@ class ExecuTorch(Runtime):
         assert self._process.stdin
         self._process.stdin.write(json.dumps([{name: row.tolist() for name, row in given.items()}, calls]) + "\n")
         self._process.stdin.flush()
-        return self._said()
+        return self._said("the row")
 
-    def _said(self) -> dict[str, Any]:
+    def _said(self, given: str) -> dict[str, Any]:
         assert self._process.stdout
-        return answer(self._process.stdout.readline(), "ExecuTorch's runtime does not take the file")
+        return answer(self._process.stdout.readline(), f"ExecuTorch's runtime does not take {given}")
 
 
 def ask(python: Path, *words: str) -> subprocess.Popen[str]:

@@ -55,6 +55,22 @@ class _Once:
         return self.place
 
 
+def dense_weights(content: bytes) -> list[bytes]:
+    """The weights (O,I) of the dense operators of the first signature's graph, in the order in which they run."""
+    from litert_converter import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(content)
+    graph: Any = model.Subgraphs(0)
+    found = []
+    for index in range(graph.OperatorsLength()):
+        operator = graph.Operators(index)
+        if model.OperatorCodes(operator.OpcodeIndex()).BuiltinCode() == schema.BuiltinOperator.FULLY_CONNECTED:
+            buffer: Any = model.Buffers(graph.Tensors(operator.Inputs(1)).Buffer())
+            begin, size = buffer.Offset(), buffer.Size()
+            found.append(content[begin : begin + size] if begin > 1 else buffer.DataAsNumpy().tobytes())
+    return found
+
+
 def operators(content: bytes) -> dict[str, int]:
     """How often each operator stands in the first signature's graph."""
     from litert_converter import schema_py_generated as schema

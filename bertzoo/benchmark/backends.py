@@ -1,0 +1,153 @@
+"""What each runtime needs, takes, and is given: a model written as it reads it."""
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bertzoo.convert import directory, pytorch, tensors
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.errors import UserError
+from bertzoo.export import executorch, litert, quantise, rewrites, targets
+from bertzoo.export.heads import FirstEmbedding
+from bertzoo.export.plain import Plain
+from bertzoo.export.quantise import PRECISIONS, Precision
+from bertzoo.export.read import read
+from bertzoo.flops import matmul_flops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A model as a runtime reads it: its place, what of it counts as its size, and the graph that it computes."""
+
+    path: Path
+    size: int  # bytes
+    graph: Any
+
+    def flops(self, length: int) -> int:
+        """Operations of the products in a row, 2 per multiply-add."""
+        given = {name: jax.ShapeDtypeStruct(row.shape[1:], row.dtype) for name, row in shapes(self.graph, length)}
+        return matmul_flops(lambda graph, given: graph(**given), self.graph, given)
+
+
+def shapes(graph: Any, length: int) -> list[tuple[str, jax.ShapeDtypeStruct]]:
+    """The inputs of a graph by name, each (1,L)."""
+    return list(litert.shapes(graph, length).items())
+
+
+class Wanted(NamedTuple):
+    """What a model is written for; python: one that has executorch."""
+
+    lengths: Sequence[int]
+    precision: Precision
+    python: Path
+
+
+Write = Callable[[Pretrained, Path, Wanted], Written]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """runs, writes: packages that are needed for either; extra: of the project, which adds them; suffixes: of the files
+    that it runs; single: whether what is written for it reads one length.
+    """
+
+    runs: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+    extra: str = ""
+    precisions: tuple[Precision, ...] = ("fp32",)
+    write: Write
+    suffixes: tuple[str, ...] = ()
+    single: bool = False
+
+
+def plain(pretrained: Pretrained) -> Plain:
+    """The training graph."""
+    module, params = pretrained.module()
+    return Plain(params=jax.tree.map(np.asarray, params), pooling=FirstEmbedding(), model=module)
+
+
+def rewritten(pretrained: Pretrained) -> Any:
+    """The graph for phones, with all rewrites."""
+    found = plain(pretrained)
+    return rewrites.optimised(read(found.model, found.params, found.pooling))
+
+
+def _litert(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    return litert_file(rewritten(pretrained), place.with_suffix(".tflite"), wanted.lengths, wanted.precision)
+
+
+def litert_file(graph: Any, file: Path, lengths: Sequence[int], precision: Precision) -> Written:
+    """A graph as a LiteRT file with a signature for each length."""
+    content = quantise.quantised(litert.convert(graph, lengths), precision)
+    file.write_bytes(content)
+    return Written(path=file, size=len(content), graph=graph)
+
+
+def _target(name: str, pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    """As `bertzoo convert` writes it."""
+    target, graph = targets.targets(wanted.python)[name], plain(pretrained)
+    file = place.with_suffix(target.suffix)
+    target.make(pretrained, graph, targets.Wanted(lengths=tuple(wanted.lengths)), file)
+    return Written(path=file, size=file.stat().st_size, graph=graph)
+
+
+def _torch(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    place.mkdir()
+    pytorch.write(pretrained, place)
+    return Written(path=place, size=(place / tensors.SAFE).stat().st_size, graph=plain(pretrained))
+
+
+def _jax(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
+    place.mkdir()
+    directory.write(pretrained, place)
+    return Written(path=place, size=(place / directory.PARAMETERS).stat().st_size, graph=plain(pretrained))
+
+
+BACKENDS: dict[str, Backend] = {
+    "litert": Backend(
+        runs=("ai_edge_litert",),
+        writes=litert.PACKAGES,
+        extra="litert",
+        precisions=PRECISIONS,
+        write=_litert,
+        suffixes=(".tflite",),
+    ),
+    "torch": Backend(runs=("torch",), extra="torch", write=_torch, suffixes=(".pt2", ".pt")),
+    "onnx": Backend(
+        runs=("onnxruntime",),
+        writes=("torch", "onnx", "onnxscript"),
+        extra="onnx",
+        write=partial(_target, "onnx"),
+        suffixes=(".onnx",),
+    ),
+    "jax": Backend(runs=("jax",), write=_jax),
+    # Its packages are another Python's.
+    "executorch": Backend(runs=(), write=partial(_target, "executorch"), suffixes=(".pte",), single=True),
+}
+SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.suffixes}
+
+
+def check(name: str, writes: bool, threads: Sequence[int], python: Path) -> None:
+    """Raise UserError where a backend's packages are not installed, or it cannot have so many threads.
+
+    writes: whether a model is to be written for it. python: one that has executorch.
+    """
+    backend = BACKENDS[name]
+    for package in (*backend.runs, *(backend.writes if writes else ())):
+        if importlib.util.find_spec(package) is None:
+            adds = f"`pip install '.[{backend.extra}]'` in the checkout adds it"
+            raise UserError(f"--backends: {name} needs {package}, which is not installed: {adds}")
+    if name == "executorch":
+        executorch.check(python)
+    if name == "jax":
+        if not hasattr(os, "sched_setaffinity"):
+            raise UserError("--backends: jax has a thread for each core, which this system does not let it choose")
+        if max(threads) > (cores := len(os.sched_getaffinity(0))):
+            raise UserError(f"--threads={max(threads)}: jax has a thread for each core, and there are {cores} here")

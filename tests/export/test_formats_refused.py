@@ -1,0 +1,132 @@
+"""What the formats of PyTorch refuse before it is asked, and that nothing stays of what fails; needs no torch."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zoo import CASES, pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.export import executorch, failure, phone, runtimes, torch_files
+
+SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
+PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A classifier's directory and that of a model with a joint head."""
+    folders = {name: tmp_path_factory.mktemp("formats") for name in ("mobilebert", "convbert-joint-span")}
+    for name, folder in folders.items():
+        directory.write(pretrained(*CASES[name]), folder)
+    return folders
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(executorch, "check", lambda python: None)
+
+
+def failed(capsys: pytest.CaptureFixture, code: int, message: str, *words: object) -> None:
+    assert main(["convert", *map(str, words)]) == code
+    said = capsys.readouterr()
+    lines = [line for line in said.err.splitlines() if "the task's scores are not measured" not in line]
+    assert said.out == "" and len(lines) == 1 and message in lines[0], said.err
+
+
+@pytest.mark.parametrize(("to", "package"), [(to, package) for to, names in PACKAGES.items() for package in names])
+def test_a_package_that_is_missing(
+    to: str, package: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
+    extra = "onnx" if to == "onnx" else "torch"
+    message = f"--to={to} needs {package}, which is not installed: `pip install '.[{extra}]'` in the checkout adds it"
+    failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{SUFFIXES[to]}", f"--to={to}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8")
+    for python, message in {
+        "nowhere/python": "--python=nowhere/python cannot be run (No such file or directory): name one that has",
+        "false": "--python=false is not a Python: name one that has executorch; `make .venv-executorch/stamp` in the",
+    }.items():
+        failed(capsys, 2, message, *words, f"--python={python}")
+    monkeypatch.setattr(executorch, "PACKAGES", ("json", "no_such_package"))
+    failed(capsys, 2, f"--to=executorch needs no_such_package, which {sys.executable} does not have: name", *words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("to", SUFFIXES)
+def test_options_and_places_that_make_no_sense(
+    to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+    file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
+    for option, message in {
+        "--lengths=17": "--lengths: 17 is beyond the 16 positions of the model",
+        "--lengths=3": "--lengths: 3 tokens hold no text; give at least 4",
+        "--precision=fp16": f"--precision=fp16 is of --to=litert: --to={to} writes fp32",
+        "--precision=int8-dynamic": f"--precision=int8-dynamic is of --to=litert: --to={to} writes fp32",
+        "--pooling=first": "but this one's is sequence_classification: add --head=none",
+        "--no-optimize": f"--no-optimize is of --to=litert, not of --to={to}",
+    }.items():
+        failed(capsys, 2, message, source, file, f"--to={to}", option)
+    failed(capsys, 2, f"name a file that ends in {SUFFIXES[to]}", source, tmp_path / "model.bin", f"--to={to}")
+    failed(capsys, 2, "/proc/nowhere/model", source, f"/proc/nowhere/model{SUFFIXES[to]}", f"--to={to}")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "model.json").write_text("mine")
+    failed(capsys, 2, "model.json exists; name a new file", source, file, f"--to={to}")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+
+
+@pytest.mark.usefixtures("installed")
+def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+    words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
+    failed(
+        capsys, 2, "--lengths: an ExecuTorch file reads one length, not 2: name one, and write a file for each", *words
+    )
+    words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")
+    failed(capsys, 2, "--python is of --to=executorch, not of --to=onnx", *words)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("to", SUFFIXES)
+def test_a_converter_that_fails_leaves_nothing(
+    to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    def fails(*_: object) -> None:
+        with failure.refusing("the converter"):
+            print("a page of reasons")
+            raise KeyError("no\nsuch operator")
+
+    for module, name in ((torch_files, "torch_export"), (torch_files, "torchscript"), (torch_files, "onnx")):
+        monkeypatch.setattr(module, name, fails)
+    monkeypatch.setattr(executorch, "write", fails)
+    words = (sources["mobilebert"], tmp_path / "new" / f"model{SUFFIXES[to]}", f"--to={to}", "--lengths=8")
+    failed(capsys, 1, r"the converter does not take this model: 'no\nsuch operator'", *words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ('print(\'{"error": "no such\\\\noperator"}\')', "ExecuTorch does not take this model: no such operator"),
+        ("import os; os.abort()", "ExecuTorch does not take this model: its process ended without a word"),
+    ],
+)
+def test_a_process_that_fails_leaves_nothing(
+    program: str, message: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setattr(runtimes, "EXECUTORCH", tmp_path / "program.py")
+    words = (sources["mobilebert"], tmp_path / "new" / "model.pte", "--to=executorch", "--lengths=8")
+    failed(capsys, 1, message, *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["program.py"]

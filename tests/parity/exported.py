@@ -1,0 +1,56 @@
+"""What the tests of exports share: models of the zoo beside their training graphs, and a classifier's directory."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from zoo import CASES, pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.convert.pretrained import Pretrained
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import heads, proof
+from bertzoo.export.plain import Plain
+from bertzoo.export.runtimes import Runtime
+from bertzoo.models import Bert
+from bertzoo.models.tasks import SequenceClassification
+
+
+def both(name: str) -> tuple[Pretrained, Plain]:
+    """A case of the zoo, and its training graph."""
+    source = pretrained(*CASES[name])
+    return source, graph(source)
+
+
+def graph(source: Pretrained) -> Plain:
+    """The training graph, of sentence embeddings where there is no head."""
+    module, params = source.module()
+    return Plain(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+
+
+def same(run: Runtime, plain: Plain, lengths: Sequence[int]) -> None:
+    """Every output of every row is JAX's to 1e-5 of its largest value."""
+    with run:
+        measured = proof.prove(run, plain, None, lengths, "fp32")
+    assert len(measured) == len(lengths)
+    for signature in measured.values():
+        for output in signature["outputs"].values():
+            assert output["max_error"] <= 1e-5 * output["largest"], signature
+
+
+def classifier(folder: Path) -> Path:
+    """A classifier's directory, with a tokenizer that knows the sentences of proofs."""
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+    model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
+    made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    return folder
+
+
+def convert(source: Path, file: Path, to: str, *options: str) -> int:
+    return main(["convert", str(source), str(file), f"--to={to}", *options])

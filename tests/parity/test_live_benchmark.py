@@ -1,0 +1,180 @@
+"""`bertzoo benchmark` in LiteRT and PyTorch: files, directories, lengths, precisions, profiles; no time is asserted."""
+
+import json
+import os
+import stat
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from comparing import needs
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
+from zoo import CASES, pretrained
+
+from bertzoo.benchmark import backends, parts, shares, subject, turns
+from bertzoo.benchmark.worker import Load
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.export import litert, tables
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    folder.mkdir()
+    directory.write(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def file(model: Path) -> Path:
+    made = model.with_suffix(".tflite")
+    assert main(["convert", str(model), str(made), "--to=litert", "--lengths=8,16"]) == 0
+    return made
+
+
+def measured(capsys: pytest.CaptureFixture, *words: object) -> Any:
+    capsys.readouterr()
+    assert main(["benchmark", *map(str, words), "--runs=4", "--rounds=2", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.CaptureFixture) -> None:
+    options = ["--backends=litert,torch", "--lengths=8,16", "--precision=fp32,int8-dynamic", "--threads=2"]
+    found = measured(capsys, model, *options)["rows"]
+    settings = [(each["backend"], each["precision"], each["threads"], each["length"]) for each in found]
+    assert settings == [
+        (backend, precision, threads, length)
+        for backend, precision in (("litert", "fp32"), ("litert", "int8-dynamic"), ("torch", "fp32"))
+        for threads in (2,)
+        for length in (8, 16)
+    ]
+    by = dict(zip(settings, found, strict=True))
+    sizes = {key[:2]: each["file_bytes"] for key, each in by.items()}
+    assert len(set(sizes.values())) == 3
+    for (_, precision, *_), each in by.items():
+        assert each["peak_bytes"] > 0 and each["median_ms"] > 0 and each["version"]
+        assert (each["speed"] == 1.0) == (precision == "fp32")
+    whole = by["torch", "fp32", 2, 16]
+    assert by["litert", "fp32", 2, 8]["flops"] < by["litert", "fp32", 2, 16]["flops"] < whole["flops"]
+
+
+def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Path) -> None:
+    """On the same row."""
+    found = subject.read(str(model), [], ()).pretrained
+    outputs = {}
+    for name, backend in backends.BACKENDS.items():
+        if name == "executorch":
+            continue  # of another Python
+        written = backend.write(found, tmp_path / name, backends.Wanted([8], "fp32", Path(sys.executable)))
+        with turns.started([(name, Load(name, str(written.path), 1, 61))]) as (worker,):
+            outputs[name] = worker.outputs(8)["logits"]
+    assert len(outputs["jax"]) == 3 and max(map(abs, outputs["jax"])) > 1e-3
+    for found in outputs.values():
+        np.testing.assert_allclose(found, outputs["jax"], atol=1e-5)
+
+
+def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (row,) = measured(capsys, file)["rows"]
+    assert (row["backend"], row["length"], row["precision"], row["flops"]) == ("litert", 16, None, None)
+    assert row["file_bytes"] == file.stat().st_size
+    both = measured(capsys, file, model, "--lengths=8", "--backends=litert")
+    assert [each["length"] for each in both["rows"]] == [8, 8] and both["speed_of"] == str(file)
+    assert main(["benchmark", str(file), "--lengths=9"]) == 2
+    assert f"--lengths=9: {file} has 8, 16 alone" in capsys.readouterr().err
+    broken = tmp_path / "broken.tflite"
+    broken.write_bytes(b"no model")
+    assert main(["benchmark", str(broken)]) == 1
+    assert f"{broken} in litert does not run: ValueError" in capsys.readouterr().err
+
+
+def test_a_profile_by_ablation(model: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    found = measured(capsys, model, "--lengths=8", "--profile")
+    (profile,) = found["profiles"]
+    assert profile["source"].startswith("ablation: a run's time less that of the same graph without the part")
+    assert list(profile["flops"]) == list(profile["latency"]) == list(profile["quartiles"]) == list(parts.PARTS)
+    assert sum(profile["flops"].values()) == pytest.approx(1)
+    for part, (low, high) in profile["quartiles"].items():
+        assert low <= profile["latency"][part] <= high <= 1
+
+
+def test_executorch(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """In the Python that has it: a file that gives what the model does, and is measured."""
+    python = Path(os.environ.get("BERTZOO_EXECUTORCH", ROOT / ".venv-executorch" / "bin" / "python"))
+    if not python.exists():
+        pytest.skip("needs `make .venv-executorch/stamp`, or BERTZOO_EXECUTORCH")
+    found = subject.read(str(model), [], ()).pretrained
+    outputs = []
+    for name in ("jax", "executorch"):
+        written = backends.BACKENDS[name].write(found, tmp_path / name, backends.Wanted([8], "fp32", python))
+        load = Load(name, str(written.path), 1, 61)
+        with turns.started([(name, load)], str(python)) as (worker,):
+            outputs.append(worker.outputs(8)["logits"])
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    (row,) = measured(capsys, written.path, f"--python={python}")["rows"]
+    assert (row["backend"], row["length"], row["file_bytes"]) == ("executorch", 8, written.path.stat().st_size)
+    assert row["peak_bytes"] > 0 and written.flops(8) > 0
+
+
+FAKE = """#!/usr/bin/env python3
+import sys
+assert "--num_threads=1" in sys.argv and "--signature_to_run_for=length_8" in sys.argv
+assert "--enable_op_profiling=true" in sys.argv and any(word.startswith("--graph=/") for word in sys.argv)
+print(open(__file__ + ".txt").read())
+"""
+HEAD = "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n"
+
+
+def test_a_profile_by_benchmark_model(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile is the tool's, stood in for; what it does not tell of this graph is measured by ablation."""
+    graph = backends.rewritten(subject.read(str(model), [], ()).pretrained)
+    dense = parts.of_weights(graph, tables.dense_weights(litert.convert(graph, [8])))
+
+    def says(count: int) -> None:
+        rows = "".join(f"\tFULLY_CONNECTED\t1\t{index + 1}\t1%\t1%\t0\t1\t[x]\n" for index in range(count))
+        text = f"Operator-wise Profiling Info for Regular Benchmark Runs:\n== Run Order ==\n{HEAD}{rows}\n"
+        (tmp_path / f"{shares.BINARY}.txt").write_text(text)
+
+    tool = tmp_path / shares.BINARY
+    tool.write_text(FAKE)
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    says(len(dense))
+    (profile,) = measured(capsys, model, "--lengths=8", "--profile")["profiles"]
+    assert profile["source"] == "benchmark_model --enable_op_profiling" and profile["quartiles"] == {}
+    total = len(dense) * (len(dense) + 1) / 2
+    for part in parts.PARTS:
+        time = sum(index + 1 for index, each in enumerate(dense) if each == part)
+        assert profile["latency"][part] == pytest.approx(time / total)
+    says(3)
+    assert main(["benchmark", str(model), "--lengths=8", "--profile", "--runs=2", "--rounds=1"]) == 0
+    said = capsys.readouterr()
+    assert f"has 3 dense operators, and the file {len(dense)}: by ablation instead" in said.err
+    assert "latency by ablation" in said.out
+
+
+@pytest.mark.parametrize("name", ["bert", "mobilebert", "convbert-span", "bottleneck-grouped"])
+def test_every_dense_operator_is_known_by_its_weights(name: str) -> None:
+    """Wherever the converter has put it: by part as many operations as the graph's products with a parameter have."""
+    graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
+    weights = tables.dense_weights(litert.convert(graph, (8, 11)))
+    found = parts.of_weights(graph, weights)
+    assert None not in found
+    kernels = Counter(parts._part(path) for path, leaf in flat(graph) if leaf.ndim == 2 and ".kernel" in path)
+    assert Counter(found) == kernels
+
+
+def flat(graph: Any) -> list[tuple[str, Any]]:
+    found, _ = jax.tree_util.tree_flatten_with_path(graph)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in found]

@@ -1,0 +1,57 @@
+"""Exports for ExecuTorch with XNNPACK, run in its runtime: one layer mostly, as the partitioner takes long."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from comparing import needs
+
+needs("torch", "executorch")
+import exported
+from zoo import CASES, pretrained
+
+from bertzoo.convert import directory
+from bertzoo.export import executorch, proof, runtimes
+from bertzoo.export.failure import ExportFailed
+from bertzoo.export.plain import Plain
+
+PYTHON = Path(sys.executable)
+
+
+@pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert"])
+def test_models_and_heads(name: str, tmp_path: Path) -> None:
+    model, head = CASES[name]
+    if hasattr(model, "layers") and name != "schubert":
+        model = dataclasses.replace(model, layers=1)
+    source = pretrained(model, head)
+    plain, file = exported.graph(source), tmp_path / "model.pte"
+    (example, *_) = proof.rows(plain, None, 8)
+    said = executorch.write(PYTHON, source, example, "mean", file)
+    assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
+    assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
+    exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    source, file = exported.classifier(tmp_path / "source"), tmp_path / "new" / "model.pte"
+    assert exported.convert(source, file, "executorch", "--lengths=16", f"--python={PYTHON}") == 0
+    out = capsys.readouterr().out
+    assert "length_16: logits of 4 rows: largest error " in out and "XNNPACK runs " in out
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.pte"]
+    said = json.loads((file.parent / "model.json").read_text())
+    assert said["lengths"] == {"shortest": 16, "longest": 16} and said["delegated"] < said["nodes"]
+    read = directory.read(source)
+    module, params = read.module()
+    rows = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)
+    with runtimes.ExecuTorch(PYTHON, file) as run:
+        found, seconds = run(rows[1])["logits"], run.seconds(rows[1], 3)
+        with pytest.raises(ExportFailed, match="ExecuTorch's runtime does not take the row: "):
+            run({name: row[:, :9] for name, row in rows[1].items()})
+    np.testing.assert_allclose(found, module.apply({"params": params}, **rows[1]).logits, atol=1e-5)
+    assert found.dtype == np.float32 and len(seconds) == 3 and min(seconds) > 0
+    file.write_bytes(b"nothing")
+    with pytest.raises(ExportFailed, match="ExecuTorch's runtime does not take the file: "):
+        runtimes.ExecuTorch(PYTHON, file)

@@ -1,0 +1,33 @@
+"""Exports to ONNX, run in onnxruntime: every part at two lengths of one file."""
+
+from pathlib import Path
+
+import pytest
+from comparing import needs
+
+needs("torch", "onnx", "onnxscript", "onnxruntime")
+import exported
+import onnx
+from zoo import CASES
+
+from bertzoo.export import proof, runtimes, torch_files
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
+    source, plain = exported.both(name)
+    (example, *_) = proof.rows(plain, None, 9)
+    content, operators = torch_files.onnx(source, example, "mean", (4, 16))
+    (tmp_path / "model.onnx").write_bytes(content)
+    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8, 11))
+    model = onnx.load_from_string(content)
+    onnx.checker.check_model(model, full_check=True)
+    assert [value.name for value in model.graph.input] == list(plain.inputs)
+    sizes = {
+        value.name: [size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim]
+        for value in model.graph.input
+    }
+    assert all(size == ([1, 1] if name == "masked_positions" else [1, "length"]) for name, size in sizes.items())
+    assert (
+        operators["Softmax"] >= 2 and operators.get("Erf", 0) == operators.get("Pow", 0) == 0
+    )  # gelu is one, and norms

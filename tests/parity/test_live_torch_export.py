@@ -1,0 +1,156 @@
+"""Exports by PyTorch, run in their own runtimes: every part through torch.export and TorchScript; the verb."""
+
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from comparing import needs
+
+needs("torch", "onnx", "onnxscript", "onnxruntime")
+import exported
+import torch
+from zoo import CASES, pretrained
+
+from bertzoo.convert import directory
+from bertzoo.export import proof, runtimes, torch_files
+from bertzoo.export.failure import ExportFailed
+from bertzoo.export.plain import Plain
+from bertzoo.models import Bert
+from bertzoo.models.tasks import JointSpanExtraction
+
+RUNTIMES = {"torch-export": runtimes.TorchExport, "torchscript": runtimes.TorchScript, "onnx": runtimes.Onnx}
+SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
+    source, plain = exported.both(name)
+    (example, *_) = proof.rows(plain, None, 9)
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16)))
+    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean"))
+    for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
+        exported.same(runtime(tmp_path / f"model{suffix}"), plain, (8, 11))
+
+
+def test_answers_given_more_starts_than_there_are_short_rows_for(tmp_path: Path) -> None:
+    """The shortest row of a graph that reads any length has as many tokens as the head looks at starts."""
+    model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
+    source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
+    plain = exported.graph(source)
+    (example, *_) = proof.rows(plain, None, 16)
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16)))
+    exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (7, 11))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory, with a tokenizer that knows the sentences."""
+    return exported.classifier(tmp_path_factory.mktemp("torch"))
+
+
+@pytest.mark.parametrize("to", RUNTIMES)
+def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "new" / f"model{SUFFIXES[to]}"
+    assert exported.convert(source, file, to) == 0
+    out = capsys.readouterr().out
+    assert "length_4: logits of 4 rows: largest error " in out and "length_32: " in out and "fp32" in out
+    assert sorted(path.name for path in file.parent.iterdir()) == sorted(["model.files", "model.json", file.name])
+    said = json.loads((file.parent / "model.json").read_text())
+    assert said["format"] == to and said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
+    assert said["lengths"] == {"shortest": 4, "longest": 32} and list(said["signatures"]) == ["length_4", "length_32"]
+    assert ("LayerNormalization" in said["operators"]) if to == "onnx" else "operators" not in said
+    read, run = directory.read(source), RUNTIMES[to](file)
+    module, params = read.module()
+    (row, *_) = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 23)
+    expected = module.apply({"params": params}, **row).logits
+    np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
+    assert len(run.seconds(row, 3)) == 3 and min(run.seconds(row, 1)) > 0
+    golden = json.loads((file.parent / "model.files" / "golden.json").read_text())
+    assert golden and {each["signature"] for each in golden} == {"length_4", "length_32"}
+    for each in golden:
+        found = run({name: np.array([ids], np.int32) for name, ids in each["inputs"].items()})["logits"][0]
+        np.testing.assert_allclose(found, each["expected"]["logits"], atol=1e-5)
+
+
+@pytest.mark.parametrize("to", ["torch-export", "onnx"])
+def test_rows_of_one_length(to: str, source: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"model{SUFFIXES[to]}"
+    assert exported.convert(source, file, to, "--lengths=16") == 0
+    assert json.loads(file.with_suffix(".json").read_text())["lengths"] == {"shortest": 16, "longest": 16}
+    ids = np.full((1, 12), 5, np.int32)
+    with pytest.raises(Exception, match=r"== 16|Expected: 16"):
+        RUNTIMES[to](file)({"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1})
+
+
+@pytest.mark.parametrize("to", RUNTIMES)
+def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path: Path) -> None:
+    file = tmp_path / f"model{SUFFIXES[to]}"
+    assert exported.convert(source, file, to, "--head=none", "--pooling=first", "--lengths=16") == 0
+    read = directory.read(source)
+    module, params = read.module()
+    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
+    pooled = module.apply({"params": params}, **row).pooled
+    np.testing.assert_allclose(RUNTIMES[to](file)(row)["embedding"], pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize("to", RUNTIMES)
+def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
+    """Where the lines of its graph stand is what torch adds; a zip's members are read one by one."""
+    source, plain = exported.both("bert")
+    (example, *_) = proof.rows(plain, None, 8)
+    made = {
+        "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16)),
+        "torchscript": lambda: torch_files.torchscript(source, example, "mean"),
+        "onnx": lambda: torch_files.onnx(source, example, "mean", (4, 16))[0],
+    }[to]()
+    (tmp_path / "file").write_bytes(made)
+    parts = [made]
+    if to != "onnx":
+        with zipfile.ZipFile(tmp_path / "file") as archive:
+            parts += [archive.read(name) for name in archive.namelist()]
+    assert not any(re.search(rb"/[\w/.-]+\.py\b", part) for part in parts)
+
+
+def test_a_file_that_no_runtime_takes(tmp_path: Path) -> None:
+    file = tmp_path / "model"
+    file.write_bytes(b"neither")
+    for runtime in RUNTIMES.values():
+        with pytest.raises(ExportFailed, match="does not take the file: "):
+            runtime(file)
+
+
+def test_a_model_that_torch_does_not_take(source: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(torch.nn.functional, "layer_norm", lambda x, *_: torch.tensor(x.tolist()))
+    assert exported.convert(source, tmp_path / "model.pt2", "torch-export") == 1
+    error = capsys.readouterr().err
+    assert "torch.export does not take this model: " in error and error.count("bertzoo:") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_differs_is_not_written(source: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    real = torch.nn.functional.gelu
+    monkeypatch.setattr(torch.nn.functional, "gelu", lambda x, **settings: real(x, **settings) + 0.01)
+    from bertzoo.convert import modeling_bertzoo
+
+    monkeypatch.setitem(modeling_bertzoo.FUNCTIONS, "gelu", torch.nn.functional.gelu)
+    assert exported.convert(source, tmp_path / "model.pt", "torchscript") == 1
+    assert "the file is not the model: logits at length 4" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_layouts_are_those_of_the_module() -> None:
+    """Kernels are turned once, and no parameter is there twice."""
+    from bertzoo.convert import modeling_bertzoo, pytorch
+    from bertzoo.export import phone_module
+
+    for name in CASES:
+        source, plain = exported.both(name)
+        tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
+        model = modeling_bertzoo.make(pytorch.describe(plain.model), tensors.pop, "")
+        count = sum(parameter.numel() for parameter in model.parameters())
+        module = phone_module.phone(model, plain.inputs, "mean")
+        assert sum(parameter.numel() for parameter in module.parameters()) == count
+        assert not any(type(part).__name__ in ("Dense", "Grouped", "Trigram") for part in module.modules())

@@ -1,0 +1,329 @@
+"""`bertzoo benchmark`: what is measured, in which turns, what is said of it, what is refused; no time is asserted."""
+
+import dataclasses
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from zoo import CASES, pretrained
+
+from bertzoo.benchmark import backends, parts, rows, shares, subject, turns
+from bertzoo.benchmark.worker import Load, row
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.flops import matmul_flops
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
+
+SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a masked language model."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    folder.mkdir()
+    directory.write(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
+    return folder
+
+
+def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    config, picture = tiny.write_config(tmp_path, "nowhere"), tmp_path / "speed.png"
+    words = [str(model), str(config), "--backends=jax", "--lengths=8", "--runs=5", "--rounds=2", "--json"]
+    assert main(["benchmark", *words, "--model.layers=2", f"--out={picture}"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["runs"], said["rounds"], said["speed_of"], said["profiles"]) == (5, 2, str(model), [])
+    first, second = said["rows"]
+    assert [each["model"] for each in said["rows"]] == [str(model), str(config)] and first["speed"] == 1.0
+    for each in said["rows"]:
+        assert (each["backend"], each["threads"], each["length"], each["precision"]) == ("jax", 1, 8, "fp32")
+        assert [len(one) for one in each["rounds_ms"]] == [2, 3] and each["head"] == "sequence_classification"
+        times = sorted(time for one in each["rounds_ms"] for time in one)
+        assert each["median_ms"] == times[2] and each["mean_ms"] == pytest.approx(sum(times) / 5)
+        assert each["least_ms"] == times[0] > 0 and each["peak_bytes"] > 0 and each["runtime_bytes"] > 0
+    read = subject.read(str(model), [], ()).pretrained
+    assert read is not None and first["parameters"] == sum(array.size for array in read.params.values())
+    assert 4 * first["parameters"] < first["file_bytes"] < 4 * first["parameters"] + 20_000
+    # 4 maps of the attention, its two products, the feed-forward; then pooler and classifier of one token.
+    layer = 8 * (4 * 24 * 24 + 2 * 24 * 20) + 2 * 8 * 8 * 24
+    assert first["flops"] == 2 * (2 * layer + 24 * 24 + 2 * 24)
+    deeper = subject.read(str(config), [("model.layers", "2")], ()).pretrained
+    assert deeper is not None and second["parameters"] == sum(array.size for array in deeper.params.values())
+    assert any(name.startswith("encoder/layers_1/") for name in deeper.params)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Path) -> None:
+    found = subject.read(str(model), [], ()).pretrained
+    kept = directory.read(model).params
+    assert found is not None and found.head == SequenceClassification()
+    shared = found.params.keys() & kept.keys()
+    assert "encoder/layers_1/attention/query/kernel" in shared and "pooler/kernel" in shared
+    assert all(np.array_equal(found.params[name], kept[name]) for name in shared)
+    assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
+    tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
+    directory.write(tagger, tmp_path)
+    assert subject.read(str(tmp_path), [], ()).pretrained.head == tagger.head
+
+
+def test_random_weights_stay_finite() -> None:
+    """MobileBERT's norms have no statistics that would hold them."""
+    found = subject.read("mobilebert", [("model.layers", "2")], ()).pretrained
+    assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
+    assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
+
+
+def test_turns_change_and_every_run_but_the_first_counts() -> None:
+    assert [turns.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
+    assert [turns.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
+    began: list[str] = []
+
+    class Told:
+        def __init__(self, what: str) -> None:
+            self.what, self.runs = what, 0
+
+        def run(self, lengths: list[int]) -> list[float]:
+            began.append(self.what)
+            self.runs += 1
+            assert set(lengths) == {{"a": 8, "b": 16}[self.what]}
+            return [99.0] + [self.runs + place / 10 for place in range(1, len(lengths))]
+
+    heard: list[int] = []
+    workers: Any = [Told("a"), Told("b")]
+    a, b = turns.take_turns(workers, [8, 16], runs=5, rounds=3, tell=heard.append)
+    assert [len(each) for each in a] == [1, 2, 2] and a == b and a[1] == [2.1, 2.2]
+    assert began == ["a", "b", "b", "a", "b", "a"] and heard == [1, 2, 3]
+    assert turns.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
+
+
+def test_a_row_is_full() -> None:
+    made = row({"input_ids": (1, 50), "token_type_ids": (1, 50), "attention_mask": (1, 50)}, 7)
+    assert set(made["input_ids"].ravel()) == set(range(7))
+    assert made["attention_mask"].all() and not made["token_type_ids"].any()
+    assert not row({"masked_positions": (1,)}, 7)["masked_positions"].any()
+
+
+def test_what_does_not_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(turns.BenchmarkFailed, match=r"it does not run: UserError: .* is not a directory"):
+        turns.Worker("it", Load("jax", str(tmp_path / "none"), 1, 9))
+
+
+def lines(made: list[rows.Row], base: str) -> list[list[str]]:
+    return [line.split() for line in rows.table(made, base)]
+
+
+def example(model: str, seconds: float, **fields: Any) -> rows.Row:
+    fields = {"backend": "litert", "version": "1", "precision": "fp32", "threads": 1, "length": 128} | fields
+    more = {"peak": 3_000_000, "empty": 0, "size": 2_500_000, "head": None, "parameters": 1234, "flops": 2_000_000_000}
+    return rows.Row(model=model, rounds=[[seconds, seconds], [4 * seconds]], **fields, **more)
+
+
+def test_speed_is_of_the_base_in_the_same_setting(tmp_path: Path) -> None:
+    made = [
+        example("slow", 0.004),
+        example("base", 0.002),
+        example("base", 0.001, precision="int8-dynamic"),
+        example("fast", 0.001),
+        example("fast", 0.001, threads=4),
+        dataclasses.replace(example("file.onnx", 0.001, backend="onnx"), precision=None, parameters=None, flops=None),
+    ]
+    assert [rows.speed(each, made, "base") for each in made] == [0.5, 1.0, 2.0, 2.0, None, None]
+    head, slow, *_, last = lines(made, "base")
+    assert head[:3] == ["model", "backend", "precision"]
+    assert slow == ["slow", "litert", "fp32", "1", "128", "4.00", "8.00", "0.50", "2.5", "3.0", "2.00", "1,234"]
+    assert last == ["file.onnx", "onnx", "1", "128", "1.00", "2.00", "2.5", "3.0"]
+    heights = []
+    for count in (2, 6):
+        rows.draw(made[:count], "base", "title", tmp_path / "picture.png")
+        heights.append(struct.unpack(">I", (tmp_path / "picture.png").read_bytes()[20:24])[0])
+    assert heights[1] > heights[0]
+
+
+@pytest.mark.parametrize("name", ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schubert"])
+def test_a_graph_without_a_part_lacks_its_products_alone(name: str) -> None:
+    graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
+    whole = parts.flops(graph, 11)
+    given = dict(backends.shapes(graph, 11))
+    given = {key: np.zeros(shape.shape[1:], np.int32) for key, shape in given.items()}
+    assert sum(whole.values()) == matmul_flops(lambda graph, given: graph(**given), graph, given)
+    assert ("bottleneck" in whole) == (name == "mobilebert") and min(whole["projections"], whole["attention"]) > 0
+    for part in whole:
+        assert parts.flops(parts.without(graph, part), 11) == whole | {part: 0}, part
+
+
+PROFILE = """
+Profiling Info for Benchmark Initialization:
+============================== Run Order ==============================
+\t             [node type]\t  [first]\t [avg ms]\t     [%]\t  [cdf%]\t  [mem KB]\t[times called]\t[Name]
+\t  ModifyGraphWithDelegate\t    9.000\t    9.000\t100.000%\t100.000%\t     0.000\t        1\tModify/0
+
+Operator-wise Profiling Info for Regular Benchmark Runs:
+============================== Run Order ==============================
+\t             [node type]\t  [first]\t [avg ms]\t     [%]\t  [cdf%]\t  [mem KB]\t[times called]\t[Name]
+\t        EMBEDDING_LOOKUP\t    1.000\t    0.500\t  1.000%\t  1.000%\t     0.000\t        1\t[a]:0
+\t  TfLiteXNNPackDelegate\t   50.000\t   50.000\t 99.000%\t100.000%\t     0.000\t        1\t[b]:1
+
+============================== Top by Computation Time ==============================
+\t             [node type]\t  [first]\t [avg ms]\t     [%]\t  [cdf%]\t  [mem KB]\t[times called]\t[Name]
+\t  TfLiteXNNPackDelegate\t   50.000\t   50.000\t 99.000%\t100.000%\t     0.000\t        1\t[b]:1
+
+Number of nodes executed: 2
+Delegate internal:
+============================== Run Order ==============================
+\t             [node type]\t  [first]\t [avg ms]\t     [%]\t  [cdf%]\t  [mem KB]\t[times called]\t[Name]
+"""
+
+
+def test_the_profile_of_operators() -> None:
+    rows = [
+        *[("Fully Connected (NC, F32) GEMM", 1.0), ("Add (ND)", 0.25), ("Transpose (ND, X32)", 0.125)],
+        *[
+            ("Batch Matrix Multiply (NC, F32)", 2.0),
+            ("Softmax (NC, F32)", 4.0),
+            ("Fully Connected (NC, F32) GEMM", 8.0),
+        ],
+        *[
+            ("Fully Connected (NC, QD8, F32, QC8W) GEMM", 16.0),
+            ("GELU", 32.0),
+            ("Fully Connected (NC, F32) GEMM", 64.0),
+        ],
+        ("Softmax (NC, F32)", 128.0),
+    ]
+    made = "\n".join(f"\t{kind}\t1.0\t{time:.3f}\t1.000%\t1.000%\t0.000\t1\tDelegate/{kind}:0" for kind, time in rows)
+    text = f"{PROFILE}{made}\n\n============================== Top by\n"
+    taken = shares.by_operator(text, ["projections", "projections", "feed_forward", "head"])
+    expected = {"embedding": 0.5, "projections": 9.375, "attention": 6.0, "feed_forward": 48.0, "head": 192.0}
+    assert taken == expected
+    with pytest.raises(shares.Unreadable, match="its profile has 4 dense operators, and the file 3"):
+        shares.by_operator(text, ["projections", "feed_forward", "head"])
+    with pytest.raises(shares.Unreadable, match="it prints no profile"):
+        shares.by_operator("", [])
+
+
+def test_whose_weights_an_operator_has() -> None:
+    """Also those that the converter has scaled, as long as no other part misses some of that size."""
+    graph = backends.rewritten(subject.classifier(pretrained(*CASES["mobilebert"])))
+    kernels = [
+        graph.layers[0].shared.kernel,
+        3 * graph.layers[0].bottleneck.kernel,
+        graph.layers[1].bottleneck.kernel,
+        graph.layers[1].feed_forwards[1].output.kernel,
+        graph.head.output.kernel,
+        np.ones((3, 3), np.float32),
+    ]
+    weights = [np.ascontiguousarray(kernel.T).tobytes() for kernel in kernels]
+    others = [np.ascontiguousarray(layer.output.kernel.T).tobytes() for layer in graph.layers]
+    found = parts.of_weights(graph, [*weights, *others])
+    assert found[:6] == ["bottleneck", None, "bottleneck", "feed_forward", "head", None]
+
+
+def test_the_shares_for_a_person() -> None:
+    made = shares.Shares(
+        source="", note="", flops={"a": 0.25, "b": 0.75}, latency={"a": 0.5, "b": 0.4}, quartiles={"a": (0.4, 0.6)}
+    )
+    found = [line.split() for line in rows.shares_table(made)]
+    assert found[1:] == [
+        ["a", "25.0", "50.0", "40.0", "to", "60.0"],
+        ["b", "75.0", "40.0"],
+        ["the", "rest", "0.0", "10.0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["MODEL", "--backends=tpu"], "--backends=tpu is not known; there are litert, torch, onnx, jax, executorch"),
+        (["MODEL", "--precision=int4"], "--precision=int4 is not known; there are fp32, fp16"),
+        (["MODEL", "--backends=jax", "--precision=fp16"], "--precision=fp16: jax has fp32 alone; add one of these or"),
+        (["MODEL", "MODEL"], "is named twice: name every MODEL once"),
+        (["MODEL", "--backends=jax", "--model.layers=3"], "--model.layers is of a config, but no MODEL is one"),
+        (["MODEL", "--backends=jax", "--lengths=17"], "--lengths: 17 is beyond the 16 positions of the model"),
+        (["MODEL", "--lengths=0"], "0 is not a list of numbers above 0, such as 1,4"),
+        (["MODEL", "--runs=3", "--rounds=4"], "--runs=3 cannot be spread over --rounds=4"),
+        (
+            ["MODEL", "--backends=jax", "--threads=1,4096"],
+            "--threads=4096: jax has a thread for each core, and there are",
+        ),
+        (["MODEL", "--backends=jax", "--profile"], "--profile takes models apart in litert, but none is"),
+        (["MODEL", "--out=picture.jpg"], "the picture is a PNG file"),
+        (["MODEL", "--out=none/picture.png"], "name a file in a directory that exists"),
+        (["bert_bas"], "bert_bas is neither a file nor the name of a shipped config"),
+        (["none.tflite"], "none.tflite is not a file; `bertzoo convert` writes one"),
+        (["FILE", "--backends=jax"], "--backends=jax has no litert, which alone runs"),
+        (["FILE", "--backends=litert,jax"], "--backends=jax runs none of"),
+        (["FILE", "--precision=fp16"], "--precision is of models that are written here, but"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], message: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file.tflite"
+    file.touch()
+    words = [{"MODEL": str(model), "FILE": str(file)}.get(word, word) for word in words]
+    assert main(["benchmark", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and message in said.err.splitlines()[-1], said.err
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"), [("litert", "litert_quantizer"), ("torch", "torch"), ("onnx", "onnxscript")]
+)
+def test_a_package_that_is_missing(backend: str, package: str, model: Path, capsys: Any, monkeypatch: Any) -> None:
+    for each in (*backends.BACKENDS[backend].runs, *backends.BACKENDS[backend].writes):
+        monkeypatch.setitem(sys.modules, each, sys)  # is there
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["benchmark", str(model), f"--backends={backend}"]) == 2
+    assert f"--backends: {backend} needs {package}, which is not installed: `pip install" in capsys.readouterr().err
+
+
+def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
+    """What every option changes of what runs, without running it."""
+    from bertzoo.benchmark.backends import BACKENDS, Written
+    from bertzoo.cli import parse
+    from bertzoo.verbs import benchmark
+
+    asked: list[tuple] = []
+
+    def write(made: Any, place: Path, wanted: Any) -> Written:
+        asked.append((made.head.kind, tuple(wanted.lengths), wanted.precision))
+        place.touch()
+        return Written(path=place, size=1, graph=None)
+
+    _, args, _ = parse(["benchmark", str(model), "--threads=1,4", "--lengths=16,8", "--precision=fp32,fp16"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write))
+        place = model.parent / "cases"
+        place.mkdir()
+        cases = benchmark._cases(args, subject.read(str(model), [], ()), ["litert"], place)
+    assert asked == [("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")]
+    assert [(case.precision, case.threads, case.length) for case in cases] == [
+        (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
+    ]
+    assert {case.vocabulary for case in cases} == {61}
+    with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
+        patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
+        cases = benchmark._cases(args, subject.read(str(model), [], ()), ["litert"], place)
+    assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
+    assert len({case.written.path for case in cases}) == 4
+
+
+def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    assert main(["benchmark", str(model), "--backends=executorch", f"--python={tmp_path / 'none'}"]) == 2
+    assert "none cannot be run (No such file or directory): name one that has executorch" in capsys.readouterr().err
+
+
+def test_inputs_that_are_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file, said = tmp_path / "model.onnx", tmp_path / "model.json"
+    file.touch()
+    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "token_type_ids", "attention_mask")
+    said.write_text('{"inputs": {"input_ids": "int32", "attention_mask": "int32"}}')
+    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "attention_mask")
+    said.write_text("{}")
+    assert main(["benchmark", str(file)]) == 2
+    assert "model.json is damaged" in capsys.readouterr().err
