@@ -13,7 +13,7 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         "",
         f"A {model['kind']} model of {model['layers']} layers{_width(model)}, head {head['kind']}{labels}, as a"
         f" {said['format']} file of {said['bytes'] / 1e6:,.1f} MB in {said['precision']}, written by bertzoo"
-        f" {said['bertzoo']}. SHA-256 {said['sha256']}.",
+        f" {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
         "",
         "Made from " + (_source(said["source"]) or "a model whose origin is not known") + ".",
         "",
@@ -40,6 +40,10 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         "`golden.json` has texts with their ids and outputs, on which an app is tested; docs/phone.md says how.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _memory(said: Mapping[str, Any]) -> str:
+    return f" Running it takes {said['memory'] / 1e6:,.1f} MB of memory at its longest." if "memory" in said else ""
 
 
 def _width(model: Mapping[str, Any]) -> str:

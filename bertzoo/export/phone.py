@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,16 @@ POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
 
 
 def write(
-    target: Target, pretrained: Pretrained, file: Path, wanted: Wanted, quiz: Quiz | None = None
+    target: Target,
+    pretrained: Pretrained,
+    file: Path,
+    wanted: Wanted,
+    quiz: Quiz | None = None,
+    memory: Callable[[Path, int], int] | None = None,
 ) -> dict[str, Any]:
     """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
     tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
-    model does. `quiz` is what both are scored on.
+    model does. `quiz` is what both are scored on; `memory` measures the bytes that running a file takes at a length.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
@@ -42,6 +48,7 @@ def write(
         "format": target.name,
         "precision": wanted.precision,
         "bytes": len(content),
+        **({} if memory is None else {"memory": memory(file, lengths[-1])}),
         "sha256": hashlib.sha256(content).hexdigest(),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),

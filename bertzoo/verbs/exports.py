@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from bertzoo.export.scored import Quiz
 
 FORMATS = ("litert", "torch-export", "torchscript", "onnx", "executorch")
+RUNTIMES = {"torch-export": "torch", "torchscript": "torch"}  # of the others the name is the format's
 LABELLED = ("sequence_classification", "token_classification")
 
 
@@ -46,11 +48,28 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
     wanted = Wanted(lengths=lengths, optimise=not args.no_optimize, calibration=texts, **given)
     quiz = _quiz(args.source, pretrained, max(wanted.lengths))
     with atomic.files(destination, *companions) as temporary:
-        said = phone.write(target, pretrained, temporary / destination.name, wanted, quiz)
+        measure = partial(_memory, args, pretrained.model)
+        said = phone.write(target, pretrained, temporary / destination.name, wanted, quiz, measure)
     if pretrained.tokenizer is None:
         say(f"{args.source} holds no tokenizer, so that random ids were compared")
     _print(said)
-    return pretrained, f"{said['precision']}, {said['bytes'] / 1e6:,.1f} MB."
+    size, memory = (f"{said[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
+    return pretrained, f"{said['precision']}, {size}, {memory} of memory when it runs."
+
+
+def _memory(args: argparse.Namespace, model: Any, file: Path, length: int) -> int:
+    """The most bytes that a process takes which runs the file once, beyond one that has only the runtime."""
+    from contextlib import closing
+
+    from bertzoo.benchmark.turns import Worker
+    from bertzoo.benchmark.worker import Load
+
+    name: str = args.to
+    load = Load(RUNTIMES.get(name, name), str(file), 1, model.vocab_size)
+    python = str(args.python or sys.executable) if args.to == "executorch" else sys.executable
+    with closing(Worker(str(args.destination), load, python)) as worker:
+        worker.run([length])
+        return worker.peak()
 
 
 def _calibration(args: argparse.Namespace, pretrained: "Pretrained") -> tuple[str, ...]:

@@ -170,7 +170,9 @@ def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
     last = 2 * 16 * 2 * 16 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16
     assert said["flops"]["length_16"] == whole + last + 2 * 16 * 16 + 2 * 16 * 2
     card = (tmp_path / "model.files" / "README.md").read_text()
+    assert 0 < said["memory"] < 1e8
     for text in (
+        f"takes {said['memory'] / 1e6:,.1f} MB of memory",
         "bert model of 2 layers and 16 units",
         "labels are no, yes",
         said["sha256"],
