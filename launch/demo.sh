@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Pretrains configs/demo.toml on this machine, interrupts it, resumes it, and looks at what it learnt. Run by `make demo`.
+# Pretrains configs/demo.toml on this machine, interrupts it, resumes it, looks at what it learnt, and takes it
+# to the phone. Run by `make demo`.
 set -euo pipefail
 
 run=runs/make-demo # of its own, as it is begun anew every time
@@ -38,6 +39,12 @@ bertzoo predict "$run" --top=3 \
   'The first argument [MASK] be an array of integers.' \
   'Return true if the [MASK] is empty, false otherwise.' \
   'The [MASK] of the array must be equal to n.'
+
+say "A file for phones: run in LiteRT, compared with the model, and then written"
+bertzoo convert "$run" "$run/phone.tflite" --to=litert --lengths=32,64
+
+say "How fast it is on this machine"
+bertzoo benchmark "$run/phone.tflite" --lengths=32,64
 
 cat <<TEXT
 
