@@ -1,6 +1,5 @@
 """Exports for ExecuTorch with XNNPACK, run in its runtime: one layer mostly, as the partitioner takes long."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from comparing import needs
 
 needs("torch", "executorch")
 import exported
-from zoo import CASES, pretrained
 
 from bertzoo.convert import directory
 from bertzoo.export import executorch, proof, runtimes
@@ -23,11 +21,7 @@ PYTHON = Path(sys.executable)
 
 @pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert"])
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
-    model, head = CASES[name]
-    if hasattr(model, "layers") and name != "schubert":
-        model = dataclasses.replace(model, layers=1)
-    source = pretrained(model, head)
-    plain, file = exported.graph(source), tmp_path / "model.pte"
+    (source, plain), file = exported.both(name), tmp_path / "model.pte"
     (example, *_) = proof.rows(plain, None, 8)
     said = executorch.write(PYTHON, source, example, "mean", file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
