@@ -1,6 +1,5 @@
 """Exports for ExecuTorch with XNNPACK, run in its runtime: one layer mostly, as the partitioner takes long."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from comparing import needs
 
 needs("torch", "executorch")
 import exported
-from zoo import CASES, pretrained
 
 from bertzoo.benchmark import backends, turns
 from bertzoo.benchmark.worker import Load
@@ -26,11 +24,7 @@ PYTHON = Path(sys.executable)
 
 @pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert"])
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
-    model, head = CASES[name]
-    if hasattr(model, "layers") and name != "schubert":
-        model = dataclasses.replace(model, layers=1)
-    source = pretrained(model, head)
-    plain, file = exported.graph(source), tmp_path / "model.pte"
+    (source, plain), file = exported.both(name), tmp_path / "model.pte"
     (example, *_) = proof.rows(plain, None, 8)
     said = executorch.write(PYTHON, source, example, "mean", file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
@@ -62,9 +56,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
 
 def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """It writes a file for a length, which gives what the model does, and runs a file."""
-    model, head = CASES["distilbert"]
-    source = pretrained(dataclasses.replace(model, layers=1), head)
-    outputs = []
+    source, outputs = exported.both("distilbert")[0], []
     for name in ("jax", "executorch"):
         written = backends.BACKENDS[name].write(source, tmp_path / name, backends.Wanted([8], "fp32", PYTHON))
         with turns.started([(name, Load(name, str(written.path), 1, 61))], str(PYTHON)) as (worker,):
