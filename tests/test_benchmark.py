@@ -16,6 +16,7 @@ from bertzoo.benchmark import backends, parts, rows, shares, subject, turns
 from bertzoo.benchmark.worker import Load, row
 from bertzoo.cli import main
 from bertzoo.convert import directory
+from bertzoo.export import litert
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
@@ -148,7 +149,7 @@ def test_speed_is_of_the_base_in_the_same_setting(tmp_path: Path) -> None:
 def test_a_graph_without_a_part_lacks_its_products_alone(name: str) -> None:
     graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
     whole = parts.flops(graph, 11)
-    given = dict(backends.shapes(graph, 11))
+    given = litert.shapes(graph, 11)
     given = {key: np.zeros(shape.shape[1:], np.int32) for key, shape in given.items()}
     assert sum(whole.values()) == matmul_flops(lambda graph, given: graph(**given), graph, given)
     assert ("bottleneck" in whole) == (name == "mobilebert") and min(whole["projections"], whole["attention"]) > 0

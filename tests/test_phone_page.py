@@ -98,7 +98,7 @@ def test_rounds_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(script.turns, "Worker", lambda key, load: Worker(key))
+    monkeypatch.setattr(script.turns, "Worker", lambda key, load, python: Worker(key))
     keys = ["mobilebert peer", "mobilebert one fp32", "mobilebert five fp32", "mobilebert five int8-dynamic"]
     paths = {key: tmp_path / key for key in keys}
     for path in paths.values():

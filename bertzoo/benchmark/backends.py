@@ -14,12 +14,11 @@ import numpy as np
 from bertzoo.convert import directory, pytorch, tensors
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
-from bertzoo.export import executorch, litert, quantise, rewrites, targets
+from bertzoo.export import executorch, litert, proof, quantise, rewrites, targets
 from bertzoo.export.heads import FirstEmbedding
 from bertzoo.export.plain import Plain
-from bertzoo.export.quantise import PRECISIONS, Precision
+from bertzoo.export.quantise import PRECISIONS, Calibration, Precision
 from bertzoo.export.read import read
-from bertzoo.flops import matmul_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +31,7 @@ class Written:
 
     def flops(self, length: int) -> int:
         """Operations of the products in a row, 2 per multiply-add."""
-        given = {name: jax.ShapeDtypeStruct(row.shape[1:], row.dtype) for name, row in shapes(self.graph, length)}
-        return matmul_flops(lambda graph, given: graph(**given), self.graph, given)
-
-
-def shapes(graph: Any, length: int) -> list[tuple[str, jax.ShapeDtypeStruct]]:
-    """The inputs of a graph by name, each (1,L)."""
-    return list(litert.shapes(graph, length).items())
+        return targets.flops(self.graph, length)
 
 
 class Wanted(NamedTuple):
@@ -80,12 +73,18 @@ def rewritten(pretrained: Pretrained) -> Any:
 
 
 def _litert(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
-    return litert_file(rewritten(pretrained), place.with_suffix(".tflite"), wanted.lengths, wanted.precision)
+    graph, file, rows = rewritten(pretrained), place.with_suffix(".tflite"), None
+    if wanted.precision == "int8-static":  # no time depends on the scales
+        model = plain(pretrained)
+        rows = {litert.signature(length): proof.rows(model, None, length) for length in wanted.lengths}
+    return litert_file(graph, file, wanted.lengths, wanted.precision, rows)
 
 
-def litert_file(graph: Any, file: Path, lengths: Sequence[int], precision: Precision) -> Written:
+def litert_file(
+    graph: Any, file: Path, lengths: Sequence[int], precision: Precision, calibration: Calibration | None = None
+) -> Written:
     """A graph as a LiteRT file with a signature for each length."""
-    content = quantise.quantised(litert.convert(graph, lengths), precision)
+    content = quantise.quantised(litert.convert(graph, lengths), precision, calibration)
     file.write_bytes(content)
     return Written(path=file, size=len(content), graph=graph)
 

@@ -115,11 +115,11 @@ def _litert(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) ->
         "operators": tables.operators(content),
         "xnnpack": litert.Interpreter(content).delegated(),
         "ports": tables.ports(content),
-        "flops": {litert.signature(length): _flops(graph, length) for length in wanted.lengths},
+        "flops": {litert.signature(length): flops(graph, length) for length in wanted.lengths},
     }
 
 
-def _flops(graph: Any, length: int) -> int:
+def flops(graph: Any, length: int) -> int:
     """Of one row: the operations of products and convolutions, 2 per multiply-add."""
     row = {
         name: jax.ShapeDtypeStruct(shape.shape[1:], shape.dtype) for name, shape in litert.shapes(graph, length).items()

@@ -107,11 +107,10 @@ def _without_sources(content: io.BytesIO) -> bytes:
     content.seek(0)
     reader, kept = torch._C.PyTorchFileReader(content), io.BytesIO()
     writer = torch._C.PyTorchFileWriter(kept)
-    writer.set_min_version(int(reader.get_record(".data/version")))
+    version = next(name for name in (".data/version", "version") if reader.has_record(name))
+    writer.set_min_version(int(reader.get_record(version)))
     for name in reader.get_all_records():
-        if (
-            not name.endswith(".debug_pkl") and not name.startswith(".data/") and name != "byteorder"
-        ):  # writes them itself
+        if not name.endswith(".debug_pkl") and not name.startswith(".data/") and name not in ("version", "byteorder"):
             record = reader.get_record(name)
             writer.write_record(name, record, len(record))
     writer.write_end_of_file()

@@ -21,8 +21,11 @@ from bertzoo.models.tasks import SequenceClassification
 
 
 def both(name: str) -> tuple[Pretrained, Plain]:
-    """A case of the zoo, and its training graph."""
-    source = pretrained(*CASES[name])
+    """A case of the zoo, of as few layers as show what it is, and its training graph."""
+    model, head = CASES[name]
+    if hasattr(model, "layers"):
+        model = dataclasses.replace(model, layers=2 if name == "albert" else 1)
+    source = pretrained(model, head)
     return source, graph(source)
 
 

@@ -22,8 +22,6 @@ from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.export import litert, tables
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -48,12 +46,12 @@ def measured(capsys: pytest.CaptureFixture, *words: object) -> Any:
 
 
 def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.CaptureFixture) -> None:
-    options = ["--backends=litert,torch", "--lengths=8,16", "--precision=fp32,int8-dynamic", "--threads=2"]
+    options = ["--backends=litert,torch", "--lengths=8,16", "--precision=fp32,int8-static", "--threads=2"]
     found = measured(capsys, model, *options)["rows"]
     settings = [(each["backend"], each["precision"], each["threads"], each["length"]) for each in found]
     assert settings == [
         (backend, precision, threads, length)
-        for backend, precision in (("litert", "fp32"), ("litert", "int8-dynamic"), ("torch", "fp32"))
+        for backend, precision in (("litert", "fp32"), ("litert", "int8-static"), ("torch", "fp32"))
         for threads in (2,)
         for length in (8, 16)
     ]
@@ -105,24 +103,6 @@ def test_a_profile_by_ablation(model: Path, capsys: pytest.CaptureFixture, monke
     assert sum(profile["flops"].values()) == pytest.approx(1)
     for part, (low, high) in profile["quartiles"].items():
         assert low <= profile["latency"][part] <= high <= 1
-
-
-def test_executorch(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """In the Python that has it: a file that gives what the model does, and is measured."""
-    python = Path(os.environ.get("BERTZOO_EXECUTORCH", ROOT / ".venv-executorch" / "bin" / "python"))
-    if not python.exists():
-        pytest.skip("needs `make .venv-executorch/stamp`, or BERTZOO_EXECUTORCH")
-    found = subject.read(str(model), [], ()).pretrained
-    outputs = []
-    for name in ("jax", "executorch"):
-        written = backends.BACKENDS[name].write(found, tmp_path / name, backends.Wanted([8], "fp32", python))
-        load = Load(name, str(written.path), 1, 61)
-        with turns.started([(name, load)], str(python)) as (worker,):
-            outputs.append(worker.outputs(8)["logits"])
-    np.testing.assert_allclose(*outputs, atol=1e-5)
-    (row,) = measured(capsys, written.path, f"--python={python}")["rows"]
-    assert (row["backend"], row["length"], row["file_bytes"]) == ("executorch", 8, written.path.stat().st_size)
-    assert row["peak_bytes"] > 0 and written.flops(8) > 0
 
 
 FAKE = """#!/usr/bin/env python3

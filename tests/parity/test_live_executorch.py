@@ -1,6 +1,5 @@
 """Exports for ExecuTorch with XNNPACK, run in its runtime: one layer mostly, as the partitioner takes long."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,8 +10,10 @@ from comparing import needs
 
 needs("torch", "executorch")
 import exported
-from zoo import CASES, pretrained
 
+from bertzoo.benchmark import backends, turns
+from bertzoo.benchmark.worker import Load
+from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.export import executorch, proof, runtimes
 from bertzoo.export.failure import ExportFailed
@@ -23,11 +24,7 @@ PYTHON = Path(sys.executable)
 
 @pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert"])
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
-    model, head = CASES[name]
-    if hasattr(model, "layers") and name != "schubert":
-        model = dataclasses.replace(model, layers=1)
-    source = pretrained(model, head)
-    plain, file = exported.graph(source), tmp_path / "model.pte"
+    (source, plain), file = exported.both(name), tmp_path / "model.pte"
     (example, *_) = proof.rows(plain, None, 8)
     said = executorch.write(PYTHON, source, example, "mean", file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
@@ -55,3 +52,17 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file.write_bytes(b"nothing")
     with pytest.raises(ExportFailed, match="ExecuTorch's runtime does not take the file: "):
         runtimes.ExecuTorch(PYTHON, file)
+
+
+def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """It writes a file for a length, which gives what the model does, and runs a file."""
+    source, outputs = exported.both("distilbert")[0], []
+    for name in ("jax", "executorch"):
+        written = backends.BACKENDS[name].write(source, tmp_path / name, backends.Wanted([8], "fp32", PYTHON))
+        with turns.started([(name, Load(name, str(written.path), 1, 61))], str(PYTHON)) as (worker,):
+            outputs.append(np.array(worker.outputs(8)["logits"]))
+    np.testing.assert_allclose(outputs[1], outputs[0], atol=1e-5 * np.abs(outputs[0]).max())
+    assert main(["benchmark", str(written.path), "--runs=2", "--rounds=1", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["backend"], row["length"], row["file_bytes"]) == ("executorch", 8, written.path.stat().st_size)
+    assert row["peak_bytes"] > 0 and written.flops(8) > 0

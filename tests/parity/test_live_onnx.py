@@ -29,5 +29,5 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     }
     assert all(size == ([1, 1] if name == "masked_positions" else [1, "length"]) for name, size in sizes.items())
     assert (
-        operators["Softmax"] >= 2 and operators.get("Erf", 0) == operators.get("Pow", 0) == 0
+        operators["Softmax"] >= 1 and operators.get("Erf", 0) == operators.get("Pow", 0) == 0
     )  # gelu is one, and norms
