@@ -164,7 +164,8 @@ def title(key: str, among: Iterable[str] = ()) -> str:
         return f"{title(key.removesuffix(HIDDEN) + '_loss', among)} of hidden tokens"
     term, _, kind = key.rpartition("_")
     whose = "generator " if term == "mlm" and "rtd_loss" in among else ""
-    return f"{whose}{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
+    called = term if term == "penalty" else term.upper()
+    return f"{whose}{called} {'AUC' if kind == 'auc' else kind}".strip()
 
 
 def nothing(key: str, line: Line) -> str | None:
