@@ -257,3 +257,16 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     assert set(found["saved"]) == {"f"}
     begun = directory.read(pruned.part(run, 1, "tune"))
     assert begun.generator.keys() == directory.read(tmp_path / "electra").generator.keys()
+
+
+@pytest.mark.slow
+def test_a_factorised_embedding_prunes_too(folder, tmp_path):
+    model, tables = {**MODEL, "kind": "electra", "embedding_size": 8}, {"objective": {"sentence": "none"}}
+    file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
+    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
+    more = {"target": {"kind": "parameters", "share": 0.8}, "cut": {"dimensions": ["e"]}}
+    more |= {"weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
+    assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
+    found = directory.read(tmp_path / "run")
+    assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
