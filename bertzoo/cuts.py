@@ -69,7 +69,7 @@ def draw(cuts: Sequence[Cut], path: Path) -> Path:
             axes.set_xlabel("iteration")
         axes.set_ylabel(NAMES[letter])
         axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False, loc="best")
