@@ -26,6 +26,7 @@ from bertzoo.errors import Stopped, UserError
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
+    "prune": "prune a model to a budget (schuBERT); run it again to resume",
     "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
     "evaluate": "losses of a run on its held-out text, scores of a fine-tuned model on its task",
     "predict": "what a run puts into the blanks of a sentence, or a fine-tuned model says of texts",

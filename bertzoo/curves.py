@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertzoo import cuts
 from bertzoo.report import SHARES, Run, keys, names, series, title
 
 _UNITS = {
@@ -17,12 +18,14 @@ TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 def draw(run: Run) -> list[Path]:
     """Write `loss.png` and, if accuracies were logged, `accuracy.png` with them and any area under a ROC curve, into
-    the run directory; returns their paths.
+    the run directory, and `layers.png` for what a pruning has cut; returns their paths.
     """
     written = []
     for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
         if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
             written.append(_figure(run, chosen, run.directory / f"{name}.png"))
+    if found := cuts.read(run.directory):
+        written.append(cuts.draw(found, run.directory / "layers.png"))
     return written
 
 

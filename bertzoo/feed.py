@@ -34,17 +34,27 @@ def example(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDty
 class Feed:
     """Batches of a recipe; the pack plans are computed once and kept in `plans`. Raises as the data room does.
 
-    workers: the processes that make the batches of training; 0 stands for a thread of this one.
+    workers: the processes that make the batches of training; 0 stands for a thread of this one. first: the number of
+    the first stage, where others came before it in another run: no two draw alike.
     """
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, plans: Path, warn: Callable[[str], None], *, workers: int = 0):
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        plans: Path,
+        warn: Callable[[str], None],
+        *,
+        workers: int = 0,
+        first: int = 0,
+    ):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer has {corpus.tokenizer.vocab_size} entries, "
                 f"more than model.vocab_size = {recipe.model.vocab_size}"
             )
         self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
-        self._workers = workers
+        self._workers, self._first = workers, first
         self._made: dict[tuple[Split, int], Plan] = {}
 
     def plan(self, split: Split, max_length: int) -> Plan:
@@ -75,7 +85,7 @@ class Feed:
             self.recipe.data.masking,
             max_length=stage.max_length,
             max_predictions=stage.max_predictions,
-            seed=fold(self.recipe.seed, index),
+            seed=fold(self.recipe.seed, self._first + index),
         )
 
     def check(self) -> None:

@@ -7,12 +7,14 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from bertzoo import phases
+from bertzoo import config, phases, pruned
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import UserError
 from bertzoo.feed import Feed
+from bertzoo.kinds import class_of
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
+from bertzoo.prune.settings import Prune
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
@@ -38,8 +40,11 @@ class Trained:
 
 
 def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
-    """A run's checkpoint; raises UserError where `path` is no run or has none such."""
+    """A run's checkpoint, a pruning's last run's; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
+    if run.mirror is None and class_of(run.config) is Prune:
+        iterations = config.load(Prune, [run.config]).cut.iterations
+        run = RunDirectory(pruned.part(run.path, iterations, "tune"))
     run.fetch()
     recipe = run.load()
     padded = phases.of(recipe)[-1].objective

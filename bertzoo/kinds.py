@@ -7,13 +7,14 @@ from pathlib import Path
 from bertzoo import config
 from bertzoo.errors import ConfigError
 from bertzoo.finetune.settings import Finetune
+from bertzoo.prune.settings import Prune
 from bertzoo.recipe import Pretrain
 from bertzoo.sweep.chain import ROOT, Chain
 from bertzoo.transfer import Recipe, Transfer
 
-Kind = type[Pretrain] | type[Transfer] | type[Finetune] | type[Chain]
+Kind = type[Pretrain] | type[Transfer] | type[Finetune] | type[Chain] | type[Prune]
 # What one sort of config alone has; what has neither is a pretraining.
-MARKS: dict[str, Kind] = {"teacher": Transfer, "epochs": Finetune, ROOT: Chain}
+MARKS: dict[str, Kind] = {"teacher": Transfer, "epochs": Finetune, ROOT: Chain, "weigh": Prune}
 
 
 def class_of(*files: str | Path) -> Kind:
@@ -31,10 +32,12 @@ def class_of(*files: str | Path) -> Kind:
 
 
 def recipe_class(*files: str | Path) -> type[Recipe]:
-    """As `class_of`; raises ConfigError for a config of fine-tuning, whose model is another run's, and for a chain."""
+    """As `class_of`; raises ConfigError for a config of what is no single run with a model of its own."""
     kind = class_of(*files)
     if kind is Chain:
         raise ConfigError(f"{', '.join(map(str, files))} describes a chain of runs: `bertzoo chain` runs it")
+    if kind is Prune:
+        raise ConfigError(f"{', '.join(map(str, files))} describes a pruning, a chain of runs: `bertzoo prune` runs it")
     if kind is Finetune:
         raise ConfigError(f"{', '.join(map(str, files))} describes fine-tuning and has no model of its own")
     return kind  # pyright: ignore[reportReturnType]

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertzoo import config, facts
+from bertzoo import config, cuts, facts, pruned
 from bertzoo.errors import UserError
 from bertzoo.places import run_directory
 
@@ -64,6 +64,8 @@ class Run:
 def open_run(directory: str | Path) -> Run:
     """Read a run directory; raises UserError when it is none or has no metrics yet."""
     directory = run_directory(directory)
+    if parts := pruned.parts(directory):
+        return _chain(directory, parts)
     for name in ("config.toml", "metrics.jsonl"):
         if not (directory / name).is_file():
             raise UserError(f"{directory} is not the directory of a run: it has no {name}")
@@ -75,10 +77,42 @@ def open_run(directory: str | Path) -> Run:
     )
 
 
+def _chain(directory: Path, parts: list[Path]) -> Run:
+    """A pruning run: the histories of its parts one after another, each of their stages one of the whole."""
+    train, heldout, events, torn, done, number = [], [], [], False, 0, 0
+    for part in parts:
+        if not (part / "metrics.jsonl").is_file():
+            continue  # it has just begun
+        found, table = _read(part / "metrics.jsonl"), config.read(part / "config.toml")
+
+        def later(line: Line, done: int = done, number: int = number) -> Line:
+            return {**line, "step": line["step"] + done, "stage": line.get("stage", 0) + number}
+
+        train += map(later, found.train)
+        heldout += map(later, found.heldout)
+        for stage in table.get("stages") or table["distillation"]:
+            events.append({"event": "stage", "step": done, "stage": number, "name": part.name, **stage})
+            done, number = done + stage["steps"], number + 1
+        events += [later(event) for event in found.events if event["event"] != "stage"]
+        torn = found.torn
+    if not train:
+        raise UserError(f"{directory} has no training step yet; run the pruning for longer")
+    history = History(train=train, heldout=heldout, events=events, torn=torn)
+    table = config.read(directory / "config.toml")
+    return Run(directory=directory, history=history, config=table, facts=facts.read(directory, str(directory)))
+
+
 def read_history(path: Path) -> History:
     """Read `metrics.jsonl`; the last line of a step counts, and a resume undoes the steps after its own.
 
     Raises UserError naming the line that is no JSON object, or when no step has been logged."""
+    found = _read(path)
+    if not found.train:
+        raise UserError(f"{path} has no training step yet; run the pretraining for longer")
+    return found
+
+
+def _read(path: Path) -> History:
     text = path.read_text(encoding="utf-8", errors="replace")
     texts = text.splitlines()
     splits: dict[str, dict[int, Line]] = {"train": {}, "heldout": {}}
@@ -100,8 +134,6 @@ def read_history(path: Path) -> History:
         if kind == "resumed":
             splits = {name: {s: kept for s, kept in lines.items() if s <= step} for name, lines in splits.items()}
     train, heldout = ([lines[step] for step in sorted(lines)] for lines in splits.values())
-    if not train:
-        raise UserError(f"{path} has no training step yet; run the pretraining for longer")
     return History(train=train, heldout=heldout, events=events, torn=torn)
 
 
@@ -132,7 +164,8 @@ def title(key: str, among: Iterable[str] = ()) -> str:
         return f"{title(key.removesuffix(HIDDEN) + '_loss', among)} of hidden tokens"
     term, _, kind = key.rpartition("_")
     whose = "generator " if term == "mlm" and "rtd_loss" in among else ""
-    return f"{whose}{term.upper()} {'AUC' if kind == 'auc' else kind}".strip()
+    called = term if term == "penalty" else term.upper()
+    return f"{whose}{called} {'AUC' if kind == 'auc' else kind}".strip()
 
 
 def nothing(key: str, line: Line) -> str | None:
@@ -152,6 +185,8 @@ def page(run: Run) -> str:
     parts += (
         ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
     )
+    if found := cuts.read(run.directory):
+        parts += [cuts.table(found), "![layers](layers.png)"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

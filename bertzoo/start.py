@@ -30,7 +30,8 @@ FREE = ("dropout", "attention_dropout", "initializer_range", "mask_padding")
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """params: by path, those that are not drawn anew; tokenizer: what the corpus must have; record: for run.json;
-    said: for a person, one line for each kind of what becomes of the source's parameters.
+    said: for a person, one line for each kind of what becomes of the source's parameters; frozen: what the objective
+    reads beside its parameters.
     """
 
     name: ClassVar[str] = "from"  # of the record in run.json
@@ -39,6 +40,7 @@ class Start:
     tokenizer: Tokenizer
     record: dict[str, Any]
     said: list[str]
+    frozen: Any = None
 
 
 def read(path: Path, recipe: Pretrain) -> Start:

@@ -1,6 +1,7 @@
 """Puts a recipe, its feed and its directory together into a training job."""
 
 import functools
+from collections.abc import Sequence
 
 import jax
 
@@ -10,8 +11,9 @@ from bertzoo.mirror import Sender
 from bertzoo.rundir import ORIGINS, RunDirectory
 from bertzoo.start import Start
 from bertzoo.teacher import Taught
-from bertzoo.train import checkpoint, hosts, loop, optim, sharding, state
+from bertzoo.train import checkpoint, hosts, loop, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stages import locate, stage_of
 from bertzoo.transfer import Recipe
@@ -33,8 +35,8 @@ def check(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
     if step is None:
         return
     phase = phases.of(recipe)[stage_of(recipe.stages, step)]
-    optimizer = optim.build(phase.optimizer, 1, rates=phase.rates)
-    checkpoint.check(run.checkpoints, state.abstract(phase.objective, optimizer, mesh, recipe.mesh.fallbacks))
+    abstract = state.abstract(phase.objective, phase.transformation(1), mesh, recipe.mesh.fallbacks)
+    checkpoint.check(run.checkpoints, abstract)
 
 
 def train(
@@ -44,11 +46,14 @@ def train(
     mesh: jax.sharding.Mesh,
     start: Start | Taught | None = None,
     until: int | None = None,
+    made: Sequence[Phase] | None = None,
+    followed: bool = False,
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does.
 
-    start: what a run without a checkpoint begins with, or a teacher with it; until: the step to stop after. Of several
-    processes the first writes all but the checkpoints.
+    start: what a run without a checkpoint begins with, and what it reads beside; until: the step to stop after; made:
+    other phases than the recipe's own; followed: whether other runs come after it. Of several processes the first
+    writes all but the checkpoints.
     """
 
     def begin() -> None:
@@ -63,7 +68,7 @@ def train(
 
     hosts.share("the plans of the rows", feed.check)
     feed.check()
-    made = phases.of(recipe)
+    made = phases.of(recipe) if made is None else made
     hosts.share("the run directory", begin)
     own = functools.partial(sharding.own_rows, mesh=mesh)
     reporters: list[Reporter] = []
@@ -91,11 +96,12 @@ def train(
                     checkpoints=checkpoints,
                     reporters=reporters,
                     flops_per_example=lambda index, batch: phases.model_flops(recipe, index),
-                    frozen=start.frozen if isinstance(start, Taught) else None,
+                    frozen=None if start is None else start.frozen,
                     describe=feed.describe,
                     initial=None if start is None else start.params,
                     fallbacks=recipe.mesh.fallbacks,
                     until=until,
+                    followed=followed,
                 )
             )
     finally:

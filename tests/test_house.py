@@ -15,8 +15,8 @@ PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROOMS = {"errors", "places", "config", "nn", "flops", "models", "objectives", "data", "tasks", "train"}
-RECIPES = {"recipe", "transfer", "kinds", "finetune.settings"}
-READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases"}
+RECIPES = {"recipe", "transfer", "kinds", "finetune.settings", "prune.settings"}
+READ = ROOMS | RECIPES | {"feed", "rundir", "inference", "phases", "pruned"}
 # What each room may import of the house, besides itself; the longest prefix of a module's name decides.
 BELOW = {
     "bertzoo.errors": set(),
@@ -30,12 +30,17 @@ BELOW = {
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
     "bertzoo.prune": {"errors", "flops", "models", "objectives"},
+    "bertzoo.prune.settings": ROOMS | {"prune", "recipe", "transfer"},
+    "bertzoo.prune.rundir": ROOMS | RECIPES | {"rundir", "pruned"},
+    "bertzoo.prune.run": READ
+    | {"prune", "prune.rundir", "start", "teacher", "training", "convert", "convert.directory"},
     "bertzoo.data": {"errors", "places"},
     "bertzoo.tasks": {"errors", "places", "schema", "data"},
     "bertzoo.train": {"errors", "places", "flops"},
     "bertzoo.recipe": ROOMS,
     "bertzoo.transfer": ROOMS | {"recipe"},
-    "bertzoo.kinds": ROOMS | {"recipe", "transfer", "finetune.settings", "sweep.chain"},
+    "bertzoo.kinds": ROOMS | {"recipe", "transfer", "finetune.settings", "prune.settings", "sweep.chain"},
+    "bertzoo.pruned": set(),
     "bertzoo.finetune": ROOMS | RECIPES | {"start", "rundir", "facts", "convert", "convert.directory"},
     "bertzoo.finetune.settings": ROOMS,
     "bertzoo.phases": ROOMS | RECIPES | {"feed"},
@@ -47,15 +52,16 @@ BELOW = {
     "bertzoo.training": ROOMS | RECIPES | {"feed", "mirror", "rundir", "start", "teacher", "phases"},
     "bertzoo.start": ROOMS | {"recipe", "convert", "convert.directory"},
     "bertzoo.teacher": ROOMS | RECIPES | {"start", "phases", "convert", "convert.directory"},
-    "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases"},
+    "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases", "pruned"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
     "bertzoo.export": {"errors", "flops", "config", "nn", "models", "data", "tasks", "convert"},
     "bertzoo.benchmark": READ | {"convert", "convert.directory", "export"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
-    "bertzoo.report": {"errors", "places", "config", "facts"},
-    "bertzoo.curves": {"errors", "report"},
+    "bertzoo.cuts": {"errors", "pruned"},
+    "bertzoo.report": {"errors", "places", "config", "cuts", "facts", "pruned"},
+    "bertzoo.curves": {"errors", "cuts", "report"},
     "bertzoo.published": set(),
     "bertzoo.results": {"errors", "places", "published", "tasks"},
     "bertzoo.sweep": {"errors", "places", "schema", "config", "data", "results"},

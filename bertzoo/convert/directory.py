@@ -11,20 +11,22 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from bertzoo import __version__, config
+from bertzoo import __version__, config, pruned
 from bertzoo.convert import huggingface, tensorflow1, tensors, tokenizers
 from bertzoo.convert.pretrained import Pretrained, check_vocabulary
 from bertzoo.data import tokenizer as saved
 from bertzoo.errors import UserError
 from bertzoo.inference import load as load_run
+from bertzoo.kinds import class_of
 from bertzoo.models import Model
 from bertzoo.models.generator import generator_config
 from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.objectives import Replaced
 from bertzoo.places import on_disk
+from bertzoo.prune.settings import Prune
+from bertzoo.recipe import Checked
 from bertzoo.rundir import RunDirectory
 from bertzoo.train.state import named
-from bertzoo.transfer import Recipe
 
 MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
 RESULTS = "results.json"  # of a fine-tuning run, whose seeds each have a model directory
@@ -61,7 +63,7 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / huggingface.CONFIG).is_file():
         return partial(huggingface.read, path)
     if (path / RunDirectory(path).config.name).is_file():
-        return partial(_read_run, path, "latest")
+        return partial(_read_pruned if class_of(RunDirectory(path).config) is Prune else _read_run, path)
     if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
         return partial(_read_run, path.parent.parent, int(path.name))
     if (prefix := tensorflow1.find(path)) is not None:
@@ -78,13 +80,19 @@ def _best_seed(path: Path) -> Path:
     return path / f"seed-{best}" / "model"
 
 
-def _read_run(path: Path, which: str | int) -> Pretrained:
+def _read_pruned(path: Path) -> Pretrained:
+    if not (path / pruned.MODEL / MODEL).is_file():
+        raise UserError(f"{path} is an unfinished pruning: run the same bertzoo prune again, or name one of its runs")
+    return _read_own(path / pruned.MODEL)
+
+
+def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
     params = {name: np.asarray(leaf) for name, leaf in named(trained.params).items()}
     recipe = trained.recipe
     made = Pretrained(
         model=recipe.model,
-        head=_head(recipe),
+        head=head_of(recipe),
         params={name: array for name, array in params.items() if not name.startswith("generator/")},
         tokenizer=trained.tokenizer,
         origin=str(path),
@@ -102,7 +110,8 @@ def _read_run(path: Path, which: str | int) -> Pretrained:
     return replace(made, others={"masked": replace(made, model=model, head=head, params=own, generator={})})
 
 
-def _head(recipe: Recipe) -> MaskedLanguageModel | ReplacedTokens:
+def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
+    """The head of what a run trains; a generator is beside it."""
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
     sentence = recipe.objective.sentence != "none"

@@ -109,7 +109,18 @@ class PruneObjective:
         weights = jax.lax.stop_gradient(named(frozen))
         sums, metrics = self.objective(nested(fold(self.structure, weights, vectors)), None, batch, own)
         rows, cost = jnp.sum(batch["row_weight"]), self.gates.penalty(trained, self.betas)
-        return {**sums, "penalty": self.gamma * cost * rows}, {**metrics, "penalty": (cost * rows, rows)}
+        metrics = {**metrics, "penalty": (cost * rows, rows), **self._left(trained, rows)}
+        return {**sums, "penalty": self.gamma * cost * rows}, metrics
+
+    def _left(self, trained: Vectors, rows: jax.Array) -> Metrics:
+        """By letter as h_left, what is left of its vectors, which begin with 1: their mean under β."""
+        totals: dict[str, Any] = {}
+        for name, dimension in self.structure.dimensions.items():
+            total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))
+            kept = jnp.sum(jnp.abs(self.gates.vector(trained[name], None)))
+            beta = self.betas[name]
+            totals[f"{dimension.letter}_left"] = total + beta * kept * rows, weight + beta * dimension.size * rows
+        return totals
 
     def scores(self, params: Any) -> dict[str, jax.Array]:
         """How much each element of each dimension matters, for `choose`."""

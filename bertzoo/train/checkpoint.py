@@ -126,7 +126,7 @@ class Checkpoints:
 
     def _heard(self, step: int, mine: str) -> str:
         """What went wrong with a save in any process; all have done their part of it when this returns."""
-        return next(filter(None, hosts.gather(f"saving {step}", mine)), "")
+        return next(filter(None, hosts.gather(f"saving {self.directory / str(step)}", mine)), "")
 
     def __enter__(self) -> "Checkpoints":
         return self

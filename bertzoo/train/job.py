@@ -67,6 +67,7 @@ class Job:
     measure(step, params): figures that take the place of the held-out batches' means; they have a `loss`
     too, and are taken at every epoch's end, whatever else happens there;
     enough(step): whether to end after a step, before the last;
+    followed: whether other runs come after this one, so that a signal at its last step stops the whole all the same;
     programs: the compiled steps of stages, for jobs to share that differ in nothing but seed and batches.
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
@@ -89,6 +90,7 @@ class Job:
     until: int | None = None
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
+    followed: bool = False
     programs: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -111,8 +113,8 @@ class Job:
 
     def transformation(self, index: int) -> optax.GradientTransformation:
         """The optimiser of a stage, its schedule spanning the stages that share it."""
-        group, phase = staging.schedule_group(self.stages, index), self.phases[index]
-        return optim.build(phase.optimizer, group.steps, group.learning_rate, rates=phase.rates)
+        group = staging.schedule_group(self.stages, index)
+        return self.phases[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
         """The function steps done in the run -> learning rate of the update that came last, in a stage."""

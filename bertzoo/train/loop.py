@@ -46,7 +46,7 @@ def run(job: Job) -> State:
                 # A signal is looked at once a step, so that what is said below is what was done; all processes stop
                 # after the same step, whichever of them was told to.
                 asked = agreed(stop.name)
-                stopping = asked if step < job.end else None
+                stopping = asked if step < job.end or job.followed else None
                 if evaluates or saves or stopping:
                     # 3. Read this step's metrics too: nothing is evaluated or saved before it is known to be finite.
                     record.drain()

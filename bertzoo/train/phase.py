@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 
+from bertzoo.train import optim
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import name_of
 from bertzoo.train.step import Batch, Objective, Sums
 
 Rates = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0: it is frozen
+Rule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # of the schedule: step -> learning rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,13 +21,21 @@ class Phase:
     """A stage's loss, its optimiser with the schedule, and how fast each parameter moves; `name` is for a person.
 
     rates: by a parameter's path the factor of the learning rate; a frozen one has no gradient and no moments. None: all
-    move at the full rate. Every phase of a run has the same parameters.
+    move at the full rate. rule: what takes the place of the optimiser's own update under its schedule. Every phase of a
+    run has the same parameters.
     """
 
     objective: Objective
     optimizer: Optimizer
     rates: Rates | None = None
+    rule: Rule | None = None
     name: str = ""
+
+    def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
+        """The optimiser over so many steps, as `optim.build` makes it."""
+        if self.rule is not None:
+            return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
+        return optim.build(self.optimizer, steps, learning_rate, rates=self.rates)
 
     @property
     def trained(self) -> Objective:

@@ -1,6 +1,7 @@
 """Draw the curves of a run, write a page about it, and sketch its loss here.
 
-Writes loss.png, accuracy.png and report.md into the run's directory, which may still be running.
+Writes loss.png, accuracy.png and report.md into the run's directory, which may still be running; of a pruning also
+layers.png, the sizes that are left across the layers.
 
 example:
   bertzoo report runs/first

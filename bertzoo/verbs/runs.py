@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bertzoo.data.corpus import Corpus
     from bertzoo.data.vocabulary import Tokenizer
     from bertzoo.feed import Feed
+    from bertzoo.recipe import Checked
     from bertzoo.rundir import RunDirectory
     from bertzoo.transfer import Recipe
 
@@ -148,7 +149,7 @@ def finished(step: int, run: str) -> str:
 
 def open_corpus(
     args: argparse.Namespace,
-    recipe: "Recipe",
+    recipe: "Checked",
     run: "RunDirectory",
     vocabulary: "Tokenizer | None",
     tell: Callable[[str], None],

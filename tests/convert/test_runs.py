@@ -173,5 +173,5 @@ def test_a_runs_head_has_the_parameters_of_its_objective(sentence: str, tmp_path
     recipe = config.load(Pretrain, [write_config(tmp_path)], [("objective.sentence", sentence)])
     params = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
     shapes = {name: leaf.shape for name, leaf in named(nn.meta.unbox(params)).items()}
-    assert parameter_shapes(recipe.model, directory._head(recipe)) == shapes
+    assert parameter_shapes(recipe.model, directory.head_of(recipe)) == shapes
     assert ("pooler/kernel" in shapes) == (sentence == "sop")

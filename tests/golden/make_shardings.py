@@ -13,11 +13,13 @@ from flax import linen as nn
 from bertzoo import config, phases
 from bertzoo.finetune.settings import Finetune
 from bertzoo.kinds import class_of
+from bertzoo.prune.settings import Prune
 from bertzoo.sweep.chain import Chain
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
 from bertzoo.transfer import Transfer
 
+MODELLESS = (Finetune, Chain, Prune)  # whose model is another's, or one of theirs
 FILE = Path(__file__).with_name("shardings.txt")
 AXES = ("data", "fsdp", "tensor")
 MESHES = ((4, 2, 1), (2, 2, 2), (1, 8, 1))
@@ -29,7 +31,7 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 
 def text() -> str:
     """The whole file."""
-    names = [name for name in config.shipped() if class_of(name) not in (Finetune, Chain)]  # whose model is another's
+    names = [name for name in config.shipped() if class_of(name) not in MODELLESS]
     return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in names)
 
 

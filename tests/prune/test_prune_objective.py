@@ -72,7 +72,9 @@ def test_at_the_start_it_is_the_model(gates):
         assert 0.9 * whole < cost < whole
     else:
         assert cost == pytest.approx(whole if gates.penalised else 0.0, rel=1e-5)
-    assert set(metrics) == {*of_plain, "penalty"}
+    left = {f"{letter}_left" for letter in "hfakv"}
+    assert set(metrics) == {*of_plain, "penalty", *left}
+    assert all(metrics[name][0] / metrics[name][1] == pytest.approx(1, abs=1e-5) for name in left)
     np.testing.assert_allclose(sums["penalty"], of.gamma * metrics["penalty"][0], rtol=1e-6)
 
 

@@ -1,0 +1,75 @@
+"""The directory of a pruning run: an ordinary run for every weighing and every fine-tuning, and what came of them."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertzoo import config, pruned
+from bertzoo.data.vocabulary import write_atomically
+from bertzoo.errors import ConfigError
+from bertzoo.kinds import class_of
+from bertzoo.prune.settings import Prune
+from bertzoo.rundir import RunDirectory
+from bertzoo.train.stages import Stage, total_steps
+
+FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")  # what may change while a run is at work
+
+
+class Part(NamedTuple):
+    """One run of the chain; first: its first stage among those of all."""
+
+    run: RunDirectory
+    first: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.run.latest() == total_steps(self.stages)
+
+
+class Directory(RunDirectory):
+    """As RunDirectory, on disk; the checkpoints are those of its parts."""
+
+    def weighing(self, recipe: Prune, iteration: int) -> Part:
+        """The run that trains the vectors of an iteration, counted from 1."""
+        first = (iteration - 1) * (1 + len(recipe.tuning))
+        return Part(RunDirectory(pruned.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
+
+    def tuning(self, recipe: Prune, iteration: int) -> Part:
+        """The run that fine-tunes what an iteration has cut."""
+        first = (iteration - 1) * (1 + len(recipe.tuning)) + 1
+        return Part(RunDirectory(pruned.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
+
+    @property
+    def model(self) -> Path:
+        """The result, there once it is complete."""
+        return self.path / pruned.MODEL
+
+    def latest(self) -> int | None:
+        """The steps of all parts together as far as they are saved; None where nothing is."""
+        found = [RunDirectory(part).latest() for part in pruned.parts(self.path)]
+        return sum(step for step in found if step is not None) if any(step is not None for step in found) else None
+
+    def changes(self, recipe: Prune) -> list[str]:
+        """What has changed since the run began; anything may while nothing is saved.
+
+        Raises ConfigError where something differs that a run cannot change half-way, or another run is here.
+        """
+        if not self.config.exists():
+            return []
+        if class_of(self.config) is not Prune:
+            raise ConfigError(f"{self.name} holds a run that is no pruning; choose another --run_dir")
+        changed = config.difference(config.load(Prune, [self.config]), recipe)
+        refused = [line for line in changed if not line.startswith(FREE)]
+        if refused and self.latest() is not None:
+            raise ConfigError(
+                f"{self.name} holds a run with another config: {'; '.join(refused)}; "
+                "give back these values, or choose another --run_dir"
+            )
+        return changed
+
+    def record(self, iteration: int, cut: dict[str, Any]) -> None:
+        """Write what an iteration cut."""
+        said = (json.dumps(cut, indent=1) + "\n").encode()
+        write_atomically(pruned.cut(self.path, iteration), said)

@@ -1,0 +1,34 @@
+"""A pruning by two real processes equals that of one."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from around import ROOT, tiny  # noqa: F401, which makes what lies beside it importable
+from test_runs_of_many import started
+
+from bertzoo import pruned
+from bertzoo.convert import directory
+
+sys.path.append(str(ROOT / "tests" / "prune"))
+import pruning
+
+pytestmark = pytest.mark.slow
+
+
+def test_two_processes_prune_as_one(tmp_path: Path) -> None:
+    pruning.fill(tmp_path)
+    words = ["prune", str(tmp_path / "prune.toml"), f"--from={tmp_path / 'unpruned'}", '--cut.dimensions=["f", "v"]']
+    words += ["--target.share=0.8", "--workers=1", "--optimizer.epsilon=1e-3"]  # noise of no gradient stays small
+    for run, count, mesh in (("alone", 1, ""), ("two", 2, "--mesh.fsdp=2")):
+        with started(tmp_path, run, count, mesh.split(), words=words) as processes:
+            ended = processes.end()
+        assert [code for code, _ in ended] == [0] * count and "finished: " in ended[0][1], ended
+    ours, theirs = ([json.loads(path.read_text()) for path in pruned.cuts(tmp_path / run)] for run in ("two", "alone"))
+    assert ours == theirs and len(ours) == 2
+    found, expected = (directory.read(tmp_path / run).params for run in ("two", "alone"))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4, err_msg=name)

@@ -1,0 +1,50 @@
+"""A text, a tiny BERT trained on it, and what prunes that in seconds."""
+
+from pathlib import Path
+
+import tiny
+import tomli_w
+
+from bertzoo.cli import main
+
+MODEL = {
+    "kind": "bert", "vocab_size": 256, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32,
+    "max_positions": 32, "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.1,
+}  # fmt: skip
+SHAPE = {"batch_size": 8, "max_length": 24, "max_predictions": 4}
+TABLES = {
+    "objective": {"sentence": "nsp"},
+    "optimizer": {"kind": "adamw", "learning_rate": 0.01},
+    "run": {"log_every": 1, "evaluate_every": 0, "evaluate_rows": 16, "save_every": 1, "keep_best": 0},
+}
+WEIGH = {"steps": 2, "learning_rate": 0.2, "gamma": 0.01, **SHAPE}
+PRUNING = {
+    "target": {"kind": "parameters", "share": 0.6},
+    "cut": {"iterations": 2},
+    "weigh": WEIGH,
+    "tuning": [{"steps": 2, **SHAPE}],
+}
+
+
+def fill(folder: Path) -> None:
+    """The corpus, the trained model's run `unpruned`, and the config `prune.toml`."""
+    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
+    text = tiny.write_text(folder / "text.txt")
+    options = [f"--config={folder / 'tiny.toml'}", "--workers=1"]
+    assert main(["tokenize", str(text), str(folder / "corpus"), *options]) == 0
+    file = written(folder, "unpruned.toml", folder, stages=[{"steps": 4, **SHAPE}])
+    assert main(["pretrain", str(file), f"--run_dir={folder / 'unpruned'}"]) == 0
+    written(folder, "prune.toml", folder, **PRUNING)
+
+
+def written(folder: Path, name: str, of: Path, **tables) -> Path:
+    """A config in a folder, of the tables above and these, on the corpus of a filled one."""
+    source = str(of / "corpus")
+    data = {"source": source, "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}}
+    (folder / name).write_text(tomli_w.dumps({"model": MODEL, "data": data, **TABLES, **tables}))
+    return folder / name
+
+
+def prune(folder: Path, run: Path, *options: str) -> int:
+    """The run's exit code."""
+    return main(["prune", str(folder / "prune.toml"), f"--run_dir={run}", *options])

@@ -1,0 +1,63 @@
+"""The shipped pruning configs load, say how they are run, and meet their budgets."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bertzoo import config
+from bertzoo.errors import ConfigError
+from bertzoo.kinds import class_of
+from bertzoo.models import Electra
+from bertzoo.prune import parameters, resized
+from bertzoo.prune.run import budget, devices, structure_of
+from bertzoo.prune.settings import Prune
+from bertzoo.recipe import Pretrain
+from bertzoo.sizes import measure
+
+NAMES = [name for name, path in config.shipped().items() if class_of(path) is Prune]
+PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
+
+
+def test_all_are_there():
+    assert set(NAMES) == {*PUBLISHED, "prune_albert_e", "demo_prune"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_loads_and_says_how_it_is_run(name):
+    text = config.shipped()[name].read_text()
+    header = re.match(r"(#.*\n)+", text)
+    assert header and f"bertzoo prune {name} " in header[0] and "Expected" in header[0]
+    assert len(text.splitlines()) <= 60
+    recipe = config.load(Prune, [name])
+    assert config.from_dict(Prune, config.plain(recipe)) == recipe
+    if "dimensions" in text:
+        assert recipe.letters == recipe.cut.dimensions
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_budget_is_met_within_one_per_cent(name):
+    recipe = config.load(Prune, [name])
+    whole, target = budget(recipe)
+    structure = structure_of(recipe, recipe.model)
+    random = np.random.default_rng(0)
+    scores = {name: random.random(size) for name, size in structure.sizes.items()}
+    kept = recipe.kept(structure, scores, target)
+    left = parameters(structure)({name: len(indices) for name, indices in kept.items()})
+    assert 0.99 * target < left <= target < whole
+    if name in PUBLISHED:
+        published = config.load(Pretrain, [name.replace("prune", "schubert")])
+        assert target == measure(published.model, published.objective).params_with_pooler
+        if recipe.letters == ("h",):
+            sizes = {name: len(indices) for name, indices in kept.items()}
+            assert resized(recipe.model, sizes) == published.model
+    if name == "prune_albert_e":
+        assert isinstance(recipe.model, Electra) and len(kept["e"]) == 92
+
+
+def test_a_mesh_that_would_not_divide_what_is_left_is_refused_first():
+    on_eight = [("mesh.data", "1"), ("mesh.fsdp", "8"), ("weigh.batch_size", "8"), ("tuning.0.batch_size", "8")]
+    devices(config.load(Prune, ["prune_66m"], on_eight))
+    recipe = config.load(Prune, ["prune_66m"], [*on_eight, ("mesh.fallbacks.model", "[]")])
+    with pytest.raises(ConfigError, match="model of 767 is not divisible by the mesh axis fsdp=8 and has no fallback"):
+        devices(recipe)

@@ -1,0 +1,272 @@
+"""`bertzoo prune`: whole runs on a tiny BERT, resumed in any phase, what is made of the result, and what is refused."""
+
+import json
+import os
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from PIL import Image
+from pruning import MODEL, SHAPE, WEIGH, fill, prune, written
+from test_pretrain import error
+
+from bertzoo import config, pruned, start
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.prune import declare, parameters
+from bertzoo.recipe import Pretrain
+from bertzoo.train import loop
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("prune")
+    fill(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    run = folder / "run"
+    assert prune(folder, run, f"--from={folder / 'unpruned'}") == 0
+    return run
+
+
+def cuts(run):
+    return [json.loads(path.read_text()) for path in pruned.cuts(run)]
+
+
+def size(model):
+    structure = declare(model.model, model.head)
+    return parameters(structure)(structure.sizes)
+
+
+def test_every_iteration_cuts_its_part(finished, folder):
+    whole = size(directory.read(folder / "unpruned"))
+    one, two = cuts(finished)
+    assert (one["cost"]["before"], two["cost"]["before"]) == (whole, one["cost"]["after"])
+    assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
+    assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
+    for iteration, found in enumerate((one, two), start=1):
+        left = directory.read(pruned.part(finished, iteration, "tune"))
+        assert size(left) == found["cost"]["after"]
+        assert declare(left.model, left.head).sizes == found["sizes"]["after"]
+
+
+def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
+    found, last = directory.read(finished), directory.read(pruned.part(finished, 2, "tune"))
+    assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
+    for name, array in last.params.items():
+        np.testing.assert_array_equal(found.params[name], array)
+    recipe = config.load(Pretrain, [finished / pruned.RECIPE])
+    assert recipe.model == found.model and [stage.steps for stage in recipe.stages] == [2]
+    taken = start.read(finished, recipe)
+    assert taken.params.keys() == found.params.keys()
+    assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
+    assert main(["evaluate", str(finished)]) == 0
+
+
+@pytest.mark.slow
+def test_it_trains_on_and_exports(finished, tmp_path):
+    run, options = tmp_path / "on", ["--stages.0.steps=1", f"--from={finished}"]
+    assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={run}", *options]) == 0
+    assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
+    assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface"]) == 0
+
+
+def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.md").read_text()
+    for number, name in enumerate(("1-weigh", "1-tune", "2-weigh", "2-tune")):
+        assert f"| {number} | {name} | 2 |" in page
+    assert "After step 8 " in page
+    one, two = cuts(run)
+    left = [("0", one, "before"), ("1", one, "after"), ("2", two, "after")]
+    for number, found, when in left:
+        width, cost = found["sizes"][when]["h"], found["cost"][when]
+        assert re.search(rf"^\| {number} \| {cost:,} \|.*\| {width} \|$", page, re.MULTILINE)
+    image = np.asarray(Image.open(run / "layers.png").convert("RGB"))
+    assert image.shape[0] > 900 and (image != 255).any(axis=-1).mean() > 0.01
+    pruned.cut(run, 1).write_text("{")
+    assert "1-cut.json is damaged" in error(capsys, "report", str(run))
+
+
+@pytest.mark.parametrize(
+    "stop_after",
+    [
+        pytest.param(1, marks=pytest.mark.slow, id="weighing"),
+        pytest.param(2, id="the weighing's end"),
+        *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 4, 5, 7)),
+    ],
+)
+def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, tmp_path, stop_after, monkeypatch):
+    run, original, done = tmp_path / "run", loop._due, []
+
+    def due(job, step, stage_end):
+        done.append(step)
+        if len(done) == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(job, step, stage_end)
+
+    monkeypatch.setattr(loop, "_due", due)
+    assert prune(folder, run, f"--from={folder / 'unpruned'}") == 3
+    assert len(done) == stop_after
+    assert prune(folder, run) == 0  # it knows where the model was
+    assert len(done) == 8
+    one, other = directory.read(run), directory.read(finished)
+    assert one.model == other.model and one.params.keys() == other.params.keys()
+    for name, array in one.params.items():
+        np.testing.assert_array_equal(array, other.params[name], err_msg=name)
+    assert cuts(run) == cuts(finished)
+
+
+def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch):
+    monkeypatch.setattr(loop, "run", lambda job: pytest.fail("it trains"))
+    assert prune(folder, finished) == 0
+    assert "finished: " in capsys.readouterr().err
+
+
+def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
+    command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
+    said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
+    assert "target.share: 0.6 -> 0.5; weigh.gamma: 0.01 -> 0.02; give back these values" in said
+    other = shutil.copytree(directory.read(finished).origin, tmp_path / "model")
+    text = (folder / "unpruned" / "config.toml").read_text()
+    assert "describes a pruning" in error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
+    command[-1] = f"--run_dir={folder / 'unpruned'}"
+    assert "holds a run that is no pruning" in error(capsys, *command, f"--from={other}")
+    assert (folder / "unpruned" / "config.toml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target.share=none", "--target.count=7168"], "a budget of 7,168 is not below the model's own 7,168: give"),
+        (["--target.share=0.01"], "a budget of 72 is below 3[0-9][0-9], the least that is left .* give a larger one"),
+        (['--cut.dimensions=["f", "q"]'], '"q" is no dimension: known are h, e, f, a, k, v'),
+        (['--cut.dimensions=["e"]'], "e, the width of the embedding, cannot be cut in a model of kind bert"),
+        (["--weigh.gamma=0"], "gamma = 0.0 would prune nothing: give a number above 0"),
+        (["--target.kind=latency"], 'needs a table .* which nothing here measures yet: give "parameters" or "flops"'),
+        (["--target.count=9"], "either a count or a share .* count = 9 and share = 0.6: give one"),
+        (["--target.share=1.5"], "share = 1.5 is not a share between 0 and 1"),
+        (["--cut.iterations=0"], "iterations = 0 is less than 1"),
+        (["--cut.choice=uniform", "--cut.multiples.f=8"], "keeps no multiples; remove one of both"),
+        (['--cut.dimensions=["h"]', "--cut.multiples.f=8"], r"multiples.f is given, but dimensions = \['h'\] does not"),
+        (["--cut.multiples.f=0"], "f = 0 is not a size to be a multiple of"),
+        (["--tuning.0.carry=all"], "no stage before it to carry from"),
+        (["--tuning.0.max_length=40"], "tuning.0.max_length = 40 is longer than model.max_positions = 32"),
+        (["--weigh.max_length=40"], "weigh.max_length = 40 is longer than model.max_positions = 32"),
+        (["--teaching.ground_truth=2"], "ground_truth = 2.0 is not a share"),
+        (["--objective.kind=replaced", '--cut.dimensions=["h"]'], "h cannot be cut under"),
+        (["--model.layers=2"], "model.layers is 1 there and 2 here"),
+        (["--objective.sentence=sop"], "has no sentence_head trained for this objective, .* or another objective"),
+        (["--mesh.fsdp=8", "--mesh.data=1"], "does not fit"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_sentence(options, message, folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
+    capsys.readouterr()
+    assert main([*command, *options]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("bertzoo: ") and said.count("\n") == 1, said
+    assert re.search(message, said), said
+    assert not run.exists()
+
+
+def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
+    command, run = ["prune", str(folder / "prune.toml")], tmp_path / "run"
+    assert "--from is missing" in error(capsys, *command, f"--run_dir={run}")
+    unpruned = folder / "unpruned"
+    assert "give the pruned model a directory" in error(capsys, *command, f"--run_dir={unpruned}", f"--from={unpruned}")
+    assert "is a URL" in error(capsys, *command, "--run_dir=gs://bucket/run", f"--from={unpruned}")
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], "weigh.gamma = 1e-06 prunes nothing: .* larger one"),
+        (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], "weigh.gamma = 100.0 prunes everything: .* smaller one"),
+    ],
+)
+def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
+    said = error(capsys, *command, *options)
+    assert re.search(message, said), said
+    assert "another run" in said and not pruned.cuts(run)
+
+
+def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(run / pruned.MODEL)
+    said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")
+    assert "is an unfinished pruning: run the same bertzoo prune again" in said
+    assert prune(folder, run) == 0 and (run / pruned.MODEL).is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--cut.choice=uniform"],
+        ["--weigh.penalty=l0", "--weigh.gamma=1", "--weigh.learning_rate=1.5"],
+        ["--weigh.penalty=proximal", "--weigh.gamma=2"],
+        ["--target.kind=flops", "--target.share=0.6", "--target.length=16"],
+        ["--cut.multiples.f=8", "--cut.multiples.h=4", "--cut.iterations=1"],
+        ["--teaching.ground_truth=0.5"],
+        ["--compute.vocab_multiple=96", '--cut.dimensions=["h"]'],
+        ["--run.evaluate_every=1", "--run.keep_best=1"],
+    ],
+    ids=lambda options: options[0],
+)
+def test_every_way_to_prune(options, folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
+    said = capsys.readouterr().err
+    found = cuts(run)[-1]
+    assert found["cost"]["after"] <= found["budget"]
+    if "--cut.multiples.f=8" in options:
+        assert all(n % 8 == 0 for name, n in found["sizes"]["after"].items() if name.endswith("/f"))
+        assert found["multiples"]["weight"] >= found["multiples"]["weight_without"]
+        assert "the multiples leave" in said
+    if "--teaching.ground_truth=0.5" in options:
+        lines = (pruned.part(run, 1, "tune") / "metrics.jsonl").read_text()
+        assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
+    assert re.search(r"left( [hfakv] \d+%)+ ", said) and directory.read(run).params
+
+
+@pytest.mark.slow
+def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
+    tables = {"objective": {"kind": "replaced", "generator_width": 0.5}}
+    model = {**MODEL, "kind": "electra", "embedding_size": 8}
+    file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
+    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
+    more = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
+    run = tmp_path / "run"
+    assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={run}"]) == 0
+    assert directory.read(run).model.feed_forward_size < 32
+    (found,) = cuts(run)
+    assert set(found["saved"]) == {"f"}
+    begun = directory.read(pruned.part(run, 1, "tune"))
+    assert begun.generator.keys() == directory.read(tmp_path / "electra").generator.keys()
+
+
+@pytest.mark.slow
+def test_a_factorised_embedding_prunes_too(folder, tmp_path):
+    model, tables = {**MODEL, "kind": "electra", "embedding_size": 8}, {"objective": {"sentence": "none"}}
+    file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
+    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
+    more = {"target": {"kind": "parameters", "share": 0.8}, "cut": {"dimensions": ["e"]}}
+    more |= {"weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
+    assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
+    found = directory.read(tmp_path / "run")
+    assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
