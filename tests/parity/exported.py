@@ -51,6 +51,7 @@ def classifier(folder: Path) -> Path:
     sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    folder.mkdir(exist_ok=True)
     directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
