@@ -23,7 +23,7 @@ from bertzoo.models.tasks import SequenceClassification
 def both(name: str) -> tuple[Pretrained, Plain]:
     """A case of the zoo, of as few layers as show what it is, and its training graph."""
     model, head = CASES[name]
-    if hasattr(model, "layers"):
+    if "layers" in {field.name for field in dataclasses.fields(model)}:
         model = dataclasses.replace(model, layers=2 if name == "albert" else 1)
     source = pretrained(model, head)
     return source, graph(source)
@@ -51,6 +51,7 @@ def classifier(folder: Path) -> Path:
     sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    folder.mkdir(exist_ok=True)
     directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
