@@ -117,6 +117,8 @@ def _quiz(source: Path, pretrained: "Pretrained", longest: int) -> "Quiz | None"
         return None
     try:
         model = trained.load(source)
+        if not model.knows_task:
+            raise UserError(f"{source} does not say on which task it was trained")
         task = model.task()
         model = replace(model.of(task), max_length=min(model.max_length, longest))
         if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:

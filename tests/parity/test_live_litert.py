@@ -131,7 +131,8 @@ def export(source: Path, file: Path, *options: str) -> int:
 def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file = tmp_path / "new" / "model.tflite"
     assert export(source, file, "--lengths=32,16") == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert f"the task's scores are not measured: {source} does not say on which task it was trained\n" in err
     assert "length_16: logits of 4 rows: largest error " in out and "cosine 1.000000" in out and "fp32" in out
     assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.tflite"]
     said = json.loads((file.parent / "model.json").read_text())
