@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from zoo import CASES, LAYERS, SIZES, inputs, pretrained, tree
+from flax.traverse_util import unflatten_dict
+from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
 from bertzoo import config
 from bertzoo.errors import UserError
@@ -23,7 +24,7 @@ HEAD = MaskedLanguageModel(sentence=True)
 def run(model, head, params):
     """Every array that the model gives, but for attention maps, of which a cut one has fewer."""
     more = [np.array([[1, 3], [2, 2], [0, 1]])] if head.kind == "masked" else []
-    output = jax.jit(head.build(model, Compute()).apply)({"params": tree(params)}, *inputs(), *more)
+    output = jax.jit(head.build(model, Compute()).apply)({"params": unflatten_dict(params, sep="/")}, *inputs(), *more)
     return {name: value for name, value in output._asdict().items() if name != "attentions" and value is not None}
 
 
@@ -129,7 +130,7 @@ def test_a_gradient_reaches_the_vectors():
     @jax.jit
     @jax.grad
     def slope(vectors):
-        output = apply({"params": tree(fold(structure, params, vectors))}, *inputs())
+        output = apply({"params": unflatten_dict(fold(structure, params, vectors), sep="/")}, *inputs())
         return jnp.sum(output.hidden_states[-1] ** 3)
 
     assert all(float(jnp.abs(vector).max()) > 0 for vector in slope(vectors).values())
