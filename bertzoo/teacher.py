@@ -40,6 +40,7 @@ def read(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> Taught:
     """The teacher at `path`; raises UserError where that is no model, not the config's, or lacks what is read of it."""
     pretrained = replace(directory.read(path), origin=str(path))
     changed = same_model(pretrained, recipe.teacher, "teacher")
+    _same_objective(pretrained, recipe)
     tokenizer, trusted = tokenizer_of(pretrained, recipe.data)
     params, said = _copied(pretrained, recipe)
     digest = tensors.digest(pretrained.params | pretrained.generator)
@@ -51,6 +52,26 @@ def read(path: Path, recipe: Transfer, mesh: jax.sharding.Mesh) -> Taught:
         record=record,
         said=[*said, *changed, *trusted],
     )
+
+
+def _same_objective(pretrained: Pretrained, recipe: Transfer) -> None:
+    """Raise ConfigError where a run was trained under another objective than the config says of it; what is no run does
+    not say.
+    """
+    if pretrained.source.get("format") != "run":
+        return
+    asked: Any = recipe.teacher_objective
+    kind, sentence = pretrained.head.kind, pretrained.source["sentence"]
+    if asked.kind != kind:
+        raise ConfigError(
+            f'{pretrained.origin} was trained under objective.kind = "{kind}", but teacher_objective.kind = '
+            f'"{asked.kind}"; make them agree'
+        )
+    if asked.sentence != sentence:
+        raise ConfigError(
+            f'{pretrained.origin} was trained with objective.sentence = "{sentence}", but teacher_objective.sentence = '
+            f'"{asked.sentence}"; make them agree'
+        )
 
 
 def _frozen(pretrained: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:

@@ -75,9 +75,10 @@ case ${1:-} in
     shift
     if running; then
       # A run has written its words before it takes the lock: where there are none, this machine is being deleted.
-      [[ -s $state/run ]] || exit 1
-      if (($#)) && another "$@"; then
-        echo "bertzoo-worker: another $(cat -- "$state/run")"
+      # Read once, as that may happen at any moment.
+      last=$(cat -- "$state/run" 2>/dev/null) && [[ -n $last ]] || exit 1
+      if (($#)) && [[ $(words "$@") != "$last" ]]; then
+        echo "bertzoo-worker: another $last"
       else
         echo "bertzoo-worker: running"
       fi

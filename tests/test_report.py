@@ -179,7 +179,7 @@ def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
     marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
     assert marks["next stage"] == 600 and marks["resumed"] == 300
     assert report.open_run(write_run(run, [train(500, 3.0)])).boundaries() == []
-    assert axes.get_ylabel() == "MLM loss (nats a masked token)"
+    assert axes.get_ylabel() == "MLM loss\n(nats a masked token)"
 
 
 RTD = {"mlm_loss": 5.0, "rtd_loss": 0.3, "rtd_recall": 0.0, "rtd_auc": 0.5}

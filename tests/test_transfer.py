@@ -97,8 +97,11 @@ def test_what_a_run_says_and_leaves_behind(finished, teacher):
     assert "mlm_loss" not in train[5] and {"mlm_loss", "distillation_loss", "teacher_mlm_loss"} <= train[6].keys()
     facts = json.loads((finished / "run.json").read_text())
     assert facts["teacher"]["path"] == str(teacher.resolve()) and "from" not in facts
-    names = {part for path in (finished / "checkpoints" / "10" / "params").rglob("*") for part in path.parts}
-    assert not any("teacher" in name for name in names)
+    for part in ("params", "training"):  # every array's path, and each of the student's once
+        paths = json.loads((finished / "checkpoints" / "10" / part / "_METADATA").read_text())["tree_metadata"]
+        assert not any("teacher" in path for path in paths)
+        if part == "params":
+            assert {path.replace("', '", "/").strip("()',") for path in paths} == parameters(finished, 10).keys()
     # Only distillation's checkpoints are compared: the losses of other stages are of something else.
     metrics = [path.parent.parent.name for path in (finished / "checkpoints").glob("*/metrics/metrics")]
     assert not set(metrics) & {"2", "3", "4", "6"}
@@ -264,6 +267,14 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
         (
             ["--transfer.kind=nothing", "--knowledge.ground_truth=1", "--knowledge.copy=false"],
             r"transfer\.kind.*knowledge\.ground_truth.*knowledge\.copy.*with bertzoo pretrain",
+        ),
+        (
+            ["--teacher_objective.sentence=sop", "--objective.sentence=sop"],
+            r'was trained with objective\.sentence = "nsp", but teacher_objective\.sentence = "sop"; make them agree',
+        ),
+        (
+            ["--teacher_objective.kind=replaced", "--objective.sentence=none", "--knowledge.ground_truth=1"],
+            r'was trained under objective\.kind = "masked", but teacher_objective\.kind = "replaced"; make them agree',
         ),
         (["--teacher="], "--teacher is empty"),
         (["--stages=3"], "not a range of stages"),
