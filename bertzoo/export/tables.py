@@ -53,13 +53,11 @@ def _flatten(model: Any) -> int:
     found = 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:
-            scales = (
-                0
-                if tensor.quantization is None or tensor.quantization.scale is None
-                else len(tensor.quantization.scale)
-            )
-            if scales > 1 and list(tensor.shape) == [1, scales] and tensor.quantization.quantizedDimension == 0:
-                tensor.shape = [scales]
+            table = tensor.quantization
+            if table is None or table.scale is None or table.quantizedDimension:
+                continue
+            if len(table.scale) > 1 and list(tensor.shape) == [1, len(table.scale)]:
+                tensor.shape = [len(table.scale)]
                 found += 1
     return found
 
