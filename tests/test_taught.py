@@ -30,6 +30,7 @@ SIZES = {
 TEACHER = {**SIZES, "bottleneck_size": 8, "attention_input": "stream", "norm": "layer_norm"}
 FALLING = {"power": 1.0, "end_factor": 0.0, "warmup": "replace", "warmup_share": 0.0}
 STRETCH = {"steps": 4, "batch_size": 4, "max_length": 8, "max_predictions": 3}
+TOGETHER = {"learning_rate": 0.1, **STRETCH}
 
 
 def recipe(**tables):
@@ -92,7 +93,7 @@ def test_one_stage_for_each_layer_and_then_distillation():
         "transfer, layer 1 of 3", "transfer, layer 2 of 3", "transfer, layer 3 of 3", "distillation",
     ]  # fmt: skip
     assert [stage.carry for stage in made.stages] == ["params"] * 4
-    joint = recipe(transfer={"kind": "joint", "learning_rate": 0.1, **STRETCH})
+    joint = recipe(transfer={"kind": "joint", **TOGETHER})
     assert [phase.name for phase in phases.of(joint)] == ["transfer, all 3 layers", "distillation"]
     assert [phase.name for phase in phases.of(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
 
@@ -167,7 +168,69 @@ def test_lower_layers_move_at_a_tenth_of_the_rate():
     for name in moved[0]:
         factor = {"encoder/layers_0": 0.1, "encoder/layers_1": 0.1, "encoder/layers_2": 1.0}.get(name[:16], 0.0)
         np.testing.assert_allclose(moved[1][name], factor * moved[0][name], rtol=1e-5, atol=1e-12)
-        assert not factor or np.any(moved[1][name]) or not np.any(grads)
+        assert np.any(moved[1][name]) == bool(factor), name
+
+
+def together(kind, layers, **knowledge):
+    """A recipe of one stage for all of so few layers, and distillation."""
+    return recipe(
+        teacher={**TEACHER, "layers": layers},
+        model={**SIZES, "layers": layers},
+        knowledge={"dtype": "float32"} | knowledge,
+        transfer={"kind": kind, **TOGETHER},
+    )
+
+
+def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
+    """The auxiliary stage's loss is the joint one's and the distillation's together, and so is its gradient."""
+    (joint, _), (auxiliary, after) = (phases.of(made := together(kind, 2)) for kind in ("joint", "auxiliary"))
+    assert [phase.name for phase in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
+    assert [stage.carry for stage in made.stages] == ["params"] * 2
+    assert after.objective.pairs == () and auxiliary.objective.pairs == joint.objective.pairs == ((1, 1), (2, 2))
+    _, _, frozen = teaching(made)
+    params = student(joint)
+    every = list(named(params))
+    assert {"embedding/word/embedding", "masked_head/bias", "sentence_head/kernel"} <= set(every)
+    layers = {name for name in every if name.startswith("encoder/layers_")}
+    assert {name for name in every if joint.rates(name) == 1} == layers
+    assert {name for name in every if joint.rates(name) == 0} == set(every) - layers
+    assert {auxiliary.rates(name) for name in every} == {1.0}
+
+    rows, found = batch(), []
+    for phase in (auxiliary, joint, after):
+        weights = phase.objective.weights(rows)
+        learn = functools.partial(gradients, phase.trained, batch=rows, weights=weights, key=jax.random.key(0))
+        grads, sums, _ = jax.jit(learn)(params, frozen)
+        found.append((named(grads), {name: float(total / weights[name]) for name, total in sums.items()}))
+    (both, whole), (taught, compared), (distilled, rest) = found
+    assert set(compared) == {"feature", "mean", "variance", "attention"}
+    assert set(rest) == {"mlm", "nsp", "distillation"}
+    assert whole == pytest.approx(compared | rest, rel=1e-5)
+    for name in every:
+        assert np.any(both[name]) and np.any(taught[name]) == (name in layers), name
+        if not name.startswith("embedding/"):  # which the joint stage's loss would move, too
+            np.testing.assert_allclose(both[name], taught[name] + distilled[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_a_teacher_in_bfloat16_says_nearly_the_same():
+    """It is the teacher alone that is computed less finely."""
+    _, _, frozen = teaching(together("auxiliary", 1))
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        phase, *_ = phases.of(together("auxiliary", 1, dtype=dtype))
+        found.append(terms(phase, student(phase), jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), frozen))[0])
+    fine, coarse = found
+    assert coarse == pytest.approx(fine, rel=2e-2)
+    assert {name for name in fine if coarse[name] == fine[name]} == {"mlm", "nsp"}
+
+
+def test_a_discriminator_whose_generator_is_not_apart_has_no_distribution():
+    """ELECTRA's generator reads MobileBERT's embedding, which no model of its own has."""
+    replaced = {"teacher_objective": {"kind": "replaced"}, "objective": {"sentence": "none"}}
+    with pytest.raises(ConfigError, match=r"of kind mobilebert under .* has no distribution to distil: give knowledge"):
+        phases.of(recipe(**replaced))
+    for silent in ({"knowledge": {"ground_truth": 1.0}}, {"distillation": []}):
+        assert not phases.teacher_of(recipe(**replaced, **silent)).writes
 
 
 def test_the_distribution_is_mixed_of_truth_and_teacher():
