@@ -1,5 +1,7 @@
 """A benchmark that has a target says by its exit code whether it was reached."""
 
+import dataclasses
+import json
 import os
 import sys
 
@@ -8,7 +10,10 @@ import pytest
 import tiny
 from scripts import loaded
 
+from bertzoo import config
 from bertzoo.cli import main as bertzoo
+from bertzoo.recipe import Pretrain
+from bertzoo.transfer import Transfer
 
 
 @pytest.fixture
@@ -85,3 +90,75 @@ def test_the_page_of_questions_has_both_runs_and_a_floor(monkeypatch, after, com
     ((name, text),) = written
     assert name == "squad.py" and "| untrained | 16 | 3.62 | 7.25 |" in text and f"| {after:.2f} |" in text
     assert "--from=small --data_dir=train-v1.1.json" in text and "bert, 22.6 M parameters" in text
+
+
+@pytest.fixture
+def knowledge(monkeypatch):
+    """benchmarks/knowledge.py, which begins no run."""
+    return loaded("knowledge", monkeypatch)
+
+
+def test_the_gates_of_knowledge(knowledge):
+    """Nats below the unigram entropy, and nats that a teacher's attention is worth, as docs/results.md has them."""
+    assert (knowledge.LEFT, knowledge.ATTENDS) == (0.3, 0.05)
+
+
+@pytest.mark.parametrize(("silent", "complaint"), [(3.06, None), (3.04, r"0-teacher is worth 0\.040 nats, not 0\.05")])
+def test_a_teacher_must_attend_and_every_model_must_leave_the_unigrams(
+    knowledge, monkeypatch, tmp_path, silent, complaint
+):
+    asked = []
+
+    def bertzoo(*words):
+        asked.append(words)
+        (tmp_path / "0-teacher").mkdir(exist_ok=True)
+        return json.dumps({"mlm_loss": 3.0}) if words[0] == "evaluate" else ""
+
+    monkeypatch.setattr(knowledge, "bertzoo", bertzoo)
+    monkeypatch.setattr(knowledge, "silenced", lambda run: silent)
+    for _ in range(2):  # the second time of what is kept
+        if complaint:
+            with pytest.raises(SystemExit, match=complaint):
+                knowledge.teacher(0, tmp_path, None)
+        else:
+            assert knowledge.teacher(0, tmp_path, None) == {"mlm_loss": 3.0, "silenced": silent}
+    assert [words[0] for words in asked] == ["pretrain", "evaluate"] and "--below_unigram=0.3" in asked[1]
+
+
+def test_the_table_of_knowledge(knowledge):
+    losses = {"teacher": (2.0, 2.5, 2.25), "PD": (3.0, 3.5, 4.0)}
+    found = {
+        name: [{"mlm_loss": one, "mlm_hidden_loss": one + 1, "silenced": one + 0.1 * n} for n, one in enumerate(three)]
+        for name, three in losses.items()
+    }
+    head, rule, *lines = knowledge.table(found, ["PD", "teacher"]).splitlines()
+    assert head == ("| model | MLM loss, median | each seed | of hidden tokens, median | attention is worth, median |")
+    assert rule == "|---|---|---|---|---|"
+    assert lines == [
+        "| PD | 3.500 | 3.000, 3.500, 4.000 | 4.500 | 0.100 |",
+        "| teacher | 2.250 | 2.000, 2.500, 2.250 | 3.250 | 0.100 |",
+    ]
+    for name, scores in {"teacher": (80, 90, 85), "PD": (70, 71, 75)}.items():
+        for one, score in zip(found[name], scores, strict=True):
+            one |= {"sst2": score, "stsb": score / 2}
+    head, _, *lines = knowledge.table(found, ["PD", "teacher"]).splitlines()
+    assert head.endswith("| SST-2 accuracy, median (each) | STS-B spearman, median (each) |")
+    assert lines[0].endswith("| 0.100 | 71.0 (70.0, 71.0, 75.0) | 35.5 (35.0, 35.5, 37.5) |")
+    assert lines[1].endswith("| 0.100 | 85.0 (80.0, 90.0, 85.0) | 42.5 (40.0, 45.0, 42.5) |")
+
+
+def test_a_bare_student_is_the_taught_one_without_its_teacher(knowledge, tmp_path):
+    """Only the teacher, what comes of it, and the stages of transfer are missing."""
+    options = [
+        *knowledge.sized("model", {"layers": 3, "bottleneck_size": 16}), *knowledge.sized("teacher", {"layers": 3}),
+        "--model.dropout=0.3", "--optimizer.learning_rate=0.5", "--transfer.kind=nothing", "--distillation.0.steps=7",
+    ]  # fmt: skip
+    assert knowledge.bare(options, tmp_path / "bare.toml") == ["pretrain", str(tmp_path / "bare.toml")]
+    made = config.load(Pretrain, [tmp_path / "bare.toml"])
+    taught = config.load(Transfer, ["demo_transfer"], [tuple(option[2:].split("=", 1)) for option in options])
+    assert (made.model.layers, made.model.bottleneck_size, made.optimizer.learning_rate) == (3, 16, 0.5)
+    assert taught.model.dropout == 0.3
+    assert made.model == dataclasses.replace(taught.model, dropout=0.0, attention_dropout=0.0)
+    assert made.stages == taught.stages and [stage.steps for stage in made.stages] == [7]
+    for name in ("seed", "objective", "data", "optimizer", "compute", "mesh", "run"):
+        assert getattr(made, name) == getattr(taught, name), name

@@ -1,5 +1,6 @@
 """`bertzoo inspect attention`: divergences, matchings and averages against plain loops, and the picture's pixels."""
 
+import argparse
 import itertools
 import json
 import math
@@ -30,6 +31,7 @@ from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
+from bertzoo.verbs import inspect as verb
 
 sys.path.append(str(Path(__file__).parent))
 import tiny
@@ -233,6 +235,37 @@ def test_held_out_rows_of_a_run_in_a_bucket(
     assert said[0] == said[1]
     assert inspect(home, "teacher", "--heldout=gs:/bucket/run") == 2
     assert "gs:/bucket/run is a URL where only a path on disk will do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "student", "teacher", "chosen"),
+    [
+        ([], 24, None, {"model": [1, 12]}),
+        ([], 6, None, {"model": [1, 6]}),
+        ([], 1, None, {"model": [1]}),
+        ([], 24, 24, {"teacher": [1, 12], "student": [1, 12]}),
+        ([], 6, 24, {"teacher": [1, 12], "student": [1, 6]}),
+        ([], 24, 6, {"teacher": [1, 6], "student": [1, 12]}),
+        (["--layers=1,6:12"], 6, 24, {"teacher": [1, 12], "student": [1, 6]}),
+        (["--average"], 2, 3, {"teacher": [1, 2, 3], "student": [1, 2]}),
+        (["--average", "--layers=1:1,1:3"], 2, 3, {"teacher": [1, 3], "student": [1]}),
+    ],
+)
+def test_the_layers_are_those_of_the_papers_figure(
+    given: list[str], student: int, teacher: int | None, chosen: dict[str, list[int]]
+) -> None:
+    """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    args = parser.parse_args(["attention", "m", "--out=a.png", *given])
+    roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}
+    models = {
+        role: Pretrained(
+            model=replace(BERT, layers=layers), head=NoHead(), params={}, tokenizer=None, origin=role, source={}
+        )
+        for role, layers in roles.items()
+    }
+    assert verb._chosen(args, models) == chosen
 
 
 def test_permuted_heads_are_found_again(home: Path, capsys: pytest.CaptureFixture) -> None:

@@ -1,8 +1,10 @@
 """Every shipped pair of teacher and student, cut down: what passes between them, and whole runs of them."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import jax
 import numpy as np
@@ -11,18 +13,20 @@ import pytest
 from flax import linen as nn
 from test_pretrain import error, records
 
-from bertzoo import inference, phases, teacher
+from bertzoo import config, inference, phases, teacher
 from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.corpus import Corpus
 from bertzoo.errors import ConfigError
-from bertzoo.feed import Feed
-from bertzoo.models import Compute
+from bertzoo.feed import Feed, example
+from bertzoo.models import Compute, Model
+from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
 from bertzoo.train import sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import named
+from bertzoo.transfer import Transfer
 
 # The default run has two pairs, of so few layers.
 QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
@@ -269,3 +273,87 @@ def test_an_error_names_the_place_in_the_config(options, message, corpus, tmp_pa
     given = pairs.options(name := "bottleneck_transfer", corpus, **options)
     said = error(capsys, "transfer", name, *given, f"--teacher={tmp_path}", f"--run_dir={tmp_path / 'run'}")
     assert re.search(message, said) and "stages" not in said, said
+
+
+def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, tmp_path):
+    """Its layers can be learnt from all the same."""
+    layers = {"teacher.layers": 1, "model.layers": 1}
+    given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
+    found = directory.read(teachers(name, pairs.load(name, given)))
+    params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
+    directory.write(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
+    sentence = r"has no masked_head, whose distribution over masked tokens .*knowledge\.ground_truth = 1\.0$"
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        teacher.read(tmp_path, pairs.load(name, given), MESH)
+    assert str(refused.value).startswith(str(tmp_path))
+    silent = teacher.read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)
+    assert silent.frozen["model"].keys() == {"embedding", "encoder"}
+
+
+EVEN = {"heads": 2, "feed_forward_size": 16, "layers": 2}
+WIDE = {"hidden_size": 24, "embedding_size": 12, **EVEN, "heads": 4}
+KINDS = {
+    "bert": {"hidden_size": 16, **EVEN},
+    "distilbert": {"hidden_size": 16, **EVEN},
+    "squeezebert": {"hidden_size": 16, **EVEN, "heads": 4},
+    "mobilebert": {**pairs.NARROW, **EVEN, "feed_forwards": 2},
+    "albert": WIDE,
+    "convbert": WIDE,
+    "electra": WIDE,
+    "schubert": {
+        "hidden_size": 16, "feed_forward_sizes": [8, 12], "heads": [2, 3], "key_sizes": [4, 6], "value_sizes": [8, 4],
+    },
+}  # fmt: skip
+
+
+def of_kinds(theirs: str, mine: str, strategy: str) -> Transfer:
+    """A transfer between two architectures, the teacher a discriminator where that is how it was pretrained."""
+    common, replaced = {"vocab_size": 32, "max_positions": 16}, theirs in ("electra", "convbert")
+    stage = {"steps": 2, "batch_size": 2, "max_length": 8, "max_predictions": 3}
+    tables = {
+        "teacher": {"kind": theirs, **common, **KINDS[theirs]},
+        "teacher_objective": {"kind": "replaced"} if replaced else {"sentence": "none"},
+        "model": {"kind": mine, **common, **KINDS[mine]},
+        "objective": {"sentence": "none"},
+        "transfer": {"kind": strategy, "learning_rate": 0.1, **stage},
+        "data": {"tokenizer": {"kind": "wordpiece", "vocab_size": 32}},
+        "optimizer": {"kind": "lamb", "learning_rate": 0.1},
+        "distillation": [stage],
+    }
+    return config.from_dict(Transfer, tables)
+
+
+def test_every_kind_is_here():
+    assert set(KINDS) == {kind.__dataclass_fields__["kind"].default for kind in get_args(Model)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mine", KINDS)
+@pytest.mark.parametrize("theirs", KINDS)
+def test_any_model_can_teach_any_other(theirs, mine):
+    """Every stage can be traced: its terms, and a gradient of the parameters' shapes."""
+    if mine == "albert":
+        with pytest.raises(ConfigError) as refused:
+            of_kinds(theirs, mine, "progressive")
+        assert str(refused.value) == (
+            'transfer.kind = "progressive" teaches one layer after another, but model.kind = "albert" has one set of '
+            'parameters for all: give "joint" or "auxiliary"'
+        )
+    recipe = of_kinds(theirs, mine, "joint" if mine == "albert" else "progressive")
+    found, frozen = phases.of(recipe), nn.unbox(phases.teacher_of(recipe).shapes())
+    assert len(found) == len(recipe.stages) == (2 if mine == "albert" else 3)
+    params = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
+    mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
+    assert ("projections" in params) == mapped
+    for index, phase in enumerate(found):
+        batch = example(recipe, index, 2)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        sums, _ = jax.eval_shape(phase.objective, params, frozen, batch, key)
+        last = phase is found[-1]
+        assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
+        grads = jax.eval_shape(phases.learnt(recipe, index), params, frozen, batch)
+        assert {name: leaf.shape for name, leaf in named(grads).items()} == {
+            name: leaf.shape for name, leaf in named(params).items()
+        }
+        rates = {name: phase.rates(name) if phase.rates else 1.0 for name in named(params)}
+        assert any(rate == 1 for name, rate in rates.items() if name.startswith("encoder/"))

@@ -30,6 +30,7 @@ SIZES = {
 TEACHER = {**SIZES, "bottleneck_size": 8, "attention_input": "stream", "norm": "layer_norm"}
 FALLING = {"power": 1.0, "end_factor": 0.0, "warmup": "replace", "warmup_share": 0.0}
 STRETCH = {"steps": 4, "batch_size": 4, "max_length": 8, "max_predictions": 3}
+TOGETHER = {"learning_rate": 0.1, **STRETCH}
 
 
 def recipe(**tables):
@@ -92,7 +93,7 @@ def test_one_stage_for_each_layer_and_then_distillation():
         "transfer, layer 1 of 3", "transfer, layer 2 of 3", "transfer, layer 3 of 3", "distillation",
     ]  # fmt: skip
     assert [stage.carry for stage in made.stages] == ["params"] * 4
-    joint = recipe(transfer={"kind": "joint", "learning_rate": 0.1, **STRETCH})
+    joint = recipe(transfer={"kind": "joint", **TOGETHER})
     assert [phase.name for phase in phases.of(joint)] == ["transfer, all 3 layers", "distillation"]
     assert [phase.name for phase in phases.of(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
 
@@ -167,7 +168,86 @@ def test_lower_layers_move_at_a_tenth_of_the_rate():
     for name in moved[0]:
         factor = {"encoder/layers_0": 0.1, "encoder/layers_1": 0.1, "encoder/layers_2": 1.0}.get(name[:16], 0.0)
         np.testing.assert_allclose(moved[1][name], factor * moved[0][name], rtol=1e-5, atol=1e-12)
-        assert not factor or np.any(moved[1][name]) or not np.any(grads)
+        assert np.any(moved[1][name]) == bool(factor), name
+
+
+def together(kind, layers, **knowledge):
+    """A recipe of one stage for all of so few layers, and distillation."""
+    return recipe(
+        teacher={**TEACHER, "layers": layers},
+        model={**SIZES, "layers": layers},
+        knowledge={"dtype": "float32"} | knowledge,
+        transfer={"kind": kind, **TOGETHER},
+    )
+
+
+def drawn(made, seed=0):
+    """(parameters of the student, of the teacher as the objectives want them), of which no initialiser is compiled."""
+    draw = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        value = states.name_of(path).endswith("scale") + 0.3 * draw.normal(size=shape.shape)
+        return jnp.asarray(value, jnp.float32)
+
+    shapes = jax.eval_shape(phases.of(made)[0].objective.init, jax.random.key(0)), phases.teacher_of(made).shapes()
+    return jax.tree.map_with_path(leaf, nn.unbox(shapes))
+
+
+def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
+    """The auxiliary stage's loss is the joint one's and the distillation's together."""
+    (joint, _), (auxiliary, after) = (phases.of(made := together(kind, 2)) for kind in ("joint", "auxiliary"))
+    assert [phase.name for phase in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
+    assert [stage.carry for stage in made.stages] == ["params"] * 2
+    assert after.objective.pairs == () and auxiliary.objective.pairs == joint.objective.pairs == ((1, 1), (2, 2))
+    params, frozen = drawn(made)
+    every = list(named(params))
+    assert {"embedding/word/embedding", "masked_head/bias", "sentence_head/kernel"} <= set(every)
+    layers = {name for name in every if name.startswith("encoder/layers_")}
+    assert {name for name in every if joint.rates(name) == 1} == layers
+    assert {name for name in every if joint.rates(name) == 0} == set(every) - layers
+    assert {auxiliary.rates(name) for name in every} == {1.0}
+
+    rows = batch()
+
+    @jax.jit  # all at once: what they share is compiled once
+    def learn(params, frozen):
+        (whole, *parts), key = [phase.objective.weights(rows) for phase in (auxiliary, joint, after)], jax.random.key(0)
+        grads, sums, _ = gradients(auxiliary.trained, params, frozen, rows, whole, key)
+        apart = [phase.objective(params, frozen, rows, None)[0] for phase in (joint, after)]
+        return grads, divided(sums, whole), *map(divided, apart, parts)
+
+    grads, whole, compared, distilled = jax.tree.map(np.asarray, learn(params, frozen))
+    assert set(compared) == {"feature", "mean", "variance", "attention"}
+    assert set(distilled) == {"mlm", "nsp", "distillation"}
+    expected = {name: float(value) for name, value in (compared | distilled).items()}
+    assert {name: float(value) for name, value in whole.items()} == pytest.approx(expected, rel=1e-5)
+    assert [name for name, leaf in named(grads).items() if not leaf.any()] == []
+
+
+def divided(sums, weights):
+    assert sums.keys() == weights.keys()
+    return {name: total / weights[name] for name, total in sums.items()}
+
+
+def test_a_teacher_in_bfloat16_says_nearly_the_same():
+    """It is the teacher alone that is computed less finely."""
+    params, frozen = drawn(together("auxiliary", 1))
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        phase, *_ = phases.of(together("auxiliary", 1, dtype=dtype))
+        found.append(terms(phase, params, jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), frozen))[0])
+    fine, coarse = found
+    assert coarse == pytest.approx(fine, rel=2e-2)
+    assert {name for name in fine if coarse[name] == fine[name]} == {"mlm", "nsp"}
+
+
+def test_a_discriminator_whose_generator_is_not_apart_has_no_distribution():
+    """ELECTRA's generator reads MobileBERT's embedding, which no model of its own has."""
+    replaced = {"teacher_objective": {"kind": "replaced"}, "objective": {"sentence": "none"}}
+    with pytest.raises(ConfigError, match=r"of kind mobilebert under .* has no distribution to distil: give knowledge"):
+        phases.of(recipe(**replaced))
+    for silent in ({"knowledge": {"ground_truth": 1.0}}, {"distillation": []}):
+        assert not phases.teacher_of(recipe(**replaced, **silent)).writes
 
 
 def test_the_distribution_is_mixed_of_truth_and_teacher():

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from bertzoo.config import load
 from bertzoo.errors import ConfigError
 from bertzoo.train.schedule import Schedule, build
+from bertzoo.transfer import Transfer
 
 PEAK, STEPS, WARM = 2e-3, 1000, 100
 STEP = np.arange(STEPS + 5)
@@ -36,6 +38,14 @@ def mobilebert(step: int) -> float:
     return PEAK * step / WARM if step < WARM else (PEAK - end) * (1 - min(step, STEPS) / STEPS) + end
 
 
+def transferred(step: int) -> float:
+    left = max(0.0, 1 - step / STEPS)
+    return PEAK * min(0.9 + 0.1 * left**0.5, 10 * step / STEPS)
+
+
+TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
+
+
 @pytest.mark.parametrize(
     ("config", "formula"),
     [
@@ -45,6 +55,7 @@ def mobilebert(step: int) -> float:
         (Schedule(kind="polynomial", power=0.5, warmup_share=0.2843), nvidia),
         (Schedule(warmup_steps=WARM, decay_from="warmup"), hugging_face),
         (Schedule(warmup_steps=WARM, end_factor=1e-4), mobilebert),
+        (TRANSFERRED, transferred),
         (Schedule(kind="constant"), lambda step: PEAK),
         (Schedule(kind="constant", warmup_steps=WARM), lambda step: PEAK * min(1.0, step / WARM)),
     ],
@@ -52,6 +63,20 @@ def mobilebert(step: int) -> float:
 def test_schedule_is_its_formula(config: Schedule, formula):
     # float32 carries 1 - p to 1e-7 of the peak.
     np.testing.assert_allclose(rates(config), [formula(int(step)) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
+
+
+def test_every_layer_of_a_shipped_transfer_is_taught_at_the_authors_rate():
+    """Thrice 1.5e-3 times their schedule: 4.48e-3 at most for the layer at work, and nine tenths at the end."""
+    recipe = load(Transfer, ["mobilebert_transfer"])
+    assert len(recipe.lessons) == recipe.model.layers == 24
+    for index, stage in enumerate(recipe.stages[:24]):
+        assert recipe.optimizer_of(index).schedule == TRANSFERRED
+        assert (stage.steps, stage.learning_rate) == (10_000, 4.5e-3)
+    rate = build(recipe.optimizer_of(0).schedule, recipe.stages[0].learning_rate, 10_000)
+    found = np.asarray(rate(np.arange(10_001)))
+    assert found.argmax() == pytest.approx(995, abs=2) and found.max() == pytest.approx(4.48e-3, rel=1e-3)
+    assert found[0] == 0 and found[-1] == pytest.approx(4.05e-3)
+    assert recipe.optimizer_of(24) == recipe.optimizer and recipe.optimizer.schedule != TRANSFERRED
 
 
 def test_bert_jumps_down_at_the_end_of_warmup_and_electra_does_not():
