@@ -159,9 +159,10 @@ class _Taught:
                 return 1.0
             head, _, rest = name.partition("/")
             if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
-                layer = self._names.index(rest.split("/")[0]) + 1
-                if head == PROJECTIONS:
-                    return float(layer in lesson)
+                own = rest.split("/")[0]
+                if head == PROJECTIONS:  # one of each layer, also where layers are the same one
+                    return float(int(own.removeprefix("layers_")) + 1 in lesson)
+                layer = self._names.index(own) + 1
                 if not active:
                     return 1.0
                 return 1.0 if layer == lesson[0] else below * (layer < lesson[0])

@@ -35,7 +35,8 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
     try:
         with _quiet():
             quantizer = Quantizer(content, _recipe(precision))
-            seen = quantizer.calibrate(dict(calibration)) if calibration else None
+            rows: Any = dict(calibration or {})
+            seen = quantizer.calibrate(rows) if rows else None
             made = quantizer.quantize(seen, enable_progress_bar=False, enable_progress_report=False).quantized_model
     except (ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())

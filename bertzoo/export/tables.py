@@ -15,7 +15,7 @@ def share(content: bytes) -> bytes:
     """
     from litert_converter import schema_py_generated as schema
 
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     flattened = _flatten(model)
     outside = [buffer for buffer in model.buffers if buffer.offset > 1]
     if not outside:  # a small file has its weights inside
@@ -80,7 +80,7 @@ def dense_weights(content: bytes) -> list[bytes]:
     """The weights (O,I) of the dense operators of the first signature's graph, in the order in which they run."""
     from litert_converter import schema_py_generated as schema
 
-    model = schema.Model.GetRootAs(content)
+    model: Any = schema.Model.GetRootAs(content)
     graph: Any = model.Subgraphs(0)
     found = []
     for index in range(graph.OperatorsLength()):
@@ -96,7 +96,7 @@ def operators(content: bytes) -> dict[str, int]:
     """How often each operator stands in the first signature's graph."""
     from litert_converter import schema_py_generated as schema
 
-    model = schema.Model.GetRootAs(content)
+    model: Any = schema.Model.GetRootAs(content)
     names = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
     graph: Any = model.Subgraphs(0)
     codes = (graph.Operators(index).OpcodeIndex() for index in range(graph.OperatorsLength()))
@@ -108,7 +108,7 @@ def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]
     """By signature its `inputs` and its `outputs` as its graph has them in order: name, type of numbers, and shape."""
     from litert_converter import schema_py_generated as schema
 
-    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     types = {schema.TensorType.FLOAT32: "float32", schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}
     found = {}
     for signature in model.signatureDefs:
