@@ -132,7 +132,7 @@ def event_line(record: Record) -> str:
     """An event in one line: what happened at which step, and the rest of what is known of it."""
     if record["event"] == "stage":
         sizes = f"{record['steps']:,} steps of {record['batch_size']:,} x {record['max_length']}"
-        return f"after step {record['step']}  stage {record['stage']} begins: {record['name']}, {sizes}"
+        return f"after step {record['step']}  {record['name']} begins: {sizes}"
     rest = [f"{name} {value}" for name, value in record.items() if name not in ("event", "step")]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
 

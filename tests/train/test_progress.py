@@ -11,7 +11,7 @@ from tensorboardX.proto import event_pb2
 from toy import stage
 
 from bertzoo.train import metrics
-from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, line, quantity, tokens_left
+from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, event_line, line, quantity, tokens_left
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
 RECORD = {
@@ -167,3 +167,10 @@ def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
     meter.restart()
     meter.step(100, 1e6)  # 99: compiled
     assert meter.rates() is None
+
+
+def test_a_stage_that_begins_is_called_by_its_name():
+    """And by no number: --stages counts from 1, and stages.N from 0."""
+    sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
+    record = {"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes}
+    assert event_line(record) == "after step 50  transfer, layer 2 of 24 begins: 10,000 steps of 2048 x 512"
