@@ -38,7 +38,7 @@ VERBS = {
     "inspect": "attention maps of a model, or of a teacher and a student side by side",
     "checkpoints": "what a run's checkpoints hold, from their files alone",
     "tokenize": "turn text into a tokenised corpus",
-    "convert": "a model from and to Hugging Face's format",
+    "convert": "a model from and to Hugging Face's format, or to a file for phones",
     "benchmark": "speed, size and memory of models in the runtimes that run them",
     "phone": "what a phone is to compute of a LiteRT file, and whether it did",
     "models": "parameters, operations and memory of every shipped model",

@@ -8,6 +8,7 @@ rows have a first axis of 1, as export.plain's inputs and outputs have none.
 import json
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ Row = Mapping[str, np.ndarray]
 EXECUTORCH = Path(__file__).with_name("executorch_process.py")
 
 
-class Runtime:
+class Runtime(ABC):
     """A file that can be run, until the end of its `with`."""
 
+    @abstractmethod
     def __call__(self, given: Row) -> dict[str, np.ndarray]:
-        raise NotImplementedError
+        """The outputs of a row."""
 
     def seconds(self, given: Row, calls: int) -> list[float]:
         """How long each of so many calls takes, from inputs in memory to outputs in memory."""
