@@ -42,7 +42,7 @@ class Runtime(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        return None  # most hold nothing that would have to be let go
 
 
 class LiteRT(Runtime):
