@@ -229,10 +229,16 @@ class OnBackbone(nn.Module):
     pooler: nn.Module | None
 
     def encode(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
+        self,
+        input_ids: jax.Array,
+        token_type_ids: jax.Array,
+        attention_mask: jax.Array,
+        train: bool,
+        positions_BR: jax.Array | None = None,
     ) -> Encoded:
+        """With `positions_BR` the last hidden state is that of the tokens there, (B,R,D); the first must be [CLS]."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
-        hidden_states, attentions = self.encoder(x_BLE, attention_mask, train)
+        hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
         last_BLD = hidden_states[-1]
         pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
         return Encoded(hidden_states, attentions, pooled_BD)

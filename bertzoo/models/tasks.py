@@ -35,14 +35,27 @@ class Encoding(OnBackbone):
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         return TaskOutput(*encoded, self.head(encoded.hidden_states[-1], encoded.pooled, train))
 
+    def logits(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array | None:
+        """The logits alone, without what they do not need."""
+        return self(input_ids, token_type_ids, attention_mask, train).logits
+
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
         return None
 
 
 class SequenceClassifier(Encoding):
-    """A backbone under a head on the pooled first token."""
+    """A backbone under a head on the pooled first token, which is all that `logits` has the last layer make."""
 
     classifier: nn.Module
+
+    def logits(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array:
+        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
+        return self.head(encoded.hidden_states[-1], encoded.pooled, train)
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
         return self.classifier(pooled_BD, train)

@@ -4,6 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.nn.rows import take_tokens
+
 # Large enough to vanish in the softmax, small enough to stay finite in bfloat16 and float16.
 MASKED_SCORE = -3e4
 
@@ -29,7 +31,7 @@ class SelfAttention(nn.Module):
     """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): output(attend(...)) (Vaswani et al. 2017 §3.2).
 
     `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values are read from
-    `values_BMI` where it is given, from x otherwise.
+    `values_BMI` where it is given, from x otherwise. With `positions_BR` only the tokens there ask: L is R.
     """
 
     query: nn.Module
@@ -39,9 +41,14 @@ class SelfAttention(nn.Module):
     dropout: nn.Module
 
     def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, values_BMI: jax.Array | None = None
+        self,
+        x_BLD: jax.Array,
+        mask_BL: jax.Array,
+        train: bool,
+        values_BMI: jax.Array | None = None,
+        positions_BR: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        query_BLHK, key_BMHK = self.query(x_BLD), self.key(x_BLD)
+        query_BLHK, key_BMHK = self.query(take_tokens(x_BLD, positions_BR)), self.key(x_BLD)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
         context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
         return self.output(context_BLHJ), probabilities_BHLM

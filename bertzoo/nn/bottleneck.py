@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax
 
+from bertzoo.nn.rows import take_tokens
+
 # (stream (B,L,D), bottleneck (B,L,I)) -> what queries and keys are read from, and what values are read from.
 Sources = tuple[jax.Array, jax.Array]
 AttentionInput = Callable[[jax.Array, jax.Array], Sources]
@@ -45,7 +47,8 @@ class BottleneckLayer(nn.Module):
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
     b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). The attention maps what it reads, D or I
-    wide, to I, and is given `values` only where these are read from elsewhere than queries and keys.
+    wide, to I, and is given `values` only where these are read from elsewhere than queries and keys. With
+    `positions_BR` the tokens there are all that is made: their L is R.
     """
 
     bottleneck: nn.Module
@@ -58,12 +61,15 @@ class BottleneckLayer(nn.Module):
     output_norm: nn.Module
     dropout: nn.Module
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         b_BLI = self.bottleneck(x_BLD)
         source, values = self.attention_input(x_BLD, b_BLI)
         more = () if values is source else (values,)
-        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more)
-        b_BLI = self.attention_norm(b_BLI + attended_BLI)
+        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, positions_BR=positions_BR)
+        b_BLI = self.attention_norm(take_tokens(b_BLI, positions_BR) + attended_BLI)
         for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
             b_BLI = norm(b_BLI + feed_forward(b_BLI))
+        x_BLD = take_tokens(x_BLD, positions_BR)
         return self.output_norm(x_BLD + self.dropout(self.output(b_BLI), train)), probabilities_BHLM

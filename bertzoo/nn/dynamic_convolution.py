@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
+from bertzoo.nn.rows import take_tokens
 
 BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -70,6 +71,17 @@ dynamic_convolution.defvjp(
 )
 
 
+@jax.jit
+def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
+    """(B,L,H,J), (B,R,H,W) -> (B,R,H,J): as `dynamic_convolution`, of the tokens at `positions_BR` alone."""
+    (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
+    taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
+    seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
+    seen_BRWHJ = seen.reshape(batch, rows, window, *value_BLHJ.shape[2:]).astype(jnp.float32)
+    kernel_BRWH = jnp.moveaxis(kernel_BRHW, -1, 2).astype(jnp.float32)
+    return jnp.sum(kernel_BRWH[..., None] * seen_BRWHJ, axis=2).astype(value_BLHJ.dtype)
+
+
 @jax.custom_vjp
 @jax.jit
 def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -117,13 +129,15 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """(B,L,D) -> (B,L,H,K): what surrounds a token, pointwise(depthwise(x)) (ConvBERT §3.3)."""
+    """(B,L,D) -> (B,L,H,K): what surrounds a token, pointwise(depthwise(x)) (ConvBERT §3.3); of some positions alone
+    where these are given.
+    """
 
     depthwise: nn.Module
     pointwise: nn.Module
 
-    def __call__(self, x_BLD: jax.Array) -> jax.Array:
-        return self.pointwise(self.depthwise(x_BLD))
+    def __call__(self, x_BLD: jax.Array, positions_BR: jax.Array | None = None) -> jax.Array:
+        return self.pointwise(take_tokens(self.depthwise(x_BLD), positions_BR))
 
 
 class DynamicConvolution(nn.Module):
@@ -131,7 +145,8 @@ class DynamicConvolution(nn.Module):
 
     With a span key, kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W)
     (ConvBERT Eq. 6); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 4, Wu et al. 2019).
-    `before_window` sees (B,L,...) and the mask before every window.
+    `before_window` sees (B,L,...) and the mask before every window. With `positions_BR` the query and the output are of
+    the tokens there.
     """
 
     span_key: nn.Module | None
@@ -139,23 +154,32 @@ class DynamicConvolution(nn.Module):
     value: nn.Module
     before_window: BeforeWindow
 
-    def __call__(self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        source = x_BLD
-        if self.span_key is not None:
-            source = self.span_key(self.before_window(x_BLD, mask_BL)) * query_BLHK
+    def __call__(
+        self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array, positions_BR: jax.Array | None = None
+    ) -> jax.Array:
+        if self.span_key is None:
+            source = take_tokens(x_BLD, positions_BR)
+        else:
+            source = self.span_key(self.before_window(x_BLD, mask_BL), positions_BR) * query_BLHK
         kernel_BLHW = jax.nn.softmax(
-            self.kernel_generator(source.reshape(*x_BLD.shape[:2], -1)).astype(jnp.float32), axis=-1
+            self.kernel_generator(source.reshape(*query_BLHK.shape[:2], -1)).astype(jnp.float32), axis=-1
         )
         value_BLHJ = self.before_window(self.value(x_BLD), mask_BL)
+        if positions_BR is not None:
+            return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
         return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
 
 
 class FixedConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel a channel."""
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel a channel; of some
+    positions alone where these are given.
+    """
 
     depthwise: nn.Module
     value: nn.Module
     before_window: BeforeWindow
 
-    def __call__(self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array) -> jax.Array:
-        return self.depthwise(self.before_window(self.value(x_BLD), mask_BL))
+    def __call__(
+        self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array, positions_BR: jax.Array | None = None
+    ) -> jax.Array:
+        return take_tokens(self.depthwise(self.before_window(self.value(x_BLD), mask_BL)), positions_BR)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 
+from bertzoo.nn.rows import take_tokens
+
 
 class FeedForward(nn.Module):
     """(B,L,D) -> (B,L,D): output(activation(intermediate(x)))."""
@@ -19,7 +21,10 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities."""
+    """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities.
+
+    With `positions_BR` the tokens there are all that is made: their L is R.
+    """
 
     attention: nn.Module
     attention_norm: nn.Module
@@ -27,9 +32,11 @@ class Layer(nn.Module):
     feed_forward_norm: nn.Module
     dropout: nn.Module
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
-        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train)
-        x_BLD = self.attention_norm(x_BLD + self.dropout(attended_BLD, train))
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train, positions_BR=positions_BR)
+        x_BLD = self.attention_norm(take_tokens(x_BLD, positions_BR) + self.dropout(attended_BLD, train))
         x_BLD = self.feed_forward_norm(x_BLD + self.dropout(self.feed_forward(x_BLD), train))
         return x_BLD, probabilities_BHLM
 
@@ -45,17 +52,21 @@ class Encoder(nn.Module):
     """(B,L,E), mask (B,L) -> every hidden state and attention map; what is not used costs nothing once compiled.
 
     `projection` maps (B,L,E) to (B,L,D) where the embedding is not as wide as the layers. A layer that stands in
-    `layers` more than once has one set of parameters, named by its first place (ALBERT §3.1).
+    `layers` more than once has one set of parameters, named by its first place (ALBERT §3.1). With `positions_BR` the
+    last layer makes the tokens there alone, (B,R,D), for what reads no others.
     """
 
     layers: Sequence[nn.Module]
     projection: nn.Module | None = None
 
-    def __call__(self, x_BLE: jax.Array, mask_BL: jax.Array, train: bool) -> EncoderOutput:
+    def __call__(
+        self, x_BLE: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
+    ) -> EncoderOutput:
         x_BLD = x_BLE if self.projection is None else self.projection(x_BLE)
         hidden_states, attentions = [x_BLD], []
-        for layer in self.layers:
-            x_BLD, probabilities_BHLM = layer(x_BLD, mask_BL, train)
+        for number, layer in enumerate(self.layers, 1):
+            more = (positions_BR,) if number == len(self.layers) else ()
+            x_BLD, probabilities_BHLM = layer(x_BLD, mask_BL, train, *more)
             hidden_states.append(x_BLD)
             attentions.append(probabilities_BHLM)
         return EncoderOutput(tuple(hidden_states), tuple(attentions))

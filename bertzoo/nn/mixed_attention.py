@@ -5,13 +5,15 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.attention import attend
+from bertzoo.nn.rows import take_tokens
 
 
 class MixedAttention(nn.Module):
     """(B,L,D), mask (B,L) -> (B,L,D) and the attention heads' probabilities (B,H,L,M) (ConvBERT §3.3).
 
     output(H attention heads, then H heads of convolution). `query`, `key`, `value` map (B,L,D) to (B,L,H,K);
-    `convolution` maps (B,L,D), the query and the mask to (B,L,H,K); `output` maps (B,L,2·H,K) to (B,L,D).
+    `convolution` maps (B,L,D), the query and the mask to (B,L,H,K); `output` maps (B,L,2·H,K) to (B,L,D). With
+    `positions_BR` only the outputs there are made: their L is R.
     """
 
     query: nn.Module
@@ -21,8 +23,11 @@ class MixedAttention(nn.Module):
     output: nn.Module
     dropout: nn.Module
 
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
-        query_BLHK, key_BMHK, value_BMHJ = self.query(x_BLD), self.key(x_BLD), self.value(x_BLD)
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
+        key_BMHK, value_BMHJ = self.key(x_BLD), self.value(x_BLD)
         context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
-        convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL)
+        convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
         return self.output(jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)), probabilities_BHLM

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.models.tasks import Encoding, TaskOutput
+from bertzoo.models.tasks import Encoding
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
 
 TERM = "task"  # the name of the one loss term
@@ -52,8 +52,7 @@ class LabelledObjective:
 
     def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
         """(B,C) or (B,L,C) in float32; without a key there is no dropout."""
-        output: TaskOutput = apply(self.model, params, batch, key)
-        return cast(jax.Array, output.logits)
+        return cast(jax.Array, apply(self.model, params, batch, key, method="logits"))
 
     def _number(self, batch: Batch) -> jax.Array:
         label = batch["label"].astype(jnp.float32)

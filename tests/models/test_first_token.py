@@ -1,0 +1,73 @@
+"""A classifier's logits have the last layer make [CLS] alone: they, and what is learnt from them, are the same."""
+
+import dataclasses
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.flops import matmul_flops
+from bertzoo.models import Bert, Compute
+from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.objectives.base import apply
+from bertzoo.objectives.labelled import LabelledObjective
+from tests.zoo import CASES, LAYERS, SIZES, inputs, pretrained
+
+HEAD = SequenceClassification(labels=("a", "b", "c"), dropout=0.0)
+MODELS = {name: dataclasses.replace(model, dropout=0.0, attention_dropout=0.0) for name, (model, _) in CASES.items()}
+
+
+def params_of(model, head):
+    return flax.traverse_util.unflatten_dict(pretrained(model, head).params, sep="/")
+
+
+def batch():
+    ids, segments, mask = inputs()
+    known = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+    return {**known, "label": np.array([2, 0, 1]), "row_weight": np.array([1.0, 0.5, 1.0], np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("name", "remat"), [*((name, False) for name in MODELS), ("mobilebert", True), ("convbert-span", True)]
+)
+def test_the_first_token_alone_gives_the_logits_and_gradients_of_all(name, remat):
+    model = MODELS[name]
+    module, params = HEAD.build(model, Compute(remat=remat)), params_of(model, HEAD)
+    random = np.random.default_rng(2).normal(size=(3, 3))
+
+    @jax.jit
+    def both(params):
+        whole = jax.value_and_grad(lambda p: _of(apply(module, p, batch(), jax.random.key(0)).logits, random))
+        alone = jax.value_and_grad(lambda p: _of(apply(module, p, batch(), jax.random.key(0), method="logits"), random))
+        return whole(params), alone(params)
+
+    (whole, expected), (alone, got) = both(params)
+    np.testing.assert_allclose(alone, whole, rtol=1e-5, atol=1e-5)  # of nine sines
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * size), got, expected)
+
+
+def _of(logits, random):
+    return jnp.sum(random * jnp.sin(logits))
+
+
+def test_queries_and_feed_forward_of_other_tokens_are_not_computed_in_the_last_layer():
+    model = Bert(**SIZES, **LAYERS)
+    rows, length, width, feed_forward = 3, 11, model.hidden_size, model.feed_forward_size
+    others = rows * (length - 1)
+    # Query and output maps, both products of attention, and the feed-forward.
+    saved = 2 * others * (2 * width * width + 2 * length * width + 2 * width * feed_forward)
+    assert _cost(model, TokenClassification()) - saved == _cost(model, HEAD) + _heads(rows, length, width)
+
+
+def _heads(rows, length, width):
+    """What a head on every token costs more than a pooler and a head on one."""
+    return 2 * rows * (2 * length * width - (width * width + 3 * width))
+
+
+def _cost(model, head):
+    objective = LabelledObjective(head.build(model, Compute()))
+    params = params_of(model, head)
+    return matmul_flops(lambda params, batch: objective.logits(params, batch, None), params, batch())
