@@ -26,6 +26,8 @@ import jax
 import numpy as np
 from pages import write_section
 
+from bertzoo.tasks.glue import GLUE
+
 SHARED = ["--epochs=3", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"]
 POINT = 1.0  # two medians may always be so far apart
 
@@ -59,10 +61,10 @@ class Score:
         return f"| {' | '.join(cells)} |"
 
 
-def words_of(task: str, data: str, seeds: int, more: Sequence[str], tasks: Sequence[str]) -> list[str]:
-    """The options of the runs of a task."""
+def words_of(task: str, data: str, seeds: int, more: Sequence[str]) -> list[str]:
+    """The options of the runs of a task, whatever tasks the others' are for."""
     own = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
-    everywhere = [word for word in more if not any(word.startswith(f"--{other}.") for other in tasks)]
+    everywhere = [word for word in more if not any(word.startswith(f"--{other}.") for other in GLUE)]
     return [f"--task={task}", f"--data_dir={data}", f"--seeds={seeds}", *SHARED, *everywhere, *own]
 
 
@@ -82,7 +84,6 @@ class Theirs:
         from bertzoo.finetune.families import family_of
         from bertzoo.finetune.settings import Finetune
         from bertzoo.tasks.encode import encode
-        from bertzoo.tasks.glue import GLUE
         from bertzoo.train import sharding
 
         pairs = [(key, value) for key, _, value in (word.removeprefix("--").partition("=") for word in words)]
@@ -222,7 +223,7 @@ def main() -> None:
     args, more = parser.parse_known_args()
     scores, mine = list[Score](), dict[str, Any]()
     for task in args.tasks:
-        words = words_of(task, args.data, args.seeds, more, args.tasks)
+        words = words_of(task, args.data, args.seeds, more)
         mine = ours(words, args.model, args.runs / "ours" / task)
         scores += compared(task, mine, theirs(words, args.model, args.seeds, args.runs / "theirs" / task))
     write_section(Path(__file__).name, section(scores, mine["model"], args.model, args.seeds, more))

@@ -162,3 +162,10 @@ def test_a_bare_student_is_the_taught_one_without_its_teacher(knowledge, tmp_pat
     assert made.stages == taught.stages and [stage.steps for stage in made.stages] == [7]
     for name in ("seed", "objective", "data", "optimizer", "compute", "mesh", "run"):
         assert getattr(made, name) == getattr(taught, name), name
+
+
+def test_options_of_one_task_of_glue_are_no_others(monkeypatch):
+    glue = loaded("glue", monkeypatch)
+    more = ["--epochs=2", "--cola.train_rows=4000", "--mrpc.train_rows=2000"]
+    words = glue.words_of("cola", "glue", 5, more)
+    assert words[-2:] == ["--epochs=2", "--train_rows=4000"] and not [word for word in words if "mrpc" in word]
