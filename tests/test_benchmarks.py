@@ -4,14 +4,21 @@ import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 import tiny
 from scripts import loaded
+from zoo import LAYERS, SIZES, inputs, pretrained
 
 from bertzoo import config
 from bertzoo.cli import main as bertzoo
+from bertzoo.convert import directory
+from bertzoo.models import Bert
+from bertzoo.models.tasks import NoHead
 from bertzoo.recipe import Pretrain
 from bertzoo.transfer import Transfer
 
@@ -169,3 +176,42 @@ def test_options_of_one_task_of_glue_are_no_others(monkeypatch):
     more = ["--epochs=2", "--cola.train_rows=4000", "--mrpc.train_rows=2000"]
     words = glue.words_of("cola", "glue", 5, more)
     assert words[-2:] == ["--epochs=2", "--train_rows=4000"] and not [word for word in words if "mrpc" in word]
+
+
+def test_a_shallower_student_is_some_layers_of_its_teacher(monkeypatch, tmp_path):
+    script = loaded("distillation", monkeypatch)
+    model, head = Bert(**SIZES, **LAYERS | {"layers": 4}), NoHead()
+    whole = pretrained(model, head)
+    (tmp_path / "teacher").mkdir()
+    directory.write(whole, tmp_path / "teacher")
+    made = directory.read(script.shallower(tmp_path / "teacher", [2, 4], tmp_path / "runs" / "student"))
+    ids, segments, mask = inputs()
+    module, params = whole.module()
+    small, theirs = made.module()
+    embedded = module.apply({"params": params}, ids, segments, mask).hidden_states[0]
+    for layer in (1, 3):
+        embedded, _ = module.encoder.layers[layer].apply(
+            {"params": params["encoder"][f"layers_{layer}"]}, embedded, mask, False
+        )
+    got = small.apply({"params": theirs}, ids, segments, mask)
+    assert made.model.layers == 2
+    np.testing.assert_allclose(got.hidden_states[-1], embedded, rtol=1e-6, atol=1e-6)
+    with pytest.raises(SystemExit, match="has the layers 1 to 4"):
+        script.shallower(tmp_path / "teacher", [3, 5], tmp_path / "other")
+
+
+def test_options_of_the_teacher_are_not_the_students(monkeypatch):
+    script = loaded("distillation", monkeypatch)
+    args = SimpleNamespace(task="sst2", data="glue", teacher="big", student="small", seeds=2, runs=Path("runs"))
+    made = script.commands(args, ["--epochs=2", "--train_rows=30", "--teacher.train_rows=90"])
+    assert made["teacher"][-3:] == ["--train_rows=90", "--from=big", "--seeds=1"]
+    assert all("--train_rows=30" in words and "--train_rows=90" not in words for words in list(made.values())[1:])
+    run = {"model": {"kind": "bert", "parameters": 2e6}, "examples": {"train": 30}, "seeds": [{"collapsed": False}] * 2}
+    run |= {what: {"dev": {"accuracy": score}} for what, score in (("min", 50.0), ("median", 60.0), ("max", 70.0))}
+    found = {"teacher": run | {"examples": {"train": 90}}, **{f"alpha_{alpha}": run for alpha in script.ALPHAS}}
+    found["alpha_0.0"] = run | {"seeds": [{"collapsed": True}, {"collapsed": False}]}
+    args.student_layers = [1, 3]
+    text = script.section(found, args, ["--epochs=2"])
+    assert "| teacher | 90 | 2 | 60.00 (50.00 to 70.00) |" in text and "begun as its layers 1, 3," in text
+    assert "| student, α = 0; 1 collapsed to one class | 30 | 2 | 60.00 (50.00 to 70.00) |" in text
+    assert "--teacher=big --student_layers=1,3 --seeds=2 --epochs=2" in text

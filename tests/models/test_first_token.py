@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.base import apply
 from bertzoo.objectives.labelled import LabelledObjective
-from tests.zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
 HEAD = SequenceClassification(labels=("a", "b", "c"), dropout=0.0)
 MODELS = {name: dataclasses.replace(model, dropout=0.0, attention_dropout=0.0) for name, (model, _) in CASES.items()}
