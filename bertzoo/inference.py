@@ -17,8 +17,8 @@ from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.prune.settings import Prune
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding, state
-from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.metrics import Totals
+from bertzoo.train.restore import restore_params
 from bertzoo.train.step import make_eval_step
 from bertzoo.transfer import Recipe
 

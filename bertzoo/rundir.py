@@ -19,7 +19,7 @@ from bertzoo.errors import ConfigError, UserError
 from bertzoo.kinds import recipe_class
 from bertzoo.mirror import Mirror
 from bertzoo.places import place, run_directory
-from bertzoo.train import checkpoint, hosts
+from bertzoo.train import hosts, restore
 from bertzoo.train.stages import locate, stage_of
 from bertzoo.transfer import Recipe
 
@@ -122,7 +122,7 @@ class RunDirectory:
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint, damaged or not."""
-        return max(checkpoint.steps_in(self.checkpoints), default=None)
+        return max(restore.steps_in(self.checkpoints), default=None)
 
     def begin(self, recipe: Recipe) -> None:
         """Write the resolved config, from now on the run's."""

@@ -11,7 +11,7 @@ from bertzoo.mirror import Sender
 from bertzoo.rundir import ORIGINS, RunDirectory
 from bertzoo.start import Start
 from bertzoo.teacher import Taught
-from bertzoo.train import checkpoint, hosts, loop, sharding, state
+from bertzoo.train import hosts, loop, restore, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
@@ -36,7 +36,7 @@ def check(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> None:
         return
     phase = phases.of(recipe)[stage_of(recipe.stages, step)]
     abstract = state.abstract(phase.objective, phase.transformation(1), mesh, recipe.mesh.fallbacks)
-    checkpoint.check(run.checkpoints, abstract)
+    restore.check(run.checkpoints, abstract)
 
 
 def train(

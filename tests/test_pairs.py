@@ -24,7 +24,7 @@ from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
 from bertzoo.train import sharding, state
-from bertzoo.train.checkpoint import restore_params
+from bertzoo.train.restore import restore_params
 from bertzoo.train.state import named
 from bertzoo.transfer import Transfer
 

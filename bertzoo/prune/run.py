@@ -32,8 +32,8 @@ from bertzoo.rundir import RunDirectory
 from bertzoo.start import Start, padded_to
 from bertzoo.teacher import Taught
 from bertzoo.train import hosts, sharding, state
-from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.phase import Phase
+from bertzoo.train.restore import restore_params
 from bertzoo.transfer import Transfer
 
 GENERATOR = "generator/"

@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Read and print; a damaged checkpoint does not keep the others from being listed, but ends with exit code 2."""
     from bertzoo.rundir import RunDirectory
-    from bertzoo.train.checkpoint import find, steps_in
+    from bertzoo.train.restore import find, steps_in
 
     run = RunDirectory(args.run)
     run.fetch()

@@ -17,7 +17,7 @@ from bertzoo.convert import directory
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.recipe import Pretrain
 from bertzoo.train import sharding
-from bertzoo.train.checkpoint import restore_params
+from bertzoo.train.restore import restore_params
 from bertzoo.train.state import abstract_params, named
 
 sys.path.append(str(Path(__file__).parents[1]))

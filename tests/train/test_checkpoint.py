@@ -18,9 +18,10 @@ import victim
 
 import bertzoo
 from bertzoo.errors import CheckpointError
-from bertzoo.train import checkpoint, manifest, optim
+from bertzoo.train import manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.restore import find, restore_params
 
 OPTIMIZER = optim.build(optim.AdamW(learning_rate=0.1), 10)
 
@@ -107,11 +108,11 @@ def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
     }
-    assert checkpoint.find(tmp_path, "best") == tmp_path / "2"
+    assert find(tmp_path, "best") == tmp_path / "2"
 
 
 def test_parameters_alone(saved: Path):
-    restored = [checkpoint.restore_params(saved, abstract().params, which) for which in ("latest", "best", 2)]
+    restored = [restore_params(saved, abstract().params, which) for which in ("latest", "best", 2)]
     assert [step for _, step in restored] == [3, 3, 2]
     assert all(toy.same(params, state_at(step).params) for params, step in restored)
 
@@ -119,14 +120,14 @@ def test_parameters_alone(saved: Path):
 @pytest.mark.parametrize("which", [9, "best", "latest"])
 def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
     with pytest.raises(CheckpointError, match="holds no checkpoints"):
-        checkpoint.find(tmp_path / "nowhere", which)
+        find(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match="holds no checkpoint yet; give a run that has saved one"):
-        checkpoint.find(tmp_path, which)
+        find(tmp_path, which)
 
 
 def test_what_there_is_in_place_of_a_checkpoint(saved: Path):
     with pytest.raises(CheckpointError, match=r"has no checkpoint 9; it has \[.*3\]"):
-        checkpoint.find(saved, 9)
+        find(saved, 9)
 
 
 def largest(directory: Path) -> Path:
@@ -200,7 +201,7 @@ def test_when_every_checkpoint_is_damaged_all_are_named_and_nothing_is_touched(s
 def test_damage_is_named_when_parameters_are_restored(saved: Path):
     file = flip(largest(saved / "3" / "params" / "d"))
     with pytest.raises(CheckpointError, match=str(file)):
-        checkpoint.restore_params(saved, abstract().params)
+        restore_params(saved, abstract().params)
 
 
 def test_another_model_is_refused_and_not_taken_for_damage(saved: Path):
