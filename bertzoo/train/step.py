@@ -81,7 +81,7 @@ def make_train_step(
     """Compile (state, frozen, batch) -> (state, report); the old state is donated.
 
     report: `terms` {name: (sum, weight)} whose quotients add up to the loss, `metrics` {name: (sum, weight)},
-    `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
+    `gradient_norm` before clipping, and `finite`: whether loss, gradient and new parameters are finite numbers.
     `shardings`: the state's, by default those it comes with.
     """
 
@@ -90,13 +90,14 @@ def make_train_step(
         weights = objective.weights(batch)
         grads, sums, metrics = gradients(objective, state.params, frozen, batch, weights, key, accumulate)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
         norm = optax.tree.norm(grads)
         loss = sum(sums[term] / weights[term] for term in sums)
         rows = jax.tree.leaves(batch)[0].shape[0]
         state = dataclasses.replace(
             state,
             step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
+            params=params,
             opt_state=opt_state,
             position={"stage": state.position["stage"], "row": state.position["row"] + rows},
         )
@@ -104,7 +105,8 @@ def make_train_step(
             "terms": {term: (sums[term], weights[term]) for term in sums},
             "metrics": metrics,
             "gradient_norm": norm,
-            "finite": jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.tree.norm(updates)),
+            # Of the new parameters and not of their updates, which would be written out to be read twice.
+            "finite": jnp.isfinite(loss) & jnp.isfinite(norm) & jnp.isfinite(optax.tree.norm(params)),
         }
         return state, report
 
