@@ -29,6 +29,11 @@ from pages import write_section
 from bertzoo.tasks.glue import GLUE
 
 SHARED = ["--epochs=3", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"]
+# Options whose meaning is given to our side alone.
+OURS = (
+    *("accumulate", "alpha", "dropout", "encoder_dropout", "hidden", "layer_decay", "patience", "pooler", "reduction"),
+    *("seed", "select"),
+)
 POINT = 1.0  # two medians may always be so far apart
 
 
@@ -83,16 +88,22 @@ class Theirs:
         from bertzoo.finetune.begin import begin
         from bertzoo.finetune.families import family_of
         from bertzoo.finetune.settings import Finetune
+        from bertzoo.models.parts import padding_seen
         from bertzoo.tasks.encode import encode
         from bertzoo.train import sharding
 
         pairs = [(key, value) for key, _, value in (word.removeprefix("--").partition("=") for word in words)]
         self.recipe = config.load(Finetune, ["finetune"], pairs)
+        usual = config.load(Finetune, ["finetune"], [])
+        if other := [name for name in OURS if getattr(self.recipe, name) != getattr(usual, name)]:
+            sys.exit(
+                f"--{other[0]} is an option that transformers' side of this comparison does not have: leave it out"
+            )
         self.task, self.model = GLUE[self.recipe.task], model
         family = family_of(self.recipe)
         begun = begin(Path(model), self.recipe, family)
         mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        self.lessons = family.lessons(begun.objective, begun.tokenizer, mesh, None, print)
+        self.lessons = family.lessons(begun.objective, begun.tokenizer, padding_seen(begun.model), mesh, None, print)
         self.dev = {split: self.task.read(split, self.recipe.data_dir).examples for split in self.task.dev}
         self.rows = {
             split: encode(examples, begun.tokenizer, self.recipe.max_length, self.task.kind)

@@ -22,6 +22,9 @@ from bertzoo.models.tasks import NoHead
 from bertzoo.recipe import Pretrain
 from bertzoo.transfer import Transfer
 
+sys.path.append(str(Path(__file__).parent / "finetune"))
+import planted
+
 
 @pytest.fixture
 def benchmark(monkeypatch):
@@ -215,3 +218,51 @@ def test_options_of_the_teacher_are_not_the_students(monkeypatch):
     assert "| teacher | 90 | 2 | 60.00 (50.00 to 70.00) |" in text and "begun as its layers 1, 3," in text
     assert "| student, α = 0; 1 collapsed to one class | 30 | 2 | 60.00 (50.00 to 70.00) |" in text
     assert "--teacher=big --student_layers=1,3 --seeds=2 --epochs=2" in text
+
+
+def test_an_option_of_our_side_alone_is_refused_in_the_comparison_on_glue(monkeypatch):
+    glue = loaded("glue", monkeypatch)
+    words = glue.words_of("cola", "glue", 5, ["--layer_decay=0.8"])
+    with pytest.raises(SystemExit, match="--layer_decay is an option that transformers"):
+        glue.Theirs(words, "nowhere")
+
+
+class Timed:
+    """A side that takes a second for whatever it is given."""
+
+    def __init__(self, *arguments):
+        self.rounds = []
+
+    def step(self, batch):
+        self.rounds.append((1.0, 1.0, 0.0, 0.0))
+
+    def close(self):
+        pass
+
+    def median(self, column, skip):
+        return 1.0
+
+
+@pytest.mark.parametrize(("steps", "sentences"), [((1.0, 1.2), (2.0, 2.5)), ((0.99, 1.2), (1.99, 2.5))])
+def test_the_targets_of_fine_tuning(monkeypatch, tmp_path, capsys, steps, sentences):
+    script = loaded("finetune", monkeypatch)
+    planted.fill(tmp_path)
+    lines = ["sentence\tlabel", *(f"{word} {other}\t1" for word in planted.WORDS for other in planted.WORDS)]
+    (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+    options = SimpleNamespace(
+        models=["bert_base", "squeezebert"], batch=2, length=24, threads=1, rounds=1, steps=2,
+        model=str(tmp_path / "model"), sst2=str(tmp_path),
+    )  # fmt: skip
+    monkeypatch.setattr(script, "Side", Timed)
+    monkeypatch.setattr(script, "take_turns", lambda sides, batches: None)
+    # One column after another of each model; then in few lengths beside themselves, beside 24 of either side, of which
+    # the result asks, and beside the longest of a batch, of which it does not.
+    found = iter([steps[1], 1.0, steps[0], 1.0])
+    monkeypatch.setattr(script, "ratio", lambda *given: next(found))
+    assert script.steps(options) == (steps[0] >= 1)
+    said = {0: 1.0, 1: sentences[1], 2: sentences[0], 3: 0.1}
+    sides = []
+    monkeypatch.setattr(script, "Side", lambda *given: sides.append(Timed(*given)) or sides[-1])
+    monkeypatch.setattr(script, "ratio", lambda first, side, *given: said[sides.index(side)])
+    assert script.sentences(options) == (sentences[0] >= 2)
+    assert "rows of 24" in capsys.readouterr().out

@@ -95,7 +95,7 @@ class Answering(Kept):
 
     def _windows(self, asked: Sequence[Question], labels: bool) -> Windows:
         windowing = self.recipe.squad.windowing(self.max_length)
-        return windows.make(asked, self.tokenizer, windowing, labels=labels, every=labels)
+        return windows.make(asked, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding)
 
     def _lengths(self, made: Windows) -> tuple[int, ...]:
         return bucket_lengths([made.rows], self.recipe.buckets, self.max_length)

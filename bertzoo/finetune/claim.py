@@ -1,5 +1,6 @@
 """Whose the directory of a fine-tuning run is: its config and run.json, written once all that it needs is read."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from bertzoo.errors import ConfigError, UserError
 from bertzoo.finetune.settings import Finetune
 from bertzoo.rundir import RunDirectory, software
 
+EXAMPLES = "examples_sha256"  # in run.json
 FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work
 
 
@@ -37,17 +39,26 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
         )
 
 
-def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]) -> None:
-    """Write what the run is made of, `models` by name; raises UserError where it began with other parameters."""
+def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
+    """Write what the run is made of, `models` by name and of each split the digest; raises UserError where it began
+    with other parameters or other examples.
+    """
     for name, record in models.items():
         before = run.origin(name) if _begun(run) else None
         if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
             what = "" if name == "from" else f" of its {name}"
             raise UserError(f"the parameters{what} in {record['path']} are not those that {run.name} began with")
+    before = run.facts().get(EXAMPLES, {}) if _begun(run) else {}
+    if other := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
+        where = f" in {recipe.data_dir}" if recipe.data_dir else ""
+        raise UserError(
+            f"the examples of {' and '.join(other)}{where} are not those that {run.name} began with: give back their "
+            "files, or choose another --run_dir"
+        )
     run.path.mkdir(parents=True, exist_ok=True)
     write_atomically(run.config, config.dump(recipe).encode())
     devices = sorted({device.device_kind for device in jax.devices()})
-    facts.write(run.path, {**software(), "devices": devices, **models})
+    facts.write(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 
 
 def _begun(run: RunDirectory) -> bool:

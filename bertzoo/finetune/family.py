@@ -39,7 +39,8 @@ class Lessons:
 
     rows: in an epoch of training; batches(seed, row): of training, from the one that `row` begins, without an end;
     judge: of parameters; examples: of every split how many, and skipped by reason; teacher: its record for run.json;
-    notes: what is written beside a model, without which it would say something else.
+    digests: of what is learnt and judged, a hash for every split; notes: what is written beside a model, without which
+    it would say something else.
     """
 
     rows: int
@@ -47,6 +48,7 @@ class Lessons:
     judge: Callable[[Any], Judgement]
     examples: dict[str, int]
     skipped: dict[str, dict[str, int]]
+    digests: dict[str, str]
     teacher: dict[str, Any] | None = None
     notes: dict[str, str | int] = dataclasses.field(default_factory=dict)
 
@@ -73,9 +75,18 @@ class Family(Protocol):
         ...
 
     def lessons(
-        self, objective: Any, tokenizer: Tokenizer, mesh: jax.sharding.Mesh, teacher: Path | None, tell: Say
+        self,
+        objective: Any,
+        tokenizer: Tokenizer,
+        padding: int,
+        mesh: jax.sharding.Mesh,
+        teacher: Path | None,
+        tell: Say,
     ) -> Lessons:
-        """The splits, read; raises UserError for their files, and ConfigError where the teacher is not one of these."""
+        """The splits, read for a model that sees so many tokens of padding behind a row.
+
+        Raises UserError for their files, and ConfigError where the teacher is not one of these.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ from bertzoo.finetune.seeds import MODEL, SCORES
 from bertzoo.finetune.settings import Finetune
 from bertzoo.kinds import class_of
 from bertzoo.models import Compute
+from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.places import is_url
 from bertzoo.tasks.windows import Windowing
@@ -42,6 +43,11 @@ class Kept:
         compute = replace(self.recipe.compute, vocab_multiple=1)
         _, params = self.pretrained.module()
         return self.pretrained.head.build(self.pretrained.model, compute), params
+
+    @property
+    def padding(self) -> int:
+        """How many tokens of padding behind a row the model sees."""
+        return padding_seen(self.pretrained.model)
 
     def size(self, batch_size: int) -> int:
         """So many rows at a time, or as many as in training."""

@@ -80,12 +80,13 @@ class Labelled:
         self,
         objective: LabelledObjective,
         tokenizer: Tokenizer,
+        padding: int,
         mesh: jax.sharding.Mesh,
         teacher: Path | None,
         tell: Say,
     ) -> Lessons:
         recipe, task = self.recipe, self.task
-        train, dev, skipped = self._read(tokenizer, tell)
+        train, dev, skipped = self._read(tokenizer, padding, tell)
         rows, size = train.rows, recipe.batch_size
         lengths = bucket_lengths([rows, *(split.rows for split in dev.values())], recipe.buckets, recipe.max_length)
         tell(f"rows of {', '.join(map(str, lengths))} tokens")
@@ -109,11 +110,14 @@ class Labelled:
             judge=lambda params: Judgement(judge(params, dev)),
             examples={"train": len(rows)} | {name: len(split.rows) for name, split in dev.items()},
             skipped=skipped,
+            digests={"train": rows.digest} | {name: split.rows.digest for name, split in dev.items()},
             teacher=record,
             notes={"scale": str(recipe.scale)},
         )
 
-    def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+    def _read(
+        self, tokenizer: Tokenizer, padding: int, tell: Say
+    ) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         recipe, task = self.recipe, self.task
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
         examples = drawn(recipe, [example for split in task.train for example in read[split].examples], "examples")
@@ -121,7 +125,7 @@ class Labelled:
             examples = double_unordered(examples)
 
         def split(found: list[Example]) -> Split:
-            return Split(found, encode(found, tokenizer, recipe.max_length, task.kind))
+            return Split(found, encode(found, tokenizer, recipe.max_length, task.kind, padding))
 
         train, dev = split(examples), {name: split(read[name].examples) for name in task.dev}
         skipped = {name: one.skipped for name, one in read.items() if one.skipped}

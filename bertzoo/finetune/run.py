@@ -15,6 +15,7 @@ from bertzoo.finetune.families import family_of
 from bertzoo.finetune.family import Family
 from bertzoo.finetune.seeds import Seed, Work
 from bertzoo.finetune.settings import Finetune
+from bertzoo.models.parts import padding_seen
 from bertzoo.places import on_disk
 from bertzoo.rundir import RunDirectory
 from bertzoo.train import sharding
@@ -37,9 +38,9 @@ def train(
             tell(line)
         mesh = sharding.make_mesh(recipe.mesh)
         teaches = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
-        lessons = task.lessons(begun.objective, begun.tokenizer, mesh, teaches, tell)
+        lessons = task.lessons(begun.objective, begun.tokenizer, padding_seen(begun.model), mesh, teaches, tell)
         models = {"from": begun.record} | ({"teacher": lessons.teacher} if lessons.teacher else {})
-        claim(run, recipe, models)  # after all has been read: what is refused leaves nothing behind
+        claim(run, recipe, models, lessons.digests)  # after all has been read: what is refused leaves nothing behind
         work = Work(recipe=recipe, begun=begun, task=task.name, mesh=mesh, lessons=lessons, tell=tell)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(work, seed, run.path / f"seed-{seed}") for seed in numbers]

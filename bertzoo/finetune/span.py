@@ -78,12 +78,13 @@ class Span:
         self,
         objective: AnySpanObjective,
         tokenizer: Tokenizer,
+        padding: int,
         mesh: jax.sharding.Mesh,
         teacher: Path | None,
         tell: Say,
     ) -> Lessons:
         recipe, size = self.recipe, self.recipe.batch_size
-        train, dev = self._read(tokenizer, tell)
+        train, dev = self._read(tokenizer, padding, tell)
         lengths = bucket_lengths([train.rows, dev.rows], recipe.buckets, recipe.max_length)
         tell(f"rows of {', '.join(map(str, lengths))} tokens")
 
@@ -106,18 +107,19 @@ class Span:
             ),
             examples={"train": len(train.questions), "dev": len(dev.questions)},
             skipped=_skipped(train),
+            digests={"train": train.digest, "dev": dev.digest},
             notes=notes(recipe.squad, self.task.nulls),
         )
 
-    def _read(self, tokenizer: Tokenizer, tell: Say) -> tuple[Windows, Windows]:
+    def _read(self, tokenizer: Tokenizer, padding: int, tell: Say) -> tuple[Windows, Windows]:
         recipe = self.recipe
         learnt, held = self.task.splits(recipe.data_dir, recipe.squad.heldout)
         questions = drawn(recipe, learnt.questions, "questions")
         if learnt.ambiguous:
             tell(f"train: {learnt.ambiguous:,} answers occur more than once in their text; the first is learnt")
         windowing = recipe.squad.windowing(recipe.max_length)
-        train = windows.make(questions, tokenizer, windowing, labels=True)
-        dev = windows.make(held.questions, tokenizer, windowing, labels=True, every=True)
+        train = windows.make(questions, tokenizer, windowing, labels=True, padding=padding)
+        dev = windows.make(held.questions, tokenizer, windowing, labels=True, every=True, padding=padding)
         tell_skipped(_skipped(train), "questions", tell)
         for name, part in (("train", train), ("dev", dev)):
             if not part.windows:

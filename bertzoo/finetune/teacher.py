@@ -11,6 +11,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.finetune.judge import Predictor
 from bertzoo.finetune.labels import relabelled
 from bertzoo.finetune.settings import Finetune
+from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
@@ -34,7 +35,7 @@ def logits(
     found = relabelled(found, task, f"--teacher={path}")
     module, params = found.module()
     longest = min(recipe.max_length, found.model.max_positions)
-    rows = encode(examples, tokenizer, longest, task.kind)
+    rows = encode(examples, tokenizer, longest, task.kind, padding_seen(found.model))
     objective = LabelledObjective(model=module, numbers=task.kind == "regression")
     predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
     slots, said = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)

@@ -80,7 +80,7 @@ class Trained(Kept):
 
     def rows(self, examples: Sequence[Example]) -> Rows:
         """The rows of examples as the model reads them."""
-        return encode(examples, self.tokenizer, self.max_length, self.kind)
+        return encode(examples, self.tokenizer, self.max_length, self.kind, self.padding)
 
     def predict(self, examples: Sequence[Example], batch_size: int = 0) -> Predictions:
         """What the model says of examples, the labels of which it does not look at; rows make no difference to it."""

@@ -95,6 +95,11 @@ class Mixed:
             if value != default:
                 raise ConfigError(f'{name} = {value} has no meaning for convolution = "none": leave it at {default}')
 
+    @property
+    def padding_seen(self) -> int:
+        """How many tokens of padding behind a row its last token sees."""
+        return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
+
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
         """Raise ConfigError where heads do not divide the width called `name`, or the ratio leaves none."""
         check_divides(name, width, heads=heads)

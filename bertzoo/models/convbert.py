@@ -45,6 +45,11 @@ class ConvBert:
         check_divides("hidden_size", self.hidden_size, feed_forward_groups=self.feed_forward_groups)
         check_divides("feed_forward_size", self.feed_forward_size, feed_forward_groups=self.feed_forward_groups)
 
+    @property
+    def padding_seen(self) -> int:
+        """How many tokens of padding behind a row reach its tokens, each layer's windows through those before."""
+        return self.layers * self._attention.padding_seen
+
     def generator(self, width: float) -> "ConvBert":
         """The generator `width` times as wide that replaced token detection trains beside this discriminator.
 

@@ -93,6 +93,11 @@ class MobileBert:
                 'but bottleneck_size = "none": give feed_forwards = 1'
             )
 
+    @property
+    def padding_seen(self) -> int:
+        """How many tokens of padding behind a row reach its tokens, through trigrams and the layers' windows."""
+        return int(not self.mask_padding) + self.layers * getattr(self.attention, "padding_seen", 0)
+
     def backbone(self, compute: Compute) -> Backbone:
         """Trigram embedding, bottleneck layers, and the tanh pooler where there is one."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)

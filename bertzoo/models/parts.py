@@ -191,6 +191,11 @@ def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> L
     return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
+def padding_seen(config: Any) -> int:
+    """How many tokens of padding behind a row reach a model's tokens, which for most is none."""
+    return getattr(config, "padding_seen", 0)
+
+
 def check_divides(width: str, size: int, **parts: int) -> None:
     """Raise ConfigError unless every part (heads, groups) divides the width it cuts."""
     for name, count in parts.items():

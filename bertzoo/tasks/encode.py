@@ -15,10 +15,11 @@ _TOGETHER = 10_000  # texts that are tokenised at once
 LEAST = 5  # [CLS], two [SEP] and a token of each text
 
 
-def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind) -> Rows:
+def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
     """The rows of examples, cut to max_length; raises ConfigError where that leaves no room for two texts.
 
     A second text without tokens is as none, as BERT's code has it. Where labels are to be predicted there are none.
+    padding: as of Rows.
     """
     if max_length < LEAST:
         raise ConfigError(f"max_length = {max_length} leaves no room for two texts, whose least is {LEAST}")
@@ -42,6 +43,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
         words=None if first is None else np.array([len(example.words or ()) for example in examples], np.int64),
         specials=tokenizer.specials,
         max_length=max_length,
+        padding=padding,
     )
 
 

@@ -1,6 +1,7 @@
 """Rows of ids in a few lengths: which rows make a batch, the batch, and outputs back in the order of the examples."""
 
 import functools
+import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ class Rows:
     ids: (T,) int32. lengths, middle: (N,), tokens of a row, and those before its second text; for one text they are
     equal. cut: (N,) bool, whether it is shorter than its texts. label: (N,) int32 or float32, of words (T,) int32, or
     None. first: (T,) bool, where words begin, and words: (N,) how many the example has; None where it has no words.
+    padding: what has to stand behind a row, up to max_length, so that a model which sees so far reads it the same in a
+    batch of any length.
     """
 
     keys: tuple[str, ...]
@@ -42,6 +45,7 @@ class Rows:
     words: np.ndarray | None
     specials: Specials
     max_length: int
+    padding: int = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -51,20 +55,31 @@ class Rows:
         """(N,) where each row begins among the tokens."""
         return np.cumsum(self.lengths) - self.lengths
 
+    @functools.cached_property
+    def held(self) -> np.ndarray:
+        """(N,) how long a batch has to be at least for each row."""
+        return np.minimum(self.lengths + self.padding, self.max_length)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the ids and of the labels, in hexadecimal."""
+        arrays = [self.ids, self.lengths, self.middle, *([] if self.label is None else [self.label])]
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
         """The batches of an epoch: every row once, in batches of `lengths`, of which at most one is not full.
 
         A pure function of its arguments. Without a seed rows are ordered by length; with one they are shuffled, each
         goes to the shortest length that holds it, what does not fill a batch to the next, and batches are shuffled.
         """
-        if len(self) and (longest := int(self.lengths.max())) > max(lengths):
+        if len(self) and (longest := int(self.held.max())) > max(lengths):
             raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
         sizes = np.array(sorted(lengths))
         if seed is None:
-            order = np.argsort(self.lengths, kind="stable")
+            order = np.argsort(self.held, kind="stable")
             return [self._slot(order[i : i + batch_size], sizes) for i in range(0, len(self), batch_size)]
         order = _shuffled(np.arange(len(self)), fold(seed, _ROWS, epoch))
-        bucket = np.searchsorted(sizes, self.lengths[order])
+        bucket = np.searchsorted(sizes, self.held[order])
         slots, left = [], np.zeros(0, np.int64)
         for size in range(len(sizes)):
             found = np.concatenate([left, order[bucket == size]])
@@ -75,7 +90,7 @@ class Rows:
         return [slots[i] for i in _shuffled(np.arange(len(slots)), fold(seed, _BATCHES, epoch))]
 
     def _slot(self, rows: np.ndarray, sizes: np.ndarray) -> Slot:
-        return Slot(rows, int(sizes[np.searchsorted(sizes, self.lengths[rows].max())]))
+        return Slot(rows, int(sizes[np.searchsorted(sizes, self.held[rows].max())]))
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """The arrays of a batch; rows beyond those of the slot have [CLS] alone and weight 0."""
@@ -137,7 +152,7 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
         raise ValueError(f"{buckets} buckets")
     if buckets == 1:
         return (max_length,)
-    held = np.minimum(-(-np.concatenate([each.lengths for each in rows]) // MULTIPLE) * MULTIPLE, max_length)
+    held = np.minimum(-(-np.concatenate([each.held for each in rows]) // MULTIPLE) * MULTIPLE, max_length)
     sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
     shorter = [0, *itertools.accumulate(counts)]  # rows of the first n sizes
 

@@ -1,10 +1,12 @@
 """Questions on long paragraphs as rows of limited length: the sliding windows of BERT (§4.2, run_squad.py)."""
 
+import hashlib
+import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +93,13 @@ class Windows:
     skipped: Counter[str]
     unknown: frozenset[int] | None
 
+    @property
+    def digest(self) -> str:
+        """A hash of the rows and of what is known of the answers, in hexadecimal."""
+        known = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
+        spans = [(window.question, window.start, window.end) for window in self.windows]
+        return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
+
     def text(self, row: int, start: int, end: int) -> str:
         """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
@@ -134,10 +143,15 @@ class Windows:
 
 
 def make(
-    questions: Sequence[Question], tokenizer: Tokenizer, windowing: Windowing, labels: bool, every: bool = False
+    questions: Sequence[Question],
+    tokenizer: Tokenizer,
+    windowing: Windowing,
+    labels: bool,
+    every: bool = False,
+    padding: int = 0,
 ) -> Windows:
     """All windows of the questions; with labels those of an answer, leaving out and counting what cannot be learnt,
-    or where `every` question is to be answered, without a weight.
+    or where `every` question is to be answered, without a weight. padding: as of Rows.
 
     Raises UserError naming the question where its answer begins outside of the paragraph, or where it has none and is
     not known to have none.
@@ -167,7 +181,7 @@ def make(
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
             windows.append(Window(index, context, first, size, number, owners, start, end))
-    rows = _rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length)
+    rows = replace(_rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length), padding=padding)
     known = frozenset(unknown) if labels else None
     return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
 

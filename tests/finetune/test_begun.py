@@ -45,6 +45,28 @@ def test_another_teacher_than_it_began_with_is_refused(
     assert f"the parameters of its teacher in {other} are not those that {run} began with" in said(capsys)
 
 
+def test_other_examples_than_it_began_with_are_refused(
+    copied: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("train.csv", "dev.csv"):
+        shutil.copy(folder / name, moved / name)
+    before = results(copied)["seeds"]
+    options = [f"--data_dir={moved}", f"--from={folder / 'model'}"]
+    assert finetune(folder, copied, *options) == 0 and results(copied)["seeds"] == before
+    lines = (moved / "dev.csv").read_text().splitlines()
+    text, label, number = lines[3].split(",")
+    (moved / "dev.csv").write_text("\n".join([*lines[:3], f"{text},{1 - int(label)},{number}", *lines[4:]]) + "\n")
+    assert finetune(folder, copied, *options, "--seeds=3") == 2
+    assert f"the examples of dev in {moved} are not those that {copied} began with" in said(capsys)
+    with (moved / "train.csv").open("a") as file:
+        file.write("one more,1,1.0\n")
+    assert finetune(folder, copied, *options) == 2
+    assert f"the examples of train and dev in {moved} are not those" in said(capsys)
+    assert results(copied)["seeds"] == before
+
+
 @pytest.mark.parametrize("text", ["[{", '{"epoch": 1}', '[{"epoch": 1}]', "[3]"])
 def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
     file = copied / "seed-1" / "scores.json"

@@ -107,7 +107,7 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
-    lessons, size = family.lessons(objective, model.tokenizer, mesh, None, print), family.recipe.batch_size
+    lessons, size = family.lessons(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
     steps = -(-lessons.rows // size)
     whole = list(itertools.islice(lessons.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):

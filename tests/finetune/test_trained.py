@@ -5,14 +5,19 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import planted
 import pytest
 from planted import records, results, said
+from zoo import pretrained
 
 from bertzoo.convert import directory, huggingface
 from bertzoo.finetune import trained
+from bertzoo.models import ConvBert, MobileBert
+from bertzoo.models.attention import Mixed
+from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.tasks.task import Example
 
@@ -85,6 +90,43 @@ def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Pat
         found = other.predict(shuffled, size).probabilities
         np.testing.assert_allclose(found, whole[order], atol=1e-6)
     assert np.ptp(whole[:, 0]) > 0.2
+
+
+SIZES = {"hidden_size": 16, "max_positions": 32, "layers": 2, "heads": 4, "feed_forward_size": 32, "embedding_size": 8}
+SEEING = [
+    (ConvBert(**SIZES, kernel_size=5, mask_padding=False), 4),
+    (ConvBert(**SIZES, kernel_size=5), 0),
+    (MobileBert(**SIZES, bottleneck_size=8, feed_forwards=1, mask_padding=False), 1),
+    (
+        MobileBert(
+            **SIZES, bottleneck_size=8, feed_forwards=1, mask_padding=False, attention_input="stream",
+            attention=Mixed(kernel_size=3, mask_padding=False),
+        ),
+        3,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "seen"), SEEING)
+def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
+    model: Any, seen: int, folder: Path, tmp_path: Path
+) -> None:
+    tokenizer = directory.read(folder / "model").tokenizer
+    assert tokenizer is not None and padding_seen(model) == seen
+    model = replace(model, vocab_size=tokenizer.vocab_size)
+    head = SequenceClassification(labels=("0", "1"))
+    directory.write(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
+    kept = trained.load(tmp_path)
+    texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
+    examples = [Example(str(i), text) for i, text in enumerate(texts)]
+    # Rows that are all as long as they may be, as the reference codes pad them.
+    whole = replace(kept, recipe=replace(kept.recipe, buckets=1)).predict(examples).probabilities
+    for size, buckets in ((1, 8), (7, 4)):
+        other = replace(kept, recipe=replace(kept.recipe, buckets=buckets))
+        np.testing.assert_allclose(other.predict(examples, size).probabilities, whole, atol=1e-6)
+    assert np.ptp(whole[:, 0]) > 0.1
+    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8))._lengths([kept.rows(examples)]))
+    assert shortest == 8 * -(-(kept.rows(examples).lengths.min() + seen) // 8)
 
 
 def test_texts_come_from_words_lines_and_files(
