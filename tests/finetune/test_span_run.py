@@ -142,7 +142,7 @@ OWN = [
 def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
     model, said = directory.read(folder / "model"), []
     assert model.tokenizer is not None
-    learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, said.append)
+    learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, 0, said.append)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
     assert "train: passed over 1 questions (the answer is not in the paragraph)" in said
@@ -161,11 +161,11 @@ def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pyt
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
     model = directory.read(folder / "model")
     assert model.tokenizer is not None
-    base = len(span(folder)._read(model.tokenizer, print)[0].windows)
+    base = len(span(folder)._read(model.tokenizer, 0, print)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):
-        count = len(span(folder, option)._read(model.tokenizer, print)[0].windows)
+        count = len(span(folder, option)._read(model.tokenizer, 0, print)[0].windows)
         assert (count > base) is more and count != base
-    learnt, held = span(folder, "--squad.heldout=0.3", "--train_rows=20")._read(model.tokenizer, print)
+    learnt, held = span(folder, "--squad.heldout=0.3", "--train_rows=20")._read(model.tokenizer, 0, print)
     titles = {question.article for question in held.questions}
     assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
     assert {question.key for question in held.questions} <= {q.key for q in squad.load(folder, "train", "1.1")}
