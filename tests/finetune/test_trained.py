@@ -13,7 +13,9 @@ from planted import records, results, said
 
 from bertzoo.convert import directory, huggingface
 from bertzoo.finetune import trained
+from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.tasks.own import Own
 from bertzoo.tasks.task import Example
 
 
@@ -57,6 +59,29 @@ def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.Cap
         assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
     out, _ = said(capsys, "evaluate", finished, "--split=train")
     assert out.startswith("own, train, 240 examples: accuracy ")
+
+
+def test_the_files_that_taught_a_run_are_needed_no_more(
+    finished: Path, folder: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shutil.copy(folder / "dev.csv", tmp_path)
+    document = json.loads(said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", "--json")[0])
+    found = results(finished)
+    assert document["scores"] == found["seeds"][found["best"]]["scores"]
+    wanted = records(capsys, finished, "--split=dev")
+    assert records(capsys, finished, "--split=dev", f"--data_dir={tmp_path}") == wanted
+    (tmp_path / "dev.csv").write_text("text,label\nbara,maybe\n")
+    err = said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", code=2)[1]
+    assert "dev.csv line 2 has the label 'maybe' in the column 'label': known are 0, 1" in err
+    (tmp_path / "dev.conll").write_text("bara I-X\ndoti O\n")
+    own = Own(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
+    tags = replace(trained.load(models / "tags"), recipe=Finetune(task="own", own=own), named="own")
+    (example,) = tags.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples
+    assert [tags.labels[tag] for tag in example.label] == ["I-X", "O"]
+    own = Own(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
+    numbers = replace(trained.load(models / "stsb"), recipe=Finetune(task="own", own=own), named="own")
+    (tmp_path / "dev.csv").write_text("text,other,label\nbara,doti,2.5\n")
+    assert numbers.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples[0].label == 2.5
 
 
 def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
