@@ -157,8 +157,12 @@ def _jsonl(path: Path) -> Table:
                 continue
             try:
                 record = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except json.JSONDecodeError as error:
                 raise UserError(f"{path} line {number} is not JSON: {error}") from error
+            except RecursionError as error:
+                raise UserError(f"{path} line {number} is nested too deeply to be read") from error
+            except ValueError as error:  # what else Python's own reader refuses
+                raise UserError(f"{path} line {number} has an integer of too many digits to be read") from error
             if not isinstance(record, dict):
                 raise UserError(f"{path} line {number} is JSON without an object: give one object a line")
             yield number, record
