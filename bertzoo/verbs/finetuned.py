@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
 from bertzoo.verbs import answers
-from bertzoo.verbs.shared import say, written
+from bertzoo.verbs.shared import check_file, say, written
 
 if TYPE_CHECKING:
     from bertzoo.finetune.answering import Answering
@@ -103,6 +103,8 @@ def predict(args: argparse.Namespace) -> int:
     from bertzoo.tasks import said
 
     form = said.form(args.output) if args.output else ".jsonl" if args.json else ""
+    if args.output:
+        check_file(args.output, f"--output={args.output}")  # before all that would be lost
     model = load(args)
     if isinstance(model, Answering):
         return answers.predict(args, model, form)

@@ -262,6 +262,33 @@ def test_what_cannot_be_is_one_sentence(
     assert message in said(capsys, *words, code=2)[1] and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("none/x.tsv", "none/x.tsv cannot be written (No such file or directory: "),
+        ("file/x.jsonl", "file/x.jsonl cannot be written (Not a directory: "),
+        ("folder.tsv", "folder.tsv is a directory: name a file"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
+    place: str,
+    message: str,
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("a model is read")
+
+    monkeypatch.setattr(trained.kept, "read", load)
+    (tmp_path / "folder.tsv").mkdir()
+    (tmp_path / "file").touch()
+    err = said(capsys, "predict", models / "rte", "bara", "doti", f"--output={tmp_path / place}", code=2)[1]
+    assert message in err and err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.tsv"]
+
+
 def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "results.json").unlink()
