@@ -77,7 +77,7 @@ def evaluate(args: argparse.Namespace) -> int:
 def _evaluated(args: argparse.Namespace, model: "Trained") -> tuple[str, dict[str, int], dict[str, Any]]:
     """The task's name, the number of examples of each split, and how well the model does."""
     task = model.task(args.task or "", args.data_dir or "")
-    model, directory = model.of(task), args.data_dir or model.recipe.data_dir
+    model, directory = model.of(task, say), args.data_dir or model.recipe.data_dir
     part = args.split or "dev"
     splits = {"train": task.train, "dev": task.dev, "test": task.test}[part]
     if not splits:
@@ -112,7 +112,7 @@ def predict(args: argparse.Namespace) -> int:
     if form == said.PREDICTIONS:
         raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
     if args.task:
-        model = model.of(model.task(args.task, args.data_dir or ""))
+        model = model.of(model.task(args.task, args.data_dir or ""), say)
     examples = list(_examples(args, model))
     if not examples:
         say("there is no text")
