@@ -58,6 +58,8 @@ def read(name: Path | str, *, header: bool = True) -> Table:
     A .tsv has no quotation: a quotation mark is one. header: without it columns are called 0, 1, and so on.
     """
     path = on_disk(name, "the table", "copy it to this machine and name the copy")
+    if path.is_dir():
+        raise UserError(f"{path} is a directory where a table is read: name a file in it")
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
     if path.suffix == PARQUET:

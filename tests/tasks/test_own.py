@@ -175,6 +175,9 @@ def test_labels_must_be_found_and_fit_the_metric(tmp_path):
         Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
     with pytest.raises(UserError, match=r"the file .*b\.csv does not exist"):
         Own(train="b.csv").task(tmp_path)
+    (tmp_path / "b.csv").mkdir()
+    with pytest.raises(UserError, match=r"b\.csv is a directory where a table is read: name a file in it"):
+        Own(train="b.csv").task(tmp_path)
 
 
 def test_a_label_of_any_number_of_digits_is_one(tmp_path):
