@@ -10,7 +10,7 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.spans import SQUAD
 
 OWN = "own"
-NAMES = (*GLUE, *SQUAD, OWN)
+NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, OWN)  # what can be learnt
 
 
 def family_of(recipe: Finetune) -> Family:
@@ -18,7 +18,7 @@ def family_of(recipe: Finetune) -> Family:
     name = recipe.task
     if not name:
         raise ConfigError(f"no task is named; give --task with one of {', '.join(NAMES)}")
-    if name not in NAMES:
+    if name not in NAMES and name not in GLUE:
         raise ConfigError(f"task = {name!r} is unknown; the tasks are {', '.join(NAMES)}")
     if name == OWN:
         own = recipe.own

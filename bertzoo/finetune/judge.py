@@ -85,8 +85,8 @@ class Judge:
         return whole[:, 0] * self._scale if self._task.kind == "regression" else whole.argmax(-1), loss
 
     def __call__(self, params: Any, splits: dict[str, Split]) -> Judged:
-        """The scores of every split, the mean of all as the one `score`, the mean loss, and whether every row of every
-        split got one class.
+        """The scores of every split, the mean of all as the one `score`, the mean loss, and whether every row, or word,
+        of every split got one class.
         """
         scores, losses, classes = {}, [], set()
         for name, split in splits.items():
@@ -97,7 +97,7 @@ class Judge:
             else:
                 scores[name] = metrics.score(self._task, predictions, [example.label for example in split.examples])
             losses.append(loss)
-            classes |= set(np.unique(predictions).tolist()) if self._task.kind == "classification" else {0, 1}
+            classes |= self._classes(predictions)
         values = [value for found in scores.values() for value in found.values()]
         return {
             "loss": float(np.mean(losses)),
@@ -105,3 +105,10 @@ class Judge:
             "collapsed": len(classes) == 1,
             "scores": scores,
         }
+
+    def _classes(self, predictions: Any) -> set[int]:
+        """Those that are predicted; numbers have none."""
+        if self._task.kind == "regression":
+            return set()
+        found = np.concatenate(predictions) if self._task.kind == "tokens" else predictions
+        return set(np.unique(found).tolist()) - {-1}  # the class of a word that was cut off

@@ -37,7 +37,7 @@ def predictions(
             )
         if model.named in models:
             raise UserError(f"{path} and {models[model.named].path} are both of {model.named}: give one of them")
-        models[model.named] = model.of(GLUE[model.named])
+        models[model.named] = model.of(GLUE[model.named], tell)
     if "wnli" in models and wnli == "majority":
         raise UserError(f"--wnli=majority says 0 of every row, and {models['wnli'].path} is left: add --wnli=predicted")
     submission.check_files([name for task in models for name in _names(task)], wnli)

@@ -10,6 +10,7 @@ import numpy as np
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.finetune import kept
+from bertzoo.finetune.family import Say
 from bertzoo.finetune.judge import Judge, Judged, Predictor, Split
 from bertzoo.finetune.kept import SPANS, Kept
 from bertzoo.finetune.labels import relabelled
@@ -64,19 +65,24 @@ class Trained(Kept):
         return bool(self.named) and (self.named != "own" or self.recipe.task == "own")
 
     def task(self, name: str = "", data_dir: str = "") -> Task:
-        """The task that it was trained on, or another by its name, with labels from a run's own files; ConfigError."""
+        """The task that it was trained on, or another by name; one's own with the labels of the head. ConfigError."""
         name = name or self.named
         if not name or (name == "own" and self.recipe.task != "own"):
             raise ConfigError(f"{self.path} does not say on which task it was trained: name one with --task")
         if name in SQUAD:
             raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {name} has questions")
-        return task_of(replace(self.recipe, task=name, data_dir=data_dir or self.recipe.data_dir))
+        own = self.recipe.own
+        if name == "own" and not own.labels:
+            own = replace(own, labels=self.labels)
+        return task_of(replace(self.recipe, task=name, data_dir=data_dir or self.recipe.data_dir, own=own))
 
-    def of(self, task: Task) -> "Trained":
-        """The same with the labels of a task in its order; raises ConfigError where they are not those of its head."""
+    def of(self, task: Task, tell: Say = lambda line: None) -> "Trained":
+        """The same with the labels of a task in its order; raises ConfigError where they are not those of its head, and
+        tells where only their numbers say which they are.
+        """
         if task.kind != self.kind:
             raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}")
-        return replace(self, pretrained=relabelled(self.pretrained, task, str(self.path)))
+        return replace(self, pretrained=relabelled(self.pretrained, task, str(self.path), tell))
 
     def rows(self, examples: Sequence[Example]) -> Rows:
         """The rows of examples as the model reads them."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from bertzoo.errors import UserError
 
+_GREATEST = 3.4e38  # of what float32 holds, in which numbers are learnt
+
 
 def text(cell: Any, place: str, column: str) -> str:
     """The text of a cell, which may be empty; raises UserError for anything else."""
@@ -61,15 +63,17 @@ def chosen(label: str, index: Mapping[str, int], place: str, column: str) -> int
 
 
 def number(cell: Any, place: str, column: str, limits: tuple[float, float] | None = None) -> float:
-    """A finite number within limits; raises UserError."""
+    """A number that float32 holds, within limits; raises UserError."""
     if cell is None or cell == "":
         raise _missing(place, column)
     try:
         found = math.nan if isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
-    if not math.isfinite(found):
-        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}: give a finite number")
+    if not abs(found) <= _GREATEST:
+        raise UserError(
+            f"{place} has {_shown(cell)} in the column {column!r}: give a finite number, of at most {_GREATEST:g}"
+        )
     if limits and not limits[0] <= found <= limits[1]:
         raise UserError(f"{place} has {found:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}")
     return found

@@ -81,7 +81,7 @@ class _Reader:
         if layout.range:
             return lambda cell, place: cells.number(cell, place, column, layout.range)
         index = {label: place for place, label in enumerate(layout.labels)}
-        index |= {name: index[label] for name, label in zip(layout.hub_names, layout.hub_labels, strict=True)}
+        index |= {name: index[label] for name, label in layout.aliases.items()}
         names = table.names.get(column, layout.hub_names)
         return lambda cell, place: cells.chosen(cells.spelt(cell, place, column, names), index, place, column)
 
@@ -146,6 +146,7 @@ def _task(layout: Layout) -> Task:
         metrics=layout.metrics,
         read=_Reader(layout),
         labels=layout.labels,
+        aliases=layout.aliases,
         pair=len(layout.tsv) > 1,
         symmetric=layout.symmetric,
         range=layout.range,

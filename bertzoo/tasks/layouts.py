@@ -37,6 +37,11 @@ class Layout:
     dev: tuple[str, ...] = ("dev",)
     test: tuple[str, ...] = ("test",)
 
+    @property
+    def aliases(self) -> dict[str, str]:
+        """GLUE's label by each of the hub's names."""
+        return dict(zip(self.hub_names, self.hub_labels, strict=True))
+
 
 LAYOUTS = (
     Layout(

@@ -139,9 +139,3 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 
 def _tags(task: Task, each: Sequence[int]) -> list[str]:
     return [_CUT if place < 0 else task.labels[place] for place in each]
-
-
-def majority(predictions: Any) -> int | None:
-    """The one class that all predictions are, to which the model has collapsed; None where there are several."""
-    found = np.unique(np.asarray(predictions))
-    return int(found[0]) if len(found) == 1 else None

@@ -13,6 +13,7 @@ from bertzoo.tasks.tables import Table
 from bertzoo.tasks.task import Example, Kind, Label, Read, Task
 
 _SPLITS = ("train", "dev", "test")
+_DIGITS = 100  # of a label that is sorted as a number
 OF_LABELS = ("text_a", "text_b", "label", "labels", "metrics")
 OF_SPANS = ("question", "context", "answer", "start", "id", "unanswerable")
 
@@ -153,4 +154,5 @@ def _missing(cell: Any) -> bool:
 
 
 def _is_integer(label: str) -> bool:
-    return label.removeprefix("-").isdecimal()
+    """Whether it is one to sort by; of thousands of digits Python makes none."""
+    return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS

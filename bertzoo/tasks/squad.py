@@ -43,13 +43,18 @@ def load(source: Path | str, split: Literal["train", "dev"], version: Version) -
     or Parquet, or from `tfds:squad`.
 
     Raises UserError naming file, paragraph and question where something is amiss, where a file of version 1.1 has
-    questions without an answer, and saying where to put a file that is missing.
+    questions without an answer or one of 2.0 has none, and saying where to put a file that is missing.
     """
     if str(source).startswith(TFDS):
-        questions = _read_tfds(str(source), split)
+        origin, questions = source, _read_tfds(str(source), split)
     else:
-        file = _find(on_disk(source, "the data set", "copy it to this machine and name the copy"), split, version)
-        questions = read(file)
+        origin = _find(on_disk(source, "the data set", "copy it to this machine and name the copy"), split, version)
+        questions = read(origin)
+    if version == "2.0" and not any(question.impossible for question in questions):
+        raise UserError(
+            f"{origin} has no question without an answer, which SQuAD 2.0 has: take squad1, or name a file of 2.0 or "
+            f"{TFDS}squad/v2.0"
+        )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
         raise UserError(f"{first.place} has no answer, which SQuAD 1.1 does not have: take the task of SQuAD 2.0")
     return questions

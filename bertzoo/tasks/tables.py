@@ -58,6 +58,8 @@ def read(name: Path | str, *, header: bool = True) -> Table:
     A .tsv has no quotation: a quotation mark is one. header: without it columns are called 0, 1, and so on.
     """
     path = on_disk(name, "the table", "copy it to this machine and name the copy")
+    if path.is_dir():
+        raise UserError(f"{path} is a directory where a table is read: name a file in it")
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
     if path.suffix == PARQUET:
@@ -157,8 +159,12 @@ def _jsonl(path: Path) -> Table:
                 continue
             try:
                 record = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except json.JSONDecodeError as error:
                 raise UserError(f"{path} line {number} is not JSON: {error}") from error
+            except RecursionError as error:
+                raise UserError(f"{path} line {number} is nested too deeply to be read") from error
+            except ValueError as error:  # what else Python's own reader refuses
+                raise UserError(f"{path} line {number} has an integer of too many digits to be read") from error
             if not isinstance(record, dict):
                 raise UserError(f"{path} line {number} is JSON without an object: give one object a line")
             yield number, record

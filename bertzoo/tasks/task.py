@@ -1,7 +1,7 @@
 """What a task is: where its examples come from, what their labels are and how predictions are scored."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -34,9 +34,10 @@ class Read(NamedTuple):
 class Task:
     """A task by name; `read(split, directory)` raises UserError naming the file and line, or where to put the file.
 
-    labels: in the order of the logits, as the leaderboard spells them. metrics: names of metrics.py. range: of a
-    regression's labels, to which predictions are clipped where they are written. symmetric: which text comes first says
-    nothing. dev, test: the splits of either sort; none where there are none.
+    labels: in the order of the logits, as the leaderboard spells them; aliases: the label by each other name of it.
+    metrics: names of metrics.py. range: of a regression's labels, to which predictions are clipped where they are
+    written. symmetric: which text comes first says nothing. dev, test: the splits of either sort; none where there are
+    none.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Task:
     metrics: tuple[str, ...]
     read: Callable[[str, Path | str], Read]
     labels: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     pair: bool = False
     symmetric: bool = False
     range: tuple[float, float] | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
-from bertzoo.verbs.shared import say, written
+from bertzoo.verbs.shared import check_folder, say, written
 
 if TYPE_CHECKING:
     from bertzoo.finetune.answering import Answering
@@ -20,6 +20,11 @@ def evaluate(args: argparse.Namespace, model: "Answering") -> tuple[str, dict[st
     """The task's name, the number of questions of the split, and how well the model does; with --output its answers."""
     from bertzoo.places import on_disk
 
+    folder = on_disk(args.output, "--output", "name a directory on this machine") if args.output else None
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--output={folder} is a file: name a directory")
+        check_folder(next(path for path in (folder, *folder.parents) if path.exists()), f"--output={folder}")
     task, part = model.task(args.task or ""), args.split or "dev"
     model = model.of(task)
     asked = model.asked(task, part, args.data_dir or model.recipe.data_dir)
@@ -28,9 +33,6 @@ def evaluate(args: argparse.Namespace, model: "Answering") -> tuple[str, dict[st
             f"the {part} set of {task.name} has no answers to score by; `bertzoo predict {args.run} --split={part}` "
             "says what the model answers"
         )
-    folder = on_disk(args.output, "--output", "name a directory on this machine") if args.output else None
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise UserError(f"--output={folder} is a file: name a directory")
     if model.recipe.squad.heldout and part != "test":
         say(f"{part}: questions on texts that were {'held out' if part == 'dev' else 'not held out'} by squad.heldout")
     judged, save = model.judge(task, asked.questions, part, args.batch_size or 0)

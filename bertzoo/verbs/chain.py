@@ -20,12 +20,11 @@ examples:
 import argparse
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.verbs.points import check, count, names, tasks, told, work
+from bertzoo.verbs.points import check, check_inputs, count, names, told, work
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         return 0
     layout = _layout(chain)
     needs = {link.name: chain.needs(link) for link in chain.links}
-    _check_inputs(record, given)
+    check_inputs(record)
     environments = slots.slots(args.processes)
     with record.locked():
         record.claim(chain.about(given), lambda old, new: _changes(record, old, new))
@@ -105,18 +104,6 @@ def _layout(chain: "Chain") -> Any:
     if chain.table and chain.table not in LAYOUTS:
         raise ConfigError(f"chain.table = {chain.table!r} is unknown{nearest(chain.table, LAYOUTS)}")
     return LAYOUTS.get(chain.table)
-
-
-def _check_inputs(record: "Record", given: dict[str, Path]) -> None:
-    """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
-    seen = set()
-    for point, recipe, task in tasks(record):
-        with suppress(UserError):  # damaged results are made anew
-            record.look(point)
-        key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
-        if key not in seen and point.name not in record.finished:
-            task.look()
-        seen.add(key)
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -120,7 +120,7 @@ def _quiz(source: Path, pretrained: "Pretrained", longest: int) -> "Quiz | None"
         if not model.knows_task:
             raise UserError(f"{source} does not say on which task it was trained")
         task = model.task()
-        model = replace(model.of(task), max_length=min(model.max_length, longest))
+        model = replace(model.of(task, say), max_length=min(model.max_length, longest))
         if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
             raise UserError(f"the labels of {task.name} have another order than those of the model")
         if not task.dev:

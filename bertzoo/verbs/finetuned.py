@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
 from bertzoo.verbs import answers
-from bertzoo.verbs.shared import say, written
+from bertzoo.verbs.shared import check_file, say, written
 
 if TYPE_CHECKING:
     from bertzoo.finetune.answering import Answering
@@ -77,7 +77,7 @@ def evaluate(args: argparse.Namespace) -> int:
 def _evaluated(args: argparse.Namespace, model: "Trained") -> tuple[str, dict[str, int], dict[str, Any]]:
     """The task's name, the number of examples of each split, and how well the model does."""
     task = model.task(args.task or "", args.data_dir or "")
-    model, directory = model.of(task), args.data_dir or model.recipe.data_dir
+    model, directory = model.of(task, say), args.data_dir or model.recipe.data_dir
     part = args.split or "dev"
     splits = {"train": task.train, "dev": task.dev, "test": task.test}[part]
     if not splits:
@@ -103,6 +103,8 @@ def predict(args: argparse.Namespace) -> int:
     from bertzoo.tasks import said
 
     form = said.form(args.output) if args.output else ".jsonl" if args.json else ""
+    if args.output:
+        check_file(args.output, f"--output={args.output}")  # before all that would be lost
     model = load(args)
     if isinstance(model, Answering):
         return answers.predict(args, model, form)
@@ -110,7 +112,7 @@ def predict(args: argparse.Namespace) -> int:
     if form == said.PREDICTIONS:
         raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
     if args.task:
-        model = model.of(model.task(args.task, args.data_dir or ""))
+        model = model.of(model.task(args.task, args.data_dir or ""), say)
     examples = list(_examples(args, model))
     if not examples:
         say("there is no text")

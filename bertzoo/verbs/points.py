@@ -57,6 +57,18 @@ def tasks(record: "Record") -> Iterator[tuple["Point", Any, Any]]:
         yield point, recipe, verb.task_of(args, recipe)
 
 
+def check_inputs(record: "Record") -> None:
+    """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
+    seen = set()
+    for point, recipe, task in tasks(record):
+        with suppress(UserError):  # damaged results are made anew
+            record.look(point)
+        key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
+        if key not in seen and point.name not in record.finished:
+            task.look()
+            seen.add(key)
+
+
 def work(
     record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["Point"], bool] = lambda point: True
 ) -> None:

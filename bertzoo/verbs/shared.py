@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,6 +98,22 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
     finally:
         if live and shown:
             print(file=sys.stderr)
+
+
+def check_file(name: Path | str, flag: str) -> None:
+    """Raise UserError where `written` could write no such file in the end."""
+    if Path(name).is_dir():
+        raise UserError(f"{flag} is a directory: name a file")
+    check_folder(Path(name).parent, flag)
+
+
+def check_folder(folder: Path, flag: str) -> None:
+    """Raise UserError where a directory is not there or takes no file, which is tried; nothing of that stays."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise UserError(f"{flag} cannot be written ({error.strerror}: {folder}): name another place") from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.errors import UserError
-from bertzoo.verbs.shared import say
+from bertzoo.verbs.shared import check_file, say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     path = on_disk(args.output, "the submission", "name a file on this machine")
     if path.suffix != ".zip" or not path.parent.is_dir():
         raise UserError(f"{args.output} cannot be written: name a .zip in a directory that exists")
+    check_file(path, args.output)
     runs = [on_disk(run, "the model", "copy it to this machine and name the copy") for run in args.runs]
     found = leaderboard.predictions(runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say)
     submission.write(Path(path), found, wnli=args.wnli)

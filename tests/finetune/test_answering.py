@@ -193,6 +193,7 @@ def test_what_is_noted_is_what_was_chosen() -> None:
         (["evaluate", "RUN", "--split=test"], "SQuAD 1.1 has no test set that is public"),
         (["evaluate", "RUN", "--task=cola"], "answers questions, which cola does not have"),
         (["evaluate", "RUN", "--output=FILE"], "is a file: name a directory"),
+        (["evaluate", "RUN", "--output=FILE/x"], "dev-v1.1.json/x cannot be written (Not a directory: "),
         (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], "dev-v1.1.json does not exist"),
         (["evaluate", "LABELS", "--output=x"], "--output is not for a model that answers no questions"),
         (["evaluate", "LABELS", "--task=squad1"], "is fine-tuned for classification, but squad1 has questions"),

@@ -120,6 +120,9 @@ def test_what_is_missing_is_named_before_anything_is_predicted(
     assert "holds no test split of CoLA" in error(everything, f"--data_dir={tmp_path}")
     assert cli.main(["submission", str(tmp_path / "glue.tsv"), str(models["cola"])]) == 2
     assert "name a .zip" in capsys.readouterr().err
+    (tmp_path / "glue.zip").mkdir()
+    submitted(everything, tmp_path, f"--data_dir={glue}", code=2)
+    assert "glue.zip is a directory: name a file" in capsys.readouterr().err
 
 
 def test_the_diagnostic_set_is_found_beside_mnli(

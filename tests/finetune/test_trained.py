@@ -15,10 +15,12 @@ from zoo import pretrained
 
 from bertzoo.convert import directory, huggingface
 from bertzoo.finetune import trained
+from bertzoo.finetune.settings import Finetune
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import Mixed
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.tasks.own import Own
 from bertzoo.tasks.task import Example
 
 
@@ -62,6 +64,29 @@ def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.Cap
         assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
     out, _ = said(capsys, "evaluate", finished, "--split=train")
     assert out.startswith("own, train, 240 examples: accuracy ")
+
+
+def test_the_files_that_taught_a_run_are_needed_no_more(
+    finished: Path, folder: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shutil.copy(folder / "dev.csv", tmp_path)
+    document = json.loads(said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", "--json")[0])
+    found = results(finished)
+    assert document["scores"] == found["seeds"][found["best"]]["scores"]
+    wanted = records(capsys, finished, "--split=dev")
+    assert records(capsys, finished, "--split=dev", f"--data_dir={tmp_path}") == wanted
+    (tmp_path / "dev.csv").write_text("text,label\nbara,maybe\n")
+    err = said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", code=2)[1]
+    assert "dev.csv line 2 has the label 'maybe' in the column 'label': known are 0, 1" in err
+    (tmp_path / "dev.conll").write_text("bara I-X\ndoti O\n")
+    own = Own(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
+    tags = replace(trained.load(models / "tags"), recipe=Finetune(task="own", own=own), named="own")
+    (example,) = tags.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples
+    assert [tags.labels[tag] for tag in example.label] == ["I-X", "O"]
+    own = Own(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
+    numbers = replace(trained.load(models / "stsb"), recipe=Finetune(task="own", own=own), named="own")
+    (tmp_path / "dev.csv").write_text("text,other,label\nbara,doti,2.5\n")
+    assert numbers.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples[0].label == 2.5
 
 
 def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
@@ -277,6 +302,33 @@ def test_what_cannot_be_is_one_sentence(
     for name, place in {**places, "RTE": rte, "DEV": folder / "dev.csv"}.items():
         words = [word.replace(name, str(place)) for word in words]
     assert message in said(capsys, *words, code=2)[1] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("none/x.tsv", "none/x.tsv cannot be written (No such file or directory: "),
+        ("file/x.jsonl", "file/x.jsonl cannot be written (Not a directory: "),
+        ("folder.tsv", "folder.tsv is a directory: name a file"),
+    ],
+)
+def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
+    place: str,
+    message: str,
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("a model is read")
+
+    monkeypatch.setattr(trained.kept, "read", load)
+    (tmp_path / "folder.tsv").mkdir()
+    (tmp_path / "file").touch()
+    err = said(capsys, "predict", models / "rte", "bara", "doti", f"--output={tmp_path / place}", code=2)[1]
+    assert message in err and err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.tsv"]
 
 
 def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from labelled import FOLDERS, LABELS, write
 
 from bertzoo.errors import CorpusError, UserError
+from bertzoo.tasks import squad
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.own import Own
 
@@ -176,6 +177,34 @@ def test_data_sets_as_they_are_mocked():
         scores = [e.label for e in GLUE["stsb"].read("dev", "tfds:glue/stsb").examples]
     assert {(e.text_a, e.text_b, GLUE["mnli"].labels[e.label]) for e in examples} == expected and len(examples) == 5
     assert all(type(score) is float and 0 <= score <= 5 for score in scores)
+
+
+@pytest.mark.parametrize(("source", "version"), [("tfds:squad", "1.1"), ("tfds:squad/v2.0", "2.0")])
+def test_questions_of_prepared_data_sets(source, version):
+    """Under the features that TensorFlow Datasets says its SQuAD has, and as it would give them."""
+
+    def example(features, i):
+        empty = version == "2.0" and i % 2
+        words = [] if empty else [b"c\xc3\xa4t", b"A c\xc3\xa4t"]
+        found = {"id": f"{i}".encode(), "title": b"T", "context": "A cät.".encode(), "question": f"what {i}?".encode()}
+        starts = np.array([2, 0][: len(words)], np.int32)
+        found["answers"] = {"text": np.array(words, object), "answer_start": starts}
+        found |= {"plausible_answers": found["answers"], "is_impossible": np.bool_(empty)} if version == "2.0" else {}
+        assert found.keys() == features.keys() and found["answers"].keys() == features["answers"].keys()
+        return found
+
+    def as_data_source(self, split, *args, **kwargs):
+        assert split == "validation"
+        return Mocked(self.info, [example(self.info.features, i) for i in range(4)])
+
+    with tfds.testing.mock_data(num_examples=4, as_data_source_fn=as_data_source):
+        found = squad.load(source, "dev", version)
+        with pytest.raises(UserError, match="SQuAD 2.0 has" if version == "1.1" else "SQuAD 1.1 does not have"):
+            squad.load(source, "dev", "2.0" if version == "1.1" else "1.1")
+    assert [(q.key, q.text, q.article) for q in found] == [(f"{i}", f"what {i}?", "T") for i in range(4)]
+    assert [q.impossible for q in found] == [version == "2.0" and i % 2 == 1 for i in range(4)]
+    assert all(q.answers == (() if q.impossible else (("cät", 2), ("A cät", 0))) for q in found)
+    assert all(q.context[a.start :].startswith(a.text) for q in found for a in q.answers)
 
 
 def text(value):

@@ -31,11 +31,18 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Squad:
+    heldout: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     task: str
     alpha: float = 1.0
     seeds: int = 5
     data_dir: str = ""
+    own: str = ""
+    squad: Squad = Squad()
     optimizer: Optimizer = Optimizer()
 
 
@@ -49,7 +56,10 @@ def verb() -> Any:
         parser.add_argument("--from", dest="origin")
         parser.add_argument("--teacher")
 
-    module.arguments, module.config, module.task_of = arguments, lambda: Config, lambda args, recipe: recipe.task
+    def task_of(args: argparse.Namespace, recipe: Config) -> Any:
+        return types.SimpleNamespace(name=recipe.task, look=lambda: None)
+
+    module.arguments, module.config, module.task_of = arguments, lambda: Config, task_of
     return module
 
 

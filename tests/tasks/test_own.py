@@ -105,6 +105,8 @@ def test_words_without_tags_are_read_for_prediction(tmp_path):
         ("a.csv", ["text,label", "a,x", " ,y"], "line 3 has an empty text in the column 'text': fill it"),
         ("a.csv", ["body,label", "a,x"], "has no column 'text' but body, label: name the columns that it has"),
         ("a.jsonl", ['{"text": "a", "label": "x"}', "{"], "line 2 is not JSON"),
+        ("a.jsonl", ['{"text": "a", "label": ' + "7" * 5000 + "}"], "line 1 has an integer of too many digits"),
+        ("a.jsonl", ["[" * 100_000], "line 1 is nested too deeply to be read"),
         ("a.jsonl", ["[1]"], "line 1 is JSON without an object: give one object a line"),
         ("a.jsonl", ['{"text": 5, "label": "x"}'], "line 1 has no text in the column 'text' but 5"),
         ("a.jsonl", ['{"text": "\\ud800", "label": "x"}'], "line 1 holds half a surrogate pair in the column 'text'"),
@@ -122,7 +124,11 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("value", "shown"), [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")])
+NOT_NUMBERS = [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")]
+TOO_GREAT = [("1e39", r"1e\+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
+
+
+@pytest.mark.parametrize(("value", "shown"), NOT_NUMBERS + TOO_GREAT)
 def test_a_target_must_be_a_finite_number(tmp_path, value, shown):
     write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {value}}}')
     with pytest.raises(UserError, match=rf"a\.jsonl line 1 has {shown} in the column 'label': give a finite number"):
@@ -169,6 +175,15 @@ def test_labels_must_be_found_and_fit_the_metric(tmp_path):
         Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
     with pytest.raises(UserError, match=r"the file .*b\.csv does not exist"):
         Own(train="b.csv").task(tmp_path)
+    (tmp_path / "b.csv").mkdir()
+    with pytest.raises(UserError, match=r"b\.csv is a directory where a table is read: name a file in it"):
+        Own(train="b.csv").task(tmp_path)
+
+
+def test_a_label_of_any_number_of_digits_is_one(tmp_path):
+    long = "7" * 5000
+    write(tmp_path / "a.csv", "text,label", f"a,{long}", "b,10", "c,9")
+    assert Own(train="a.csv").task(tmp_path).labels == ("9", "10", long)
 
 
 def test_own_is_a_config(tmp_path):

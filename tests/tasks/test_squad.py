@@ -35,6 +35,10 @@ def test_the_second_version_marks_what_has_no_answer(tmp_path):
     assert [q.impossible for q in squad.load(tmp_path, "dev", "2.0")] == [False, True]
     with pytest.raises(UserError, match=r"question z has no answer, which SQuAD 1\.1 does not have"):
         squad.load(file, "dev", "1.1")
+    answered = write(tmp_path / "train-v1.1.json", published("A cat.", asked("a", "cat", 2)))
+    with pytest.raises(UserError, match=r"train-v1\.1\.json has no question without an answer, which SQuAD 2\.0 has"):
+        squad.load(answered, "train", "2.0")
+    assert len(squad.load(answered, "train", "1.1")) == len(squad.read(answered)) == 1
     unmarked = {name: value for name, value in NONE.items() if name != "is_impossible"}
     assert squad.read(write(tmp_path / "a.json", published("A cat.", unmarked)))[0].impossible
     unknown = {name: value for name, value in unmarked.items() if name != "answers"}

@@ -1,0 +1,37 @@
+"""Whether a model says one thing of everything, by the kind of its task."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertzoo.finetune import kept
+from bertzoo.finetune.judge import Judge, Split
+from bertzoo.tasks.own import Own
+from bertzoo.tasks.task import Example, Task
+
+CLASSES = Own(train="none.csv", labels=("x", "y")).task("")
+TAGS = Own(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
+NUMBERS = Own(kind="regression", train="none.csv").task("")
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "predictions", "collapsed"),
+    [
+        (CLASSES, (0, 1), [1, 1], True),
+        (CLASSES, (0, 1), [1, 0], False),
+        (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 0, -1]], True),  # the last word is cut off
+        (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 1, -1]], False),
+        (NUMBERS, (0.5, 1.5), [1.0, 1.0], False),
+    ],
+)
+def test_one_class_for_everything_is_a_collapse(
+    task: Task, labels: Any, predictions: list[Any], collapsed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective: Any = None  # nothing is computed
+    judge = Judge(task, objective, kept.mesh(), batch_size=1, lengths=(8,))
+    found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
+    monkeypatch.setattr(judge, "predict", lambda params, rows: (found, 0.5))
+    rows: Any = None
+    examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
+    assert judge(None, {"dev": Split(examples, rows)})["collapsed"] is collapsed

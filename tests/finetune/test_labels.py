@@ -1,0 +1,60 @@
+"""A head's labels under a task's: other cases and names, other orders, and none."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+from planted import said
+
+from bertzoo.convert import directory
+from bertzoo.errors import ConfigError
+from bertzoo.finetune.labels import relabelled
+from bertzoo.models.tasks import SequenceClassification
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.own import Own
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "order"),
+    [
+        ("sst2", ("NEGATIVE", "POSITIVE"), (0, 1)),
+        ("sst2", ("positive", "negative"), (1, 0)),
+        ("mnli", ("contradiction", "entailment", "neutral"), (0, 1, 2)),
+        ("mnli", ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"), (2, 0, 1)),
+        ("wnli", ("Entailment", "Not_entailment"), (1, 0)),
+        ("rte", ("NOT_ENTAILMENT", "ENTAILMENT"), (1, 0)),
+    ],
+)
+def test_labels_are_those_of_the_hub_in_any_case_and_order(
+    task: str, head: tuple[str, ...], order: tuple[int, ...], folder: Path
+) -> None:
+    """order: where in the head each label of the task is."""
+    told, draw = [], np.random.default_rng(0)
+    params = {"classifier/output/kernel": draw.normal(size=(4, len(head))), "embedding": draw.normal(size=(3, 4))}
+    model = directory.read(folder / "model")
+    found = replace(model, head=SequenceClassification(labels=head), params=params)
+    made = relabelled(found, GLUE[task], "here", told.append)
+    assert made.head.labels == GLUE[task].labels and not told
+    wanted = params["classifier/output/kernel"][:, list(order)]
+    np.testing.assert_array_equal(made.params["classifier/output/kernel"], wanted)
+    assert made.params["embedding"] is params["embedding"]
+
+
+def test_labels_without_names_are_taken_by_number_which_is_told_once(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    base = directory.read(folder / "model")
+    head = SequenceClassification(labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    planted.write(tmp_path / "model", base.model, head, base.tokenizer)
+    (tmp_path / "dev_matched.tsv").write_text("sentence1\tsentence2\tgold_label\nbara\tdoti\tneutral\n")
+    shutil.copy(tmp_path / "dev_matched.tsv", tmp_path / "dev_mismatched.tsv")
+    for verb in ("evaluate", "predict"):
+        err = said(capsys, verb, tmp_path / "model", "--task=mnli", f"--data_dir={tmp_path}", "--split=dev")[1]
+        assert err.count("taken by number to be contradiction, entailment, neutral") == 1
+    found = Own(labels=("US", "us"), train="none.csv").task(tmp_path)
+    model = replace(base, head=SequenceClassification(labels=("us", "Us")))
+    with pytest.raises(ConfigError, match="here has the labels us, Us, but own has US, us"):
+        relabelled(model, found, "here")

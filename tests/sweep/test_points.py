@@ -1,0 +1,56 @@
+"""The data of a sweep is read before its first run, with the tasks of the real `bertzoo finetune`."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertzoo import cli
+from bertzoo.sweep import queue, slots
+from bertzoo.tasks import tables
+
+COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=sst"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with a sweep of two points, the second of which fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(Path(__file__).with_name("finetune.py"))))
+    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
+    Path("sweep.toml").write_text('[sweep]\nbase = "finetune"\ntasks = ["sst2"]\n[grid]\nepochs = [1, 2]\n')
+
+
+def fill() -> None:
+    Path("sst").mkdir()
+    for split in ("train", "dev"):
+        Path("sst", f"{split}.tsv").write_text("sentence\tlabel\ngood\t1\n")
+
+
+@pytest.mark.usefixtures("place")
+def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(COMMAND) == 2
+    err = capsys.readouterr().err
+    assert "sst holds no train split of SST-2" in err and err.count("\n") == 1
+    assert not Path("runs").exists() and not Path("calls").exists()
+
+
+@pytest.mark.usefixtures("place")
+def test_data_is_read_once_and_again_for_what_is_not_finished(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    fill()
+    opened, read = [], tables.read
+    monkeypatch.setattr(tables, "read", lambda name, **more: opened.append(name.name) or read(name, **more))
+    assert cli.main(COMMAND) == 1 and opened == ["train.tsv", "dev.tsv"]
+    assert "1 of 2 points failed" in capsys.readouterr().err
+    shutil.rmtree("sst")
+    assert cli.main(COMMAND) == 2 and "sst holds no train split of SST-2" in capsys.readouterr().err
+    Path("behaviour.json").write_text("{}")
+    fill()
+    assert cli.main(COMMAND) == 0
+    shutil.rmtree("sst")
+    assert cli.main(COMMAND) == 0  # nothing is left to read it for
