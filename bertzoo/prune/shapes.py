@@ -58,7 +58,7 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
         size = {} if "e" not in sizes else {"embedding_size": sizes["e"]}
         size |= {"feed_forward_size": found.pop()} if found else {}
         return dataclasses.replace(model, **size)
-    even = _uneven(model)
+    even = uneven(model)
 
     def of(place: str, given: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sizes.get(f"encoder/layers_{index}/{place}", size) for index, size in enumerate(given))
@@ -74,7 +74,30 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
     return model if made == even else made
 
 
-def _uneven(model: Bert | SchuBert) -> SchuBert:
+def of_layers(model: Model) -> list[dict[str, int]]:
+    """For every layer, in their order, the sizes of all dimensions that can be cut in the model, by their letters."""
+    if isinstance(model, EVERY_LAYER_ITS_OWN):
+        even = uneven(model)
+        rows = zip(even.feed_forward_sizes, even.heads, even.key_sizes, even.value_sizes, strict=True)
+        return [dict(zip("hfakv", (even.hidden_size, *row), strict=True)) for row in rows]
+    has_projection = isinstance(model, Albert | ConvBert | Electra) and _factorised(model)
+    width = {"e": model.embedding_size} if has_projection else {}
+    return [{"f": model.feed_forward_size, **width}] * model.layers
+
+
+def shallow(model: Model, layers: int, sizes: Mapping[str, int]) -> Model:
+    """A model of the same kind with so many layers alike, which have the model's largest sizes or by letter these."""
+    largest = {letter: max(layer[letter] for layer in of_layers(model)) for letter in cuttable(model)} | dict(sizes)
+    if not isinstance(model, EVERY_LAYER_ITS_OWN):
+        width = {"embedding_size": largest["e"]} if "e" in largest else {}
+        return dataclasses.replace(model, layers=layers, feed_forward_size=largest["f"], **width)
+    names = {"feed_forward_sizes": "f", "heads": "a", "key_sizes": "k", "value_sizes": "v"}
+    each = {name: (largest[letter],) * layers for name, letter in names.items()}
+    return dataclasses.replace(uneven(model), hidden_size=largest["h"], **each)
+
+
+def uneven(model: Bert | SchuBert) -> SchuBert:
+    """As a schuBERT, whose config has a place for every dimension of every layer."""
     if isinstance(model, SchuBert):
         return model
     shared = {field.name for field in dataclasses.fields(Bert)} & {field.name for field in dataclasses.fields(SchuBert)}

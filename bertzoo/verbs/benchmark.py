@@ -12,11 +12,15 @@ with as many threads and tokens: above 1 is faster. Peak memory is beyond the ru
 --profile says which part takes how much, as SqueezeBERT's Table 1: by LiteRT's benchmark_model where that is on the
 PATH, else by leaving out a part at a time; it says by which.
 
+--table measures small encoders like MODEL in LiteRT, at a few sizes of every dimension that can be cut, and
+writes a file that `bertzoo prune` counts milliseconds with (target.kind = "latency").
+
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
   bertzoo benchmark runs/sst2 sst2.tflite --backends=litert,torch --threads=1,4 --json
   bertzoo benchmark mobilebert --model.norm=layer_norm --precision=fp32,int8-dynamic --lengths=32,128 --out=speed.png
   bertzoo benchmark bert_base --profile
+  bertzoo benchmark bert_base --table=latency.json --dimensions=h,f
 """
 
 import argparse
@@ -29,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
-from bertzoo.verbs import cases
+from bertzoo.verbs import cases, latencies
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", action="store_true", help="which part takes how much, in litert")
     parser.add_argument("--out", type=Path, metavar="PNG", help="a picture of the medians")
+    latencies.arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
 
@@ -88,6 +93,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         raise UserError(f"--{overrides[0][0]} is of a config, but no MODEL is one: {', '.join(args.models)}")
     backends = {each.name: _backends(args, each) for each in subjects}
     _check_backends(args, subjects, backends)
+    if args.table is not None:
+        return latencies.main(args, subjects[0])
     base = next((each.name for each in subjects if _is_base(each)), subjects[0].name)
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         made = [case for each in subjects for case in cases.prepared(args, each, backends[each.name], Path(folder))]
@@ -120,6 +127,7 @@ def _check(args: argparse.Namespace) -> None:
                 raise UserError(f"--{option}={name} is not known; there are {', '.join(known)}")
     if not 1 <= args.rounds <= args.runs:
         raise UserError(f"--runs={args.runs} cannot be spread over --rounds={args.rounds}: every round has a run")
+    latencies.check(args)
     if args.out is not None and args.out.suffix != ".png":
         raise UserError(f"--out={args.out}: the picture is a PNG file; give a name that ends in .png")
     if args.out is not None and (not args.out.parent.is_dir() or args.out.is_dir()):

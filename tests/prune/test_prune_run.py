@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from latencies import planted
 from PIL import Image
 from pruning import MODEL, SHAPE, WEIGH, fill, prune, written
 from test_pretrain import error
@@ -151,7 +152,8 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (['--cut.dimensions=["f", "q"]'], '"q" is no dimension: known are h, e, f, a, k, v'),
         (['--cut.dimensions=["e"]'], "e, the width of the embedding, cannot be cut in a model of kind bert"),
         (["--weigh.gamma=0"], "gamma = 0.0 would prune nothing: give a number above 0"),
-        (["--target.kind=latency"], 'needs a table .* which nothing here measures yet: give "parameters" or "flops"'),
+        (["--target.kind=latency"], 'kind = "latency" needs table, .* measure one with `bertzoo benchmark CONFIG'),
+        (["--target.kind=latency", "--target.table=none.json", "--target.share=0.5"], "none.json cannot be read"),
         (["--target.count=9"], "either a count or a share .* count = 9 and share = 0.6: give one"),
         (["--target.share=1.5"], "share = 1.5 is not a share between 0 and 1"),
         (["--cut.iterations=0"], "iterations = 0 is less than 1"),
@@ -240,6 +242,23 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
         lines = (pruned.part(run, 1, "tune") / "metrics.jsonl").read_text()
         assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
     assert re.search(r"left( [hfakv] \d+%)+ ", said) and directory.read(run).params
+
+
+def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
+    model, run, path = directory.read(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
+    document = planted(model).document()
+    path.write_text(json.dumps(document))
+    options = ["--target.kind=latency", f"--target.table={path}", "--target.share=0.6", "--cut.iterations=1"]
+    assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
+    (found,) = cuts(run)
+    said = capsys.readouterr().err
+    assert found["unit"] == "milliseconds"
+    assert 0.99 * found["budget"] < found["cost"]["after"] <= found["budget"] < found["cost"]["before"]
+    assert re.search(r"[0-9][.][0-9]{3} -> [0-9.]+ milliseconds, of at most [0-9.]+ now", said)
+    assert re.search(r"finished: [0-9]+[.][0-9]{3} of [0-9.]+ milliseconds, within the budget of", said)
+    path.write_text(json.dumps(document | {"machine": "another"}))
+    said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
+    assert "table.json is not the table that " in said and "put that back" in said
 
 
 @pytest.mark.slow
