@@ -115,7 +115,7 @@ def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, bas
         return _parse(tp, text)
     key, rest = keys[0], keys[1:]
     if (item := schema.item(tp)) is not None:
-        items = list(node) if isinstance(node, list) else plain(base or ())
+        items = list(node) if isinstance(node, list) else plain(base) if isinstance(base, tuple) else []
         for i in _indices(key, len(items), path):
             items[i] = _override(item, items[i], rest, text, f"{path}.{i}", None)
         return items

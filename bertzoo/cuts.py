@@ -37,13 +37,17 @@ def read(run: Path) -> list[Cut]:
 def table(cuts: Sequence[Cut]) -> str:
     """Markdown: what was left after every iteration, of the whole and of every dimension."""
     letters = [letter for letter in NAMES if any(_of(cut["sizes"]["after"], letter) for cut in cuts)]
+
+    def shown(amount: float) -> str:
+        return pruned.shown(amount, cuts[0]["cost"]["before"])
+
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
     lines = [head, ["---"] * len(head)]
-    lines += [[number, f"{cost:,.0f}", *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows]
+    lines += [[number, shown(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows]
     drawn = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    return f"What was cut, to a budget of {cuts[-1]['budget']:,.0f} {cuts[0]['unit']}:\n\n{drawn}"
+    return f"What was cut, to a budget of {shown(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
 
 
 def draw(cuts: Sequence[Cut], path: Path) -> Path:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 MODEL, RECIPE = "model", "pruned.toml"  # the result, and the config that trains it on
+TABLE = "latency.json"  # what a budget in milliseconds was counted with
 _ITERATIONS = "iterations"
 
 
@@ -20,6 +21,11 @@ def parts(run: Path) -> list[Path]:
     """The runs that have begun, in their order."""
     found = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
     return sorted(found, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
+
+
+def shown(amount: float, whole: float) -> str:
+    """What of a budget is there, for a person: counts, as `whole` is where it is an integer, or milliseconds."""
+    return f"{amount:,.0f}" if isinstance(whole, int) else f"{amount:,.3f}"
 
 
 def cuts(run: Path) -> list[Path]:

@@ -57,12 +57,19 @@ name_like() { # name_like OPTION VALUE LONGEST
 # They must name a config and a run directory before anything is rented for them.
 run=()
 take_run() {
-  local verb=pretrain word
-  case ${1:-} in pretrain | transfer) verb=$1 && shift ;; esac
-  (($#)) || die "no run is given; it is what follows \`bertzoo\`: pretrain CONFIG --run_dir=PATH … or transfer CONFIG …"
+  local verb=pretrain word last=""
+  case ${1:-} in pretrain | transfer | prune) verb=$1 && shift ;; esac
+  (($#)) || die "no run is given; it is what follows \`bertzoo\`: [pretrain|transfer|prune] CONFIG --run_dir=PATH …"
   [[ $1 != -* ]] || die "the run begins with the option $1; the config comes first: CONFIG --run_dir=PATH …"
   # shellcheck disable=SC2034 # who sources this reads it
   run=("$verb" "$@")
+  for word in "$@"; do
+    if [[ $verb == prune && $last$word == --run_dir=*://* ]]; then
+      die "prune writes no run to the URL ${word#*=}; mount it on every worker, and name --run_dir there"
+    fi
+    last=""
+    [[ $word != --run_dir ]] || last=--run_dir=
+  done
   for word in "$@"; do
     [[ $word != --run_dir && $word != --run_dir=?* ]] || return 0
   done

@@ -2,7 +2,7 @@
 # Runs bertzoo as N processes of one run on this machine, each line of output marked with its process.
 #
 #   launch/local_multi.sh [--dry-run] [--devices-per-process=K] [--grace=SECONDS] \
-#     N [pretrain|transfer] CONFIG --run_dir=RUN [--a.b=value …]
+#     N [pretrain|transfer|prune] CONFIG --run_dir=RUN [--a.b=value …]
 #
 # K devices per process are simulated on the CPU; without it every process takes the devices that JAX shows it.
 # SIGTERM or Ctrl-C is passed on, so that all save. Exits with the code of the first process that failed; the others get

@@ -2,7 +2,7 @@
 # Puts a run of bertzoo into a Slurm queue: one process a task, requeued whenever it was preempted or lost a host.
 #
 #   launch/slurm.sh --nodes=N [--tasks-per-node=K] [--name=NAME] [--restarts=100] [--notice=120] [--dry-run] \
-#     [--sbatch=--partition=P …] -- [pretrain|transfer] CONFIG --run_dir=RUN [--a.b=value …]
+#     [--sbatch=--partition=P …] -- [pretrain|transfer|prune] CONFIG --run_dir=RUN [--a.b=value …]
 #   launch/slurm.sh --stop [--name=NAME] [--dry-run]
 #
 # --sbatch passes an option of the cluster's own on (partition, time, GPUs); give it as often as needed. RUN must be on a

@@ -2,7 +2,7 @@
 # A run of bertzoo on a Cloud TPU, rented through queued resources: from the request to the deletion.
 #
 #   launch/tpu_vm.sh ACTION --name=NAME --zone=ZONE [--project=PROJECT] [options] \
-#     [-- [pretrain|transfer] CONFIG --run_dir=PATH [--a.b=value …]]
+#     [-- [pretrain|transfer|prune] CONFIG --run_dir=PATH [--a.b=value …]]
 #
 #   create   request the TPU, or a new one where it was preempted, and wait until it is there
 #   copy     bring this checkout (what git knows of it, as it is now) to every worker and install it

@@ -287,7 +287,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     """What every option changes of what runs, without running it."""
     from bertzoo.benchmark.backends import BACKENDS, Written
     from bertzoo.cli import parse
-    from bertzoo.verbs import benchmark
+    from bertzoo.verbs.cases import prepared
 
     asked: list[tuple] = []
 
@@ -301,7 +301,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write))
         place = model.parent / "cases"
         place.mkdir()
-        cases = benchmark._cases(args, subject.read(str(model), [], ()), ["litert"], place)
+        cases = prepared(args, subject.read(str(model), [], ()), ["litert"], place)
     assert asked == [("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")]
     assert [(case.precision, case.threads, case.length) for case in cases] == [
         (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
@@ -309,7 +309,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     assert {case.vocabulary for case in cases} == {61}
     with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
-        cases = benchmark._cases(args, subject.read(str(model), [], ()), ["litert"], place)
+        cases = prepared(args, subject.read(str(model), [], ()), ["litert"], place)
     assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
     assert len({case.written.path for case in cases}) == 4
 

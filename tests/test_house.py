@@ -29,9 +29,9 @@ BELOW = {
     "bertzoo.sizes": {"flops", "liveness", "models", "objectives"},
     "bertzoo.models": {"errors", "nn"},
     "bertzoo.objectives": {"errors", "nn", "models"},
-    "bertzoo.prune": {"errors", "flops", "models", "objectives"},
+    "bertzoo.prune": {"errors", "flops", "models", "objectives", "pruned"},
     "bertzoo.prune.settings": ROOMS | {"prune", "recipe", "transfer"},
-    "bertzoo.prune.rundir": ROOMS | RECIPES | {"rundir", "pruned"},
+    "bertzoo.prune.rundir": ROOMS | RECIPES | {"prune", "rundir", "pruned"},
     "bertzoo.prune.run": READ
     | {"prune", "prune.rundir", "start", "teacher", "training", "convert", "convert.directory"},
     "bertzoo.data": {"errors", "places"},
@@ -56,7 +56,7 @@ BELOW = {
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
     "bertzoo.export": {"errors", "flops", "config", "nn", "models", "data", "tasks", "convert"},
-    "bertzoo.benchmark": READ | {"convert", "convert.directory", "export"},
+    "bertzoo.benchmark": READ | {"prune", "convert", "convert.directory", "export"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},
     "bertzoo.cuts": {"errors", "pruned"},

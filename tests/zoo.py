@@ -39,10 +39,15 @@ CASES: dict[str, tuple[Any, Any]] = {
     "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
     "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
     "convbert-joint-span": (ConvBert(**CONVOLVED), JointSpanExtraction(hidden_size=14, beam=3)),
-    "convbert-fixed": (ConvBert(**CONVOLVED, convolution="fixed"), SequenceClassification(hidden="gelu")),
+    "convbert-fixed": (
+        ConvBert(**CONVOLVED | {"feed_forward_size": (20, 14)}, convolution="fixed"),
+        SequenceClassification(hidden="gelu"),
+    ),
     "bottleneck-mixed-grouped": (
         MobileBert(
-            **MOBILE | {"feed_forward_groups": 2}, attention=attention.Mixed(kernel_size=3), attention_input="stream"
+            **MOBILE | {"feed_forward_groups": 2, "feed_forward_size": (20, 12)},
+            attention=attention.Mixed(kernel_size=3),
+            attention_input="stream",
         ),
         MaskedLanguageModel(),
     ),
@@ -51,6 +56,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "electra-discriminator": (Electra(**SIZES, **LAYERS, embedding_size=10), ReplacedTokens()),
     "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),
     "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
+    "squeezebert-uneven": (SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": (20, 28)}), NoHead()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
 }

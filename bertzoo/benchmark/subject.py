@@ -14,6 +14,7 @@ from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
 from bertzoo.kinds import recipe_class
+from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 
 # What a model was pretrained with; the papers measure none of these, but a classifier.
@@ -46,8 +47,13 @@ def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str
         found = directory.read(path)
         return Subject(name=name, pretrained=classifier(found) if found.head.kind in BEFORE_A_TASK else found)
     model = config.load(recipe_class(name), [name], overrides).model
+    return Subject(name=name, pretrained=untrained(model, name))
+
+
+def untrained(model: Model, name: str) -> Pretrained:
+    """A model with random weights as a classifier of two classes."""
     bare = Pretrained(model=model, head=None, params={}, tokenizer=None, origin=name, source={"format": "random"})
-    return Subject(name=name, pretrained=classifier(bare))
+    return classifier(bare)
 
 
 def _inputs(said: Path) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     fields: dict[str, Any] = {}
     for attribute in family.attributes:
         value = attributes.get(attribute.theirs, attribute.default)
+        if isinstance(value, list | tuple):  # which a field of ours may be
+            raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only one for all layers is")
         if attribute.values:
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
@@ -160,6 +162,8 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     }
     for attribute in family.attributes:
         value = getattr(model, attribute.ours)
+        if isinstance(value, tuple):
+            refusal = refusal or f"it has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}"
         if attribute.values:
             theirs = next((theirs for theirs, ours in attribute.values.items() if ours == value), None)
             refusal = refusal or (None if theirs else f"it has no {attribute.theirs} for {attribute.ours} = {value}")

@@ -8,6 +8,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models.attention import Convolution, Mixed
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, MaskedHead
 
 
@@ -15,8 +16,8 @@ from bertzoo.nn import Encoder, MaskedHead
 class ConvBert:
     """Sizes of a ConvBERT tower, discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
-    `heads` are those of a plain model of this width; attention.Mixed says what becomes of them. The pooled output is
-    the first token's state itself.
+    `heads` are those of a plain model of this width; attention.Mixed says what becomes of them. feed_forward_size: of
+    all layers, or a list with one for each. The pooled output is the first token's state itself.
     """
 
     kind: Literal["convbert"] = "convbert"
@@ -29,7 +30,7 @@ class ConvBert:
     convolution: Convolution = Mixed.convolution
     kernel_size: int = Mixed.kernel_size
     mask_padding: bool = Mixed.mask_padding
-    feed_forward_size: int = 1024
+    feed_forward_size: FeedForwardSize = 1024
     feed_forward_groups: int = 1
     max_positions: int = 512
     token_types: int = 2
@@ -43,7 +44,7 @@ class ConvBert:
         check_sizes(self)
         self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
         check_divides("hidden_size", self.hidden_size, feed_forward_groups=self.feed_forward_groups)
-        check_divides("feed_forward_size", self.feed_forward_size, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
 
     @property
     def padding_seen(self) -> int:
@@ -71,12 +72,10 @@ class ConvBert:
                 layers=tuple(
                     make.layer(
                         self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
-                        make.feed_forward(
-                            self.hidden_size, self.feed_forward_size, self.activation, self.feed_forward_groups
-                        ),
+                        make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),
                         self.dropout,
                     )
-                    for _ in range(self.layers)
+                    for size in per_layer(self.feed_forward_size, self.layers)
                 ),
             ),
             pooler=None,

@@ -9,6 +9,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, Dense
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
+from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import (
     Bottleneck,
     BottleneckLayer,
@@ -32,6 +33,7 @@ class MobileBert:
 
     hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads share out
     ("none": plain layers of the stream's width). feed_forwards: how many follow one another in a layer.
+    feed_forward_size: of all layers, or a list with one for each.
     attention and feed_forward_groups: the released model's are dense; another paper's can stand in the bottleneck.
     attention_input: what queries, keys and values are read from: the stream (the paper's Table 1, IB-BERT), the layer's
     bottleneck (tiny), or values from the stream and the others from one more bottleneck, "shared" (the released model).
@@ -45,7 +47,7 @@ class MobileBert:
     bottleneck_size: int | None = 128
     layers: int = 24
     heads: int = 4
-    feed_forward_size: int = 512
+    feed_forward_size: FeedForwardSize = 512
     feed_forwards: int = 4
     feed_forward_groups: int = 1
     attention: AttentionKind = field(default_factory=Dense)
@@ -74,7 +76,7 @@ class MobileBert:
         read = width if self.attention_input == "bottleneck" else self.hidden_size
         self.attention.check(name, read, width, self.heads)
         check_divides(name, width, feed_forward_groups=self.feed_forward_groups)
-        check_divides("feed_forward_size", self.feed_forward_size, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
                 'attention.kind = "mixed" convolves what it attends to, so that attention_input = "shared" has no '
@@ -103,7 +105,9 @@ class MobileBert:
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=self._embedding(make),
-            encoder=Encoder(layers=tuple(self._layer(make) for _ in range(self.layers))),
+            encoder=Encoder(
+                layers=tuple(self._layer(make, inner) for inner in per_layer(self.feed_forward_size, self.layers))
+            ),
             pooler=make.pooler(self.hidden_size) if self.pooler else None,
         )
 
@@ -131,13 +135,11 @@ class MobileBert:
             ),
         )
 
-    def _layer(self, make: Leaves) -> nn.Module:
+    def _layer(self, make: Leaves, inner: int) -> nn.Module:
         size = self.bottleneck_size or self.hidden_size
         attention = self.attention.build(make, size, self.heads, self.attention_dropout)
         repeat = range(self.feed_forwards)
-        feed_forwards = tuple(
-            make.feed_forward(size, self.feed_forward_size, self.activation, self.feed_forward_groups) for _ in repeat
-        )
+        feed_forwards = tuple(make.feed_forward(size, inner, self.activation, self.feed_forward_groups) for _ in repeat)
         norms = tuple(self._norm(make) for _ in repeat)
         if self.bottleneck_size is None:
             return make.recomputed(Layer)(

@@ -6,6 +6,7 @@ from typing import Literal
 from bertzoo.models.attention import Grouped
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 
@@ -14,6 +15,7 @@ class SqueezeBert:
     """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention.
 
     The paper calls the attention's output FFN1 (1 group), the feed-forward's intermediate FFN2 and its output FFN3.
+    feed_forward_size: of all layers, or a list with one for each.
     """
 
     kind: Literal["squeezebert"] = "squeezebert"
@@ -21,7 +23,7 @@ class SqueezeBert:
     hidden_size: int = 768
     layers: int = 12
     heads: int = 12
-    feed_forward_size: int = 3072
+    feed_forward_size: FeedForwardSize = 3072
     query_groups: int = Grouped.query_groups
     key_groups: int = Grouped.key_groups
     value_groups: int = Grouped.value_groups
@@ -45,9 +47,9 @@ class SqueezeBert:
             intermediate_groups=self.intermediate_groups,
             output_groups=self.output_groups,
         )
-        check_divides(
-            "feed_forward_size",
+        check_feed_forward_size(
             self.feed_forward_size,
+            self.layers,
             intermediate_groups=self.intermediate_groups,
             output_groups=self.output_groups,
         )
@@ -68,9 +70,9 @@ class SqueezeBert:
         def attend() -> SelfAttention:
             return self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout)
 
-        def feed_forward() -> FeedForward:
+        def feed_forward(size: int) -> FeedForward:
             return FeedForward(
-                intermediate=make.grouped(self.feed_forward_size, self.intermediate_groups),
+                intermediate=make.grouped(size, self.intermediate_groups),
                 output=make.grouped(self.hidden_size, self.output_groups),
                 activation=ACTIVATIONS[self.activation],
             )
@@ -78,7 +80,10 @@ class SqueezeBert:
         return Backbone(
             embedding=make.embedding(self, self.hidden_size),
             encoder=Encoder(
-                layers=tuple(make.layer(attend(), feed_forward(), self.dropout) for _ in range(self.layers))
+                layers=tuple(
+                    make.layer(attend(), feed_forward(size), self.dropout)
+                    for size in per_layer(self.feed_forward_size, self.layers)
+                )
             ),
             pooler=make.pooler(self.hidden_size),
         )

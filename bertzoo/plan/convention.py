@@ -14,6 +14,7 @@ import jax
 from bertzoo.feed import example
 from bertzoo.flops import matmul_flops
 from bertzoo.models.generator import generator_config, generator_sizes
+from bertzoo.models.uneven import per_layer
 from bertzoo.objectives import Replaced
 from bertzoo.plan import step
 from bertzoo.recipe import Pretrain
@@ -77,7 +78,7 @@ def _embedding(model: Any, width: int, length: int) -> float:
 
 def _layers(model: Any, width: int, length: int) -> float:
     """What is element by element in all layers, and the bias of a projection from the embedding's width."""
-    inner = getattr(model, "feed_forward_sizes", None) or (model.feed_forward_size,) * model.layers
+    inner = getattr(model, "feed_forward_sizes", None) or per_layer(model.feed_forward_size, model.layers)
     heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.layers
     blocks = sum(_block(model.hidden_size, *sizes, length) for sizes in zip(heads, inner, strict=True))
     return blocks + (model.hidden_size != width) * length * model.hidden_size

@@ -6,6 +6,7 @@
 
 from bertzoo.prune.choose import choose, uniform
 from bertzoo.prune.costs import betas, flops, parameters
+from bertzoo.prune.latency import Table, latency
 from bertzoo.prune.objective import Chances, Gates, Magnitudes, PruneObjective, proximal
 from bertzoo.prune.penalty import HardConcrete, l1, soft_threshold
 from bertzoo.prune.shapes import cuttable, resized
@@ -20,6 +21,7 @@ __all__ = [
     "Magnitudes",
     "PruneObjective",
     "Structure",
+    "Table",
     "Touch",
     "betas",
     "choose",
@@ -29,6 +31,7 @@ __all__ = [
     "flops",
     "fold",
     "l1",
+    "latency",
     "parameters",
     "proximal",
     "resized",

@@ -13,6 +13,7 @@ import numpy as np
 from bertzoo.errors import UserError
 from bertzoo.prune.costs import Cost
 from bertzoo.prune.structure import Dimension, Structure
+from bertzoo.pruned import shown
 
 NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 
@@ -85,11 +86,12 @@ def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, targ
     """The fewest of so many steps after which the cost, which falls with every step, is within the target."""
     whole, least = cost(sizes(0)), cost(sizes(steps))
     if target >= whole:
-        raise UserError(f"a budget of {target:,.0f} is not below the model's own {whole:,.0f}: give a smaller one")
+        own = shown(whole, whole)
+        raise UserError(f"a budget of {shown(target, whole)} is not below the model's own {own}: give a smaller one")
     if target < least:
         raise UserError(
-            f"a budget of {target:,.0f} is below {least:,.0f}, the least that is left when all is cut that may be: "
-            "give a larger one, or let more dimensions be cut"
+            f"a budget of {shown(target, whole)} is below {shown(least, whole)}, the least that is left when all is "
+            "cut that may be: give a larger one, or let more dimensions be cut"
         )
     first, last = 0, steps
     while first < last:

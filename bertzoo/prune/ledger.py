@@ -8,6 +8,7 @@ import numpy as np
 from bertzoo.errors import ConfigError
 from bertzoo.prune.costs import Cost
 from bertzoo.prune.structure import Structure
+from bertzoo.pruned import shown
 
 Kept = Mapping[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
@@ -63,16 +64,20 @@ def entry(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str
 def lines(cut: Mapping[str, Any]) -> list[str]:
     """A record for a person."""
     unit, cost = cut["unit"], cut["cost"]
+
+    def of(amount: float) -> str:
+        return shown(amount, cost["before"])
+
     said = [
-        f"iteration {cut['iteration']} of {cut['iterations']}: {cost['before']:,.0f} -> {cost['after']:,.0f} {unit}, "
-        f"of at most {cut['target']:,.0f} now and {cut['budget']:,.0f} in the end"
+        f"iteration {cut['iteration']} of {cut['iterations']}: {of(cost['before'])} -> {of(cost['after'])} {unit}, "
+        f"of at most {of(cut['target'])} now and {of(cut['budget'])} in the end"
     ]
     for letter, saved in cut["saved"].items():
         before, after = (_range(cut["sizes"][when], letter) for when in ("before", "after"))
-        said.append(f"  {letter}  {before} -> {after}, which alone saves {saved:,.0f}")
+        said.append(f"  {letter}  {before} -> {after}, which alone saves {of(saved)}")
     if found := cut.get("multiples"):
         said.append(
-            f"  the multiples leave {found['after']:,.0f} {unit} where {found['after_without']:,.0f} would do, and cut "
+            f"  the multiples leave {of(found['after'])} {unit} where {of(found['after_without'])} would do, and cut "
             f"{found['weight']:.1%} of the weight instead of {found['weight_without']:.1%}"
         )
     return said

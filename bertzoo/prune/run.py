@@ -100,7 +100,7 @@ class Pruning:
 
     def _begin(self, corpus: Corpus) -> None:
         record = self.unpruned.record if self.digest is None else self.run.origin()
-        write_atomically(self.run.config, config.dump(self.recipe).encode())
+        self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         self.run.describe(kinds, jax.process_count(), corpus, {"from": record or {}})
 

@@ -9,6 +9,7 @@ from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError
 from bertzoo.kinds import class_of
 from bertzoo.prune.settings import Prune
+from bertzoo.prune.target import Latency
 from bertzoo.rundir import RunDirectory
 from bertzoo.train.stages import Stage, total_steps
 
@@ -67,7 +68,25 @@ class Directory(RunDirectory):
                 f"{self.name} holds a run with another config: {'; '.join(refused)}; "
                 "give back these values, or choose another --run_dir"
             )
+        self._check_table(recipe)
         return changed
+
+    def begin(self, recipe: Prune) -> None:
+        """Keep what the run began with: its config, and a copy of the table that a budget is counted with."""
+        write_atomically(self.config, config.dump(recipe).encode())
+        if isinstance(recipe.target, Latency):
+            write_atomically(self.path / pruned.TABLE, Path(recipe.target.table).read_bytes())
+
+    def _check_table(self, recipe: Prune) -> None:
+        kept = self.path / pruned.TABLE
+        if self.latest() is None or not isinstance(recipe.target, Latency) or not kept.is_file():
+            return
+        given = Path(recipe.target.table)
+        if given.is_file() and given.read_bytes() != kept.read_bytes():
+            raise ConfigError(
+                f"{given} is not the table that {self.name} began with, which is in {kept}: put that back, or choose "
+                "another --run_dir"
+            )
 
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
         """Write what an iteration cut."""

@@ -13,10 +13,10 @@ from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, Replaced
 from bertzoo.prune.choose import choose, uniform
-from bertzoo.prune.costs import Cost, flops, parameters
 from bertzoo.prune.objective import Chances, Gates, Magnitudes
 from bertzoo.prune.shapes import LETTERS, cuttable
 from bertzoo.prune.structure import Structure
+from bertzoo.prune.target import Target
 from bertzoo.recipe import Pretrain, check
 from bertzoo.train.loop import Run
 from bertzoo.train.optim import AdamW, Optimizer
@@ -26,71 +26,6 @@ from bertzoo.train.stages import Stage
 from bertzoo.transfer import Lessons, Nothing, Transfer
 
 SHARED_WITH_GENERATOR = ("h", "e")  # what a generator reads, too: it has its discriminator's embedding
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Budget:
-    """Either so many, or a share of what the unpruned model has."""
-
-    count: float | None = None
-    share: float | None = None
-
-    def __post_init__(self):
-        if (self.count is None) == (self.share is None):
-            given = "neither is given" if self.count is None else f"count = {self.count:,.0f} and share = {self.share}"
-            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {given}: give one")
-        if self.count is not None and not 0 < self.count < float("inf"):
-            raise ConfigError(f"count = {self.count} is not a budget above 0")
-        if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} is not a share between 0 and 1")
-
-    def amount(self, whole: float) -> float:
-        """The budget of a model that costs so much unpruned."""
-        return self.count or whole * (self.share or 0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameters(_Budget):
-    """Of the encoder with its embeddings and the pooler."""
-
-    kind: Literal["parameters"] = "parameters"
-    unit = "parameters"
-
-    def cost(self, structure: Structure) -> Cost:
-        return parameters(structure)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flops(_Budget):
-    """Operations of one row of `length` tokens, 2 per multiply-add, up to the pooled output."""
-
-    kind: Literal["flops"] = "flops"
-    length: int = 128
-    unit = "operations"
-
-    def cost(self, structure: Structure) -> Cost:
-        return flops(structure, self.length)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Latency(_Budget):
-    """Milliseconds on a device, from a table of what layers of each size take there."""
-
-    kind: Literal["latency"] = "latency"
-    table: str = ""
-    unit = "milliseconds"
-
-    def __post_init__(self):
-        raise ConfigError(
-            'target.kind = "latency" needs a table of what layers of each size take on a device, which nothing here '
-            'measures yet: give "parameters" or "flops"'
-        )
-
-    def cost(self, structure: Structure) -> Cost:
-        raise NotImplementedError
-
-
-Target = Parameters | Flops | Latency
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bertzoo.errors import ConfigError
 from bertzoo.models import Model
 from bertzoo.models.tasks import parameter_axes, parameter_shapes
-from bertzoo.prune.shapes import LETTERS, cuttable, groups, refusal, tied
+from bertzoo.prune.shapes import LETTERS, cuttable, groups, refusal, tie
 
 
 class Dimension(NamedTuple):
@@ -102,7 +102,7 @@ def _made(
         if path.endswith("/bias") and _dimension(path, axis_name, model) == name
     )
     if letter == "f":
-        return Dimension(name, letter, size, groups(model), "f" if tied(model) else "")
+        return Dimension(name, letter, size, groups(model), tie(model, name))
     return Dimension(name, letter, size)
 
 

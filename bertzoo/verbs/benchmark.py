@@ -12,11 +12,15 @@ with as many threads and tokens: above 1 is faster. Peak memory is beyond the ru
 --profile says which part takes how much, as SqueezeBERT's Table 1: by LiteRT's benchmark_model where that is on the
 PATH, else by leaving out a part at a time; it says by which.
 
+--table measures small encoders like MODEL in LiteRT, at a few sizes of every dimension that can be cut, and
+writes a file that `bertzoo prune` counts milliseconds with (target.kind = "latency").
+
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
   bertzoo benchmark runs/sst2 sst2.tflite --backends=litert,torch --threads=1,4 --json
   bertzoo benchmark mobilebert --model.norm=layer_norm --precision=fp32,int8-dynamic --lengths=32,128 --out=speed.png
   bertzoo benchmark bert_base --profile
+  bertzoo benchmark bert_base --table=latency.json --dimensions=h,f
 """
 
 import argparse
@@ -26,42 +30,19 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
+from bertzoo.verbs import cases, latencies
 from bertzoo.verbs.shared import say
 
 if TYPE_CHECKING:
-    from bertzoo.benchmark.backends import Written
     from bertzoo.benchmark.rows import Row
     from bertzoo.benchmark.shares import Shares
     from bertzoo.benchmark.subject import Subject
 
 RUNS, ROUNDS = 40, 8  # the papers' mean is of 40
 BASE = (12, 768, 12, 3072)  # BERT-base: layers, width, heads, feed-forward
-ANY_VOCABULARY = 32  # ids that every file has
-
-
-class Case(NamedTuple):
-    """What one process runs; `written` is a file as it is or what was made of a model."""
-
-    subject: "Subject"
-    backend: str
-    precision: Any
-    written: "Written"
-    threads: int
-    length: int | None  # of a file, where none was asked for, one that it has
-
-    @property
-    def what(self) -> str:
-        """In messages."""
-        return f"{self.subject.name} in {self.backend}"
-
-    @property
-    def vocabulary(self) -> int:
-        """How many ids rows are made of."""
-        found = self.subject.pretrained
-        return ANY_VOCABULARY if found is None else found.model.vocab_size
 
 
 def config() -> type:
@@ -85,6 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", action="store_true", help="which part takes how much, in litert")
     parser.add_argument("--out", type=Path, metavar="PNG", help="a picture of the medians")
+    latencies.arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
 
@@ -111,11 +93,13 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         raise UserError(f"--{overrides[0][0]} is of a config, but no MODEL is one: {', '.join(args.models)}")
     backends = {each.name: _backends(args, each) for each in subjects}
     _check_backends(args, subjects, backends)
+    if args.table is not None:
+        return latencies.main(args, subjects[0])
     base = next((each.name for each in subjects if _is_base(each)), subjects[0].name)
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
-        cases = [case for each in subjects for case in _cases(args, each, backends[each.name], Path(folder))]
-        rows = _measured(args, cases)
-        profiles = [(case, _profile(args, case)) for case in cases if args.profile and case.backend == "litert"]
+        made = [case for each in subjects for case in cases.prepared(args, each, backends[each.name], Path(folder))]
+        rows = cases.measured(args, made)
+        profiles = [(case, cases.profiled(args, case)) for case in made if args.profile and case.backend == "litert"]
     if args.out is not None:
         pages.draw(rows, base, f"{args.runs} runs of one row in turns; x: as fast as {base}", args.out)
     if args.json:
@@ -124,7 +108,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     print("\n".join(pages.table(rows, base)))
     print(f"speed: times as fast as {base}, in the same backend with as many threads and tokens")
     for case, shares in profiles:
-        print(f"\n{_title(case)}; latency by {shares.source}")
+        print(f"\n{cases.title(case)}; latency by {shares.source}")
         print("\n".join(pages.shares_table(shares)))
     if args.out is not None:
         print(f"Wrote {args.out}.")
@@ -143,6 +127,7 @@ def _check(args: argparse.Namespace) -> None:
                 raise UserError(f"--{option}={name} is not known; there are {', '.join(known)}")
     if not 1 <= args.rounds <= args.runs:
         raise UserError(f"--runs={args.runs} cannot be spread over --rounds={args.rounds}: every round has a run")
+    latencies.check(args)
     if args.out is not None and args.out.suffix != ".png":
         raise UserError(f"--out={args.out}: the picture is a PNG file; give a name that ends in .png")
     if args.out is not None and (not args.out.parent.is_dir() or args.out.is_dir()):
@@ -198,114 +183,8 @@ def _is_base(subject: "Subject") -> bool:
     return (model.layers, model.hidden_size, model.heads, model.feed_forward_size) == BASE
 
 
-def _cases(args: argparse.Namespace, subject: "Subject", backends: Sequence[str], folder: Path) -> list[Case]:
-    """All that is run of a subject, written into the folder where it is no file."""
-    from bertzoo.benchmark.backends import BACKENDS, Wanted, Written
-    from bertzoo.export import lengths as ladders
-
-    if subject.pretrained is None:
-        assert subject.file is not None
-        written = Written(path=subject.file, size=subject.file.stat().st_size, graph=None)
-        lengths = args.lengths or [None]
-        return [Case(subject, backends[0], None, written, n, length) for n in args.threads for length in lengths]
-    lengths = ladders.each(subject.pretrained, args.lengths or ())
-    found = []
-    for backend in backends:
-        for precision in args.precision or ["fp32"]:
-            if precision not in BACKENDS[backend].precisions:
-                continue
-            say(f"writing {subject.name} for {backend}, {precision}")
-            made: dict[int, Written] = {}
-            for together in [[length] for length in lengths] if BACKENDS[backend].single else [lengths]:
-                place = folder / f"{len(list(folder.iterdir()))}"
-                wanted = Wanted(together, precision, args.python)
-                made |= dict.fromkeys(together, BACKENDS[backend].write(subject.pretrained, place, wanted))
-            found += [
-                Case(subject, backend, precision, made[length], threads, length)
-                for threads in args.threads
-                for length in lengths
-            ]
-    return found
-
-
-def _measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
-    """A row for each case."""
-    from bertzoo.benchmark.rows import Row
-    from bertzoo.benchmark.turns import started, take_turns
-    from bertzoo.benchmark.worker import Load
-
-    loads = [
-        (
-            case.what,
-            Load(case.backend, str(case.written.path), case.threads, case.vocabulary, case.subject.inputs),
-        )
-        for case in cases
-    ]
-    with started(loads, str(args.python)) as workers:
-        lengths = [_length(case, worker.said["lengths"]) for case, worker in zip(cases, workers, strict=True)]
-        done = take_turns(
-            workers, lengths, args.runs, args.rounds, lambda count: say(f"round {count} of {args.rounds}")
-        )
-        peaks = [worker.peak() for worker in workers]
-        said = [worker.said for worker in workers]
-    found = []
-    for case, length, rounds, peak, start in zip(cases, lengths, done, peaks, said, strict=True):
-        pretrained = case.subject.pretrained
-        found.append(
-            Row(
-                model=case.subject.name,
-                backend=case.backend,
-                version=start["version"],
-                precision=case.precision,
-                threads=start["threads"],
-                length=length,
-                rounds=rounds,
-                peak=peak,
-                empty=start["empty"],
-                size=case.written.size,
-                head=pretrained and pretrained.head.kind,
-                parameters=pretrained and sum(array.size for array in pretrained.params.values()),
-                flops=None if case.written.graph is None else case.written.flops(length),
-            )
-        )
-    return found
-
-
-def _length(case: Case, lengths: Sequence[int]) -> int:
-    """The one asked for, or of a file without one 128 tokens or else its most; raises UserError where it lacks it."""
-    if case.length is None:
-        return 128 if 128 in lengths else max(lengths)
-    if lengths and case.length not in lengths:
-        raise UserError(f"--lengths={case.length}: {case.subject.name} has {', '.join(map(str, lengths))} alone")
-    return case.length
-
-
-def _profile(args: argparse.Namespace, case: Case) -> "Shares":
-    from bertzoo.benchmark.shares import Wanted, shares
-
-    assert case.length is not None
-    wanted = Wanted(
-        graph=case.written.graph,
-        file=case.written.path,
-        precision=case.precision,
-        length=case.length,
-        threads=case.threads,
-        vocabulary=case.vocabulary,
-    )
-    found = shares(wanted, args.runs, args.rounds, lambda count: say(f"{_title(case)}: round {count} of {args.rounds}"))
-    if found.note:
-        say(f"{found.note}: by ablation instead")
-    return found
-
-
-def _title(case: Case) -> str:
-    return (
-        f"{case.subject.name}, {case.precision}, {case.threads} thread{'s' * (case.threads > 1)}, {case.length} tokens"
-    )
-
-
 def _document(
-    args: argparse.Namespace, base: str, rows: Sequence["Row"], profiles: Sequence[tuple[Case, "Shares"]]
+    args: argparse.Namespace, base: str, rows: Sequence["Row"], profiles: Sequence[tuple[cases.Case, "Shares"]]
 ) -> dict[str, Any]:
     from bertzoo.benchmark.rows import document
 

@@ -56,6 +56,7 @@ def train(args: argparse.Namespace, recipe: "Prune") -> str:
     from bertzoo.convert.directory import check
     from bertzoo.prune.run import Pruning, devices, origin_of
     from bertzoo.prune.rundir import Directory
+    from bertzoo.pruned import shown
     from bertzoo.train import hosts
 
     on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
@@ -79,8 +80,8 @@ def train(args: argparse.Namespace, recipe: "Prune") -> str:
         vocabulary = pruning.tokenizer()
         # Not opened again by a run that is finished: the text may be gone.
         model = pruning.train(lambda: runs.open_corpus(args, recipe, run, vocabulary, tell))
-    left = pruning.cost_of(model)
+    left, whole = pruning.cost_of(model), pruning.whole
     return (
-        f"finished: {left:,.0f} of {pruning.whole:,.0f} {recipe.target.unit}, within the budget of "
-        f"{pruning.target:,.0f}, in {run.model}; next: bertzoo report {args.run_dir}"
+        f"finished: {shown(left, whole)} of {shown(whole, whole)} {recipe.target.unit}, within the budget of "
+        f"{shown(pruning.target, whole)}, in {run.model}; next: bertzoo report {args.run_dir}"
     )

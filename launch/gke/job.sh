@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A run of bertzoo on TPU slices of a GKE cluster, as a JobSet that is begun again when it was preempted.
 #
-#   launch/gke/job.sh ACTION --name=NAME [options] [-- [pretrain|transfer] CONFIG --run_dir=PATH [--a.b=value …]]
+#   launch/gke/job.sh ACTION --name=NAME [options] [-- [pretrain|transfer|prune] CONFIG --run_dir=PATH [--a.b=value …]]
 #
 #   apply    start the run, or leave it alone where it is going on or done; begin a failed one again, with this command
 #   show     print the manifest that apply would use

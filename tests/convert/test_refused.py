@@ -99,6 +99,16 @@ INEXPRESSIBLE = {
         NoHead(),
         "it has feed_forward_groups = 1, not 4",
     ),
+    "uneven layers": (
+        replace(SQUEEZE, layers=2, feed_forward_size=(12, 8)),
+        NoHead(),
+        "it has one intermediate_size for all layers, not 12, 8",
+    ),
+    "uneven layers of several feed-forwards": (
+        replace(MOBILE, layers=2, feed_forward_size=(12, 8)),
+        NoHead(),
+        "it has one intermediate_size for all layers, not 12, 8",
+    ),
     "no class": (SchuBert(**UNEVEN), NoHead(), "no class for a model of kind schubert"),
 }
 
@@ -121,6 +131,16 @@ def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys
     assert "ours holds no tokenizer, so that" in said
     files = {path.name for path in (tmp_path / "hf").iterdir()}
     assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
+
+
+def test_a_list_of_sizes_is_no_hugging_face_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert export(SQUEEZE, NoHead(), tmp_path) == 0
+    file = tmp_path / "hf" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": [12]}))
+    capsys.readouterr()
+    assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "again"), "--to=bertzoo"]) == 2
+    said = capsys.readouterr().err
+    assert "intermediate_size = [12] is not supported, only one for all layers is" in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])

@@ -168,7 +168,7 @@ def bertzoo(argv: list[str]) -> None:
         os.execv(sys.executable, [sys.executable, "-m", *argv])
     """End with the next code that `codes` has for this process, after what `seconds` says; save at a SIGTERM."""
     _signal.signal(_signal.SIGTERM, lambda number, frame: (print("; saved"), sys.exit(3)))
-    if argv[1] not in ("pretrain", "transfer"):
+    if argv[1] not in ("pretrain", "transfer", "prune"):
         stop(2, f"no launcher runs bertzoo {argv[1]}")
     process = flags(argv).get("--distributed.process") or os.environ.get("FAKE_HOST", "0")
     write(f"pid{process}", os.getpid())

@@ -38,6 +38,11 @@ def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
     assert len(cloud.calls("bertzoo", "transfer", "demo_transfer", "--run_dir=runs/x")) == 2
 
 
+def test_a_pruning_is_run_as_one(cloud: Cloud) -> None:
+    cloud.run("local_multi.sh", "2", "prune", "demo_prune", "--from=runs/demo", "--run_dir=runs/x")
+    assert len(cloud.calls("bertzoo", "prune", "demo_prune", "--from=runs/demo", "--run_dir=runs/x")) == 2
+
+
 def test_devices_are_simulated_beside_other_flags(cloud: Cloud) -> None:
     cloud.run("local_multi.sh", "--devices-per-process=4", "1", *RUN, XLA_FLAGS="--xla_dump_to=here")
     (record,) = cloud.records("bertzoo")

@@ -74,6 +74,21 @@ def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[st
     assert len(cloud.calls(*QUEUED, "delete")) == 1
 
 
+PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
+
+
+def test_a_pruning_is_run_on_every_worker(ready: Cloud) -> None:
+    ready.run("tpu_vm.sh", "watch", *TPU, *PRUNING, "--run_dir=../bucket/66m")
+    called = ready.calls("bertzoo", "prune", "prune_66m", "--from=bucket/bert", "--run_dir=../bucket/66m")
+    assert len(called) == 2
+
+
+@pytest.mark.parametrize("words", [("--run_dir=gs://b/66m",), ("--run_dir", "gs://b/66m")], ids=["one", "two"])
+def test_nothing_is_rented_for_a_pruning_behind_a_url(cloud: Cloud, words: tuple[str, ...]) -> None:
+    out = cloud.run("tpu_vm.sh", "watch", *TPU, *PRUNING, *words, code=2)
+    assert "prune writes no run to the URL gs://b/66m; mount it on every worker" in out and not cloud.calls()
+
+
 @pytest.mark.slow
 def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -> None:
     checkout = tmp_path / "a checkout"

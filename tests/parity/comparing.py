@@ -17,7 +17,7 @@ import pytest
 TOLERANCE = 1e-5
 OUTPUTS = ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits")
 
-sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert", "finetune")]
+sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert", "finetune", "prune")]
 
 
 def needs(*packages: str) -> None:

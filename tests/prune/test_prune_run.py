@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from latencies import planted
 from PIL import Image
 from pruning import MODEL, SHAPE, WEIGH, fill, prune, written
 from test_pretrain import error
@@ -151,7 +152,8 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (['--cut.dimensions=["f", "q"]'], '"q" is no dimension: known are h, e, f, a, k, v'),
         (['--cut.dimensions=["e"]'], "e, the width of the embedding, cannot be cut in a model of kind bert"),
         (["--weigh.gamma=0"], "gamma = 0.0 would prune nothing: give a number above 0"),
-        (["--target.kind=latency"], 'needs a table .* which nothing here measures yet: give "parameters" or "flops"'),
+        (["--target.kind=latency"], 'kind = "latency" needs table, .* measure one with `bertzoo benchmark CONFIG'),
+        (["--target.kind=latency", "--target.table=none.json", "--target.share=0.5"], "none.json cannot be read"),
         (["--target.count=9"], "either a count or a share .* count = 9 and share = 0.6: give one"),
         (["--target.share=1.5"], "share = 1.5 is not a share between 0 and 1"),
         (["--cut.iterations=0"], "iterations = 0 is less than 1"),
@@ -242,6 +244,22 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     assert re.search(r"left( [hfakv] \d+%)+ ", said) and directory.read(run).params
 
 
+def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
+    model, run, path = directory.read(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
+    document = planted(model).document()
+    path.write_text(json.dumps(document))
+    options = ["--target.kind=latency", f"--target.table={path}", "--target.share=0.9", '--cut.dimensions=["f"]']
+    assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
+    found, said = cuts(run)[-1], capsys.readouterr().err
+    assert found["unit"] == "milliseconds" and (run / pruned.TABLE).read_bytes() == path.read_bytes()
+    assert 0.99 * found["budget"] < found["cost"]["after"] <= found["budget"] < found["cost"]["before"]
+    assert re.search(r"[0-9][.][0-9]{3} -> [0-9.]+ milliseconds, of at most [0-9.]+ now", said)
+    assert re.search(r"finished: [0-9]+[.][0-9]{3} of [0-9.]+ milliseconds, within the budget of", said)
+    path.write_text(json.dumps(document | {"machine": "another"}))
+    said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
+    assert "table.json is not the table that " in said and "put that back" in said
+
+
 @pytest.mark.slow
 def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     tables = {"objective": {"kind": "replaced", "generator_width": 0.5}}
@@ -257,6 +275,34 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     assert set(found["saved"]) == {"f"}
     begun = directory.read(pruned.part(run, 1, "tune"))
     assert begun.generator.keys() == directory.read(tmp_path / "electra").generator.keys()
+
+
+@pytest.mark.slow
+def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
+    groups = {f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
+    model = {**MODEL, **groups, "kind": "squeezebert", "layers": 2}
+    file = written(tmp_path, "squeezed.toml", folder, model=model, stages=[{"steps": 4, **SHAPE}])
+    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'squeezed'}"]) == 0
+    more = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    file, run = written(tmp_path, "prune.toml", folder, model=model, **more), tmp_path / "run"
+    assert main(["prune", str(file), f"--from={tmp_path / 'squeezed'}", f"--run_dir={run}"]) == 0
+    found, (done,) = directory.read(run).model, cuts(run)
+    one, two = found.feed_forward_size
+    assert one != two and one % 2 == two % 2 == 0
+    assert 0.99 * done["budget"] < done["cost"]["after"] <= done["budget"]
+    assert (
+        main(["report", str(run)]) == 0 and f"{min(one, two)} to {max(one, two)} |" in (run / "report.md").read_text()
+    )
+    assert main(["pretrain", str(run / pruned.RECIPE), f"--run_dir={tmp_path / 'on'}", f"--from={run}"]) == 0
+    assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
+    assert directory.read(tmp_path / "ours").model == found
+    capsys.readouterr()
+    assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface", "--head=masked"]) == 0
+    assert f"it has one intermediate_size for all layers, not {one}, {two}" in capsys.readouterr().err
+    evenly = tmp_path / "evenly"
+    options = [f"--from={tmp_path / 'squeezed'}", f"--run_dir={evenly}", "--cut.choice=uniform"]
+    assert main(["prune", str(file), *options]) == 0
+    assert isinstance(directory.read(evenly).model.feed_forward_size, int)
 
 
 @pytest.mark.slow

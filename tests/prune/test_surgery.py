@@ -73,6 +73,29 @@ def test_cut_equals_masked(case, letters):
     assert difference(theirs, whole) > 1e-2
 
 
+@pytest.mark.parametrize("case", ["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert"])
+def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
+    model, head = CASES[case]
+    params, structure = pretrained(model, head).params, declare(model, head, ("f",))
+    kept = some(structure, "f")
+    for name, dimension in structure.dimensions.items():  # of the first layer one unit in each group
+        if "layers_0/" in name:
+            kept[name] = np.arange(0, dimension.size, dimension.size // dimension.groups)
+    hidden = masked(structure, params, kept)
+    smaller, fewer = cut(structure, hidden, kept)
+    groups = structure.dimensions[next(iter(kept))].groups
+    assert smaller.feed_forward_size == (groups, len(kept[next(name for name in kept if "layers_1/" in name)]))
+    assert difference(run(smaller, head, fewer), run(model, head, hidden)) < 1e-5
+    file = tmp_path / "model.toml"
+    file.write_text(config.dump({"model": smaller}))
+    assert config.from_dict(Pretrain, config.read(file) | RECIPE).model == smaller
+    assert parameter_shapes(smaller, head) == {path: array.shape for path, array in fewer.items()}
+    again = declare(smaller, head)
+    assert again.sizes == {name: len(indices) for name, indices in kept.items()} | {
+        name: size for name, size in again.sizes.items() if name == "e"
+    }
+
+
 @pytest.mark.parametrize("case", ["bert", "schubert", "squeezebert", "convbert-span", "mobilebert"])
 def test_vectors_of_ones_change_nothing(case):
     model, head = CASES[case]

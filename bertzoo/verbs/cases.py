@@ -1,0 +1,145 @@
+"""What `bertzoo benchmark` runs: every model in every setting as a case, written, measured in turns, profiled."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bertzoo.errors import UserError
+from bertzoo.verbs.shared import say
+
+if TYPE_CHECKING:
+    from bertzoo.benchmark.backends import Written
+    from bertzoo.benchmark.rows import Row
+    from bertzoo.benchmark.shares import Shares
+    from bertzoo.benchmark.subject import Subject
+
+ANY_VOCABULARY = 32  # ids that every file has
+
+
+class Case(NamedTuple):
+    """What one process runs; `written` is a file as it is or what was made of a model."""
+
+    subject: "Subject"
+    backend: str
+    precision: Any
+    written: "Written"
+    threads: int
+    length: int | None  # of a file, where none was asked for, one that it has
+
+    @property
+    def what(self) -> str:
+        """In messages."""
+        return f"{self.subject.name} in {self.backend}"
+
+    @property
+    def vocabulary(self) -> int:
+        """How many ids rows are made of."""
+        found = self.subject.pretrained
+        return ANY_VOCABULARY if found is None else found.model.vocab_size
+
+
+def prepared(args: argparse.Namespace, subject: "Subject", backends: Sequence[str], folder: Path) -> list[Case]:
+    """All that is run of a subject, written into the folder where it is no file."""
+    from bertzoo.benchmark.backends import BACKENDS, Wanted, Written
+    from bertzoo.export import lengths as ladders
+
+    if subject.pretrained is None:
+        assert subject.file is not None
+        written = Written(path=subject.file, size=subject.file.stat().st_size, graph=None)
+        lengths = args.lengths or [None]
+        return [Case(subject, backends[0], None, written, n, length) for n in args.threads for length in lengths]
+    lengths = ladders.each(subject.pretrained, args.lengths or ())
+    found = []
+    for backend in backends:
+        for precision in args.precision or ["fp32"]:
+            if precision not in BACKENDS[backend].precisions:
+                continue
+            say(f"writing {subject.name} for {backend}, {precision}")
+            made: dict[int, Written] = {}
+            for together in [[length] for length in lengths] if BACKENDS[backend].single else [lengths]:
+                place = folder / f"{len(list(folder.iterdir()))}"
+                wanted = Wanted(together, precision, args.python)
+                made |= dict.fromkeys(together, BACKENDS[backend].write(subject.pretrained, place, wanted))
+            found += [
+                Case(subject, backend, precision, made[length], threads, length)
+                for threads in args.threads
+                for length in lengths
+            ]
+    return found
+
+
+def measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
+    """A row for each case."""
+    from bertzoo.benchmark.rows import Row
+    from bertzoo.benchmark.turns import started, take_turns
+    from bertzoo.benchmark.worker import Load
+
+    loads = [
+        (
+            case.what,
+            Load(case.backend, str(case.written.path), case.threads, case.vocabulary, case.subject.inputs),
+        )
+        for case in cases
+    ]
+    with started(loads, str(args.python)) as workers:
+        lengths = [_length(case, worker.said["lengths"]) for case, worker in zip(cases, workers, strict=True)]
+        done = take_turns(
+            workers, lengths, args.runs, args.rounds, lambda count: say(f"round {count} of {args.rounds}")
+        )
+        peaks = [worker.peak() for worker in workers]
+        said = [worker.said for worker in workers]
+    found = []
+    for case, length, rounds, peak, start in zip(cases, lengths, done, peaks, said, strict=True):
+        pretrained = case.subject.pretrained
+        found.append(
+            Row(
+                model=case.subject.name,
+                backend=case.backend,
+                version=start["version"],
+                precision=case.precision,
+                threads=start["threads"],
+                length=length,
+                rounds=rounds,
+                peak=peak,
+                empty=start["empty"],
+                size=case.written.size,
+                head=pretrained and pretrained.head.kind,
+                parameters=pretrained and sum(array.size for array in pretrained.params.values()),
+                flops=None if case.written.graph is None else case.written.flops(length),
+            )
+        )
+    return found
+
+
+def _length(case: Case, lengths: Sequence[int]) -> int:
+    """The one asked for, or of a file without one 128 tokens or else its most; raises UserError where it lacks it."""
+    if case.length is None:
+        return 128 if 128 in lengths else max(lengths)
+    if lengths and case.length not in lengths:
+        raise UserError(f"--lengths={case.length}: {case.subject.name} has {', '.join(map(str, lengths))} alone")
+    return case.length
+
+
+def profiled(args: argparse.Namespace, case: Case) -> "Shares":
+    from bertzoo.benchmark.shares import Wanted, shares
+
+    assert case.length is not None
+    wanted = Wanted(
+        graph=case.written.graph,
+        file=case.written.path,
+        precision=case.precision,
+        length=case.length,
+        threads=case.threads,
+        vocabulary=case.vocabulary,
+    )
+    found = shares(wanted, args.runs, args.rounds, lambda count: say(f"{title(case)}: round {count} of {args.rounds}"))
+    if found.note:
+        say(f"{found.note}: by ablation instead")
+    return found
+
+
+def title(case: Case) -> str:
+    return (
+        f"{case.subject.name}, {case.precision}, {case.threads} thread{'s' * (case.threads > 1)}, {case.length} tokens"
+    )

@@ -1,0 +1,57 @@
+"""Feed-forwards of a size of each layer's own in models that usually have one for all."""
+
+from dataclasses import replace
+
+import pytest
+from zoo import CASES
+
+from bertzoo import config
+from bertzoo.errors import ConfigError
+from bertzoo.models import ConvBert, MobileBert, SqueezeBert
+from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.plan.convention import _layers
+from bertzoo.recipe import Pretrain
+
+KINDS = ["squeezebert", "convbert-span", "mobilebert"]
+
+
+def small(case: str) -> SqueezeBert | ConvBert | MobileBert:
+    return CASES[case][0]
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_layer_has_its_own(case: str) -> None:
+    even, wide = small(case), replace(small(case), feed_forward_size=28)
+    uneven = replace(even, feed_forward_size=(20, 28))
+    found, shapes, wider = (parameter_shapes(model, NoHead()) for model in (uneven, even, wide))
+    assert found != shapes and found == {
+        path: (wider if path.startswith("encoder/layers_1/") else shapes)[path] for path in shapes
+    }
+    assert parameter_shapes(replace(even, feed_forward_size=(20, 20)), NoHead()) == shapes
+    between = _layers(uneven, uneven.hidden_size, 16)
+    assert between == (_layers(even, even.hidden_size, 16) + _layers(wide, even.hidden_size, 16)) / 2
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_the_sizes_are_one_for_each_layer(case: str) -> None:
+    with pytest.raises(ConfigError, match="feed_forward_size lists 1, but layers = 2: give one size for each, or one"):
+        replace(small(case), feed_forward_size=(20,))
+    with pytest.raises(ConfigError, match=r"feed_forward_size = \(20, 0\) is not a size"):
+        replace(small(case), feed_forward_size=(20, 0))
+    if case != "mobilebert":
+        with pytest.raises(ConfigError, match=r"groups = [24] does not divide feed_forward_size = 21"):
+            replace(small(case), feed_forward_size=(20, 21))
+
+
+def test_a_config_says_a_size_or_a_list() -> None:
+    def loaded(**options: str) -> SqueezeBert:
+        return config.load(Pretrain, ["squeezebert"], [(f"model.{key}", text) for key, text in options.items()]).model
+
+    assert loaded(feed_forward_size="1024").feed_forward_size == 1024
+    assert loaded(feed_forward_size="[1024, 512]", layers="2").feed_forward_size == (1024, 512)
+    with pytest.raises(
+        ConfigError, match="feed_forward_size must be an integer or a list, each an integer, not 'wide'"
+    ):
+        loaded(feed_forward_size="wide")
+    with pytest.raises(ConfigError, match=r"there is no model.feed_forward_size.0: the model.feed_forward_size are"):
+        loaded(**{"feed_forward_size.0": "1024"})

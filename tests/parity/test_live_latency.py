@@ -1,0 +1,49 @@
+"""A table of latencies that LiteRT really gives, and a pruning by it; no time is asserted."""
+
+import json
+from pathlib import Path
+
+import pytest
+from comparing import needs
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+from pruning import MODEL, fill, prune
+
+from bertzoo import pruned
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.prune import declare, latency
+from bertzoo.prune.latency import points, read
+from bertzoo.prune.target import Latency
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    fill(tmp_path)
+    unpruned, file, run = tmp_path / "unpruned", tmp_path / "table.json", tmp_path / "run"
+    capsys.readouterr()
+    options = ["--steps=2", "--runs=3", "--rounds=1", "--lengths=16"]
+    assert main(["benchmark", str(unpruned), f"--table={file}", *options]) == 0
+    said = capsys.readouterr()
+    assert "h  1, 16\nf  1, 32\na  1, 2\nk  1, 8\nv  1, 8\n" in said.out and "ms by the table" in said.out
+    table, document = read(file), json.loads(file.read_text())
+    assert (document["length"], document["threads"], document["precision"]) == (16, 1, "fp32")
+    assert document["machine"] and document["runtime"].startswith("litert ")
+    assert document["whole"]["measured_ms"] > 0 and len(table.one) == len(points(table.sizes)) == 14
+    assert f"{2 + 2 * 14} of {2 + 2 * 14} encoders" in said.err
+    assert all(time > 0 for time in table.one.values()) and table.model["kind"] == "schubert"
+
+    found = directory.read(unpruned)
+    assert found.model.layers == MODEL["layers"]
+    structure = declare(found.model, found.head)
+    cost = latency(structure, table, "table")
+    whole, least = cost(structure.sizes), cost(dict.fromkeys(structure.sizes, 1))
+    assert document["whole"]["table_ms"] == pytest.approx(whole)
+    target = [f"--target.table={file}", "--target.length=16", f"--target.count={(whole + least) / 2}"]
+    assert prune(tmp_path, run, f"--from={unpruned}", "--target.kind=latency", *target, "--cut.iterations=1") == 0
+    left = directory.read(run)
+    structure = declare(left.model, left.head)
+    of = Latency(count=1, table=str(run / pruned.TABLE), length=16).cost(structure)
+    assert of(structure.sizes) <= (whole + least) / 2 < whole
+    assert main(["benchmark", str(run), "--lengths=16", "--runs=1", "--rounds=1"]) == 0

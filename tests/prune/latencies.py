@@ -1,0 +1,27 @@
+"""A table of latencies of a machine that takes what operations add up to."""
+
+from bertzoo.benchmark.latency import grid
+from bertzoo.prune import Table
+from bertzoo.prune.latency import common, points
+from bertzoo.prune.shapes import of_layers
+
+
+def layer_time(sizes):
+    """Of one of the layers, as operations add up: sums of products of sizes."""
+    h, f, a, k, v = (sizes.get(letter, 1) for letter in "hfakv")
+    return 0.5 + 0.01 * h * f + 0.02 * h * a * k + 0.03 * h * a * v + 0.001 * a * (k + v) + 0.04 * h
+
+
+def only_time(sizes):
+    """Of the encoder of one layer, with embedding and head."""
+    return 2 + 0.3 * layer_time(sizes) + 0.05 * sizes.get("h", 1) + 0.07 * sizes.get("e", 1)
+
+
+def planted(model, letters=(), steps=3, noise=lambda: 1.0):
+    """The table of a model, each of whose times is multiplied by what `noise` gives."""
+    sizes = grid(model, letters, steps)
+    at = {point: dict(zip(sizes, point, strict=True)) for point in points(sizes)}
+    own = of_layers(model)[0]
+    one = {point: noise() * only_time(own | each) for point, each in at.items()}
+    more = {point: noise() * layer_time(own | each) for point, each in at.items()}
+    return Table(length=128, model=common(model, list(sizes)), sizes=sizes, one=one, more=more)

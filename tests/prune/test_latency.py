@@ -1,0 +1,232 @@
+"""A budget in milliseconds: the table, what is read between its sizes, what is chosen by it, what is refused."""
+
+import itertools
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from latencies import layer_time, only_time, planted
+from test_choose import brute, random_scores
+from zoo import CASES, LAYERS, SIZES
+
+from bertzoo.benchmark import latency as measuring
+from bertzoo.benchmark.worker import Load
+from bertzoo.cli import main
+from bertzoo.errors import UserError
+from bertzoo.models import Bert, SchuBert
+from bertzoo.models.tasks import NoHead
+from bertzoo.prune import choose, cuttable, declare, latency, resized, uniform
+from bertzoo.prune.latency import common, read
+from bertzoo.prune.shapes import of_layers, shallow
+from bertzoo.prune.target import Latency
+
+BERT = Bert(**SIZES, **LAYERS)
+CUT = {"h": 12, "f": 9, "a": 3, "k": 5, "v": 2, "e": 4}
+
+
+def written(path, table):
+    path.write_text(json.dumps(table.document()))
+    return path
+
+
+@pytest.mark.parametrize("case", ["bert", "schubert", "squeezebert", "convbert-span", "mobilebert", "albert"])
+def test_between_measured_sizes_are_sums_of_products(case, tmp_path):
+    model, head = CASES[case]
+    structure, random = declare(model, head), np.random.default_rng(0)
+    table = read(written(tmp_path / "table.json", planted(model)))
+    cost = latency(structure, table, "table")
+    for sizes in (structure.sizes, *(some_sizes(structure, random) for _ in range(20))):
+        *others, last = of_layers(resized(model, sizes))
+        assert cost(sizes) == pytest.approx(only_time(last) + sum(map(layer_time, others)))
+    assert type(cost(structure.sizes)) is float
+
+
+def some_sizes(structure, random):
+    """Any that a cut can leave."""
+    ties = {}
+    for name, dimension in structure.dimensions.items():
+        each = dimension.size // dimension.groups
+        ties.setdefault(dimension.tie or name, dimension.groups * int(random.integers(1, each + 1)))
+    return {name: ties[dimension.tie or name] for name, dimension in structure.dimensions.items()}
+
+
+def test_letters_that_are_not_measured_stay(tmp_path):
+    structure = declare(BERT, NoHead(), ("h", "v"))
+    cost = latency(structure, planted(BERT, ("h", "v")), "table")
+    sizes = structure.sizes | {"h": 7, "encoder/layers_1/attention/v": 3}
+    *_, last = of_layers(resized(BERT, sizes))
+    assert (last["f"], last["h"], last["v"]) == (20, 7, 3)
+    first = last | {"v": 6}
+    assert cost(sizes) == pytest.approx(only_time(last) + layer_time(first))
+
+
+def test_what_is_larger_never_takes_less():
+    """Whatever was measured; the choice looks for the first cut that is enough by halves."""
+    structure, random = declare(BERT, NoHead()), np.random.default_rng(1)
+    cost = latency(structure, planted(BERT, noise=lambda: random.uniform(0.3, 1.7)), "table")
+    for _ in range(100):
+        small, large = some_sizes(structure, random), some_sizes(structure, random)
+        both = [{name: f(small[name], large[name]) for name in small} for f in (min, max)]
+        assert cost(both[0]) <= cost(both[1]) + 1e-9
+
+
+@pytest.mark.parametrize("share", [0.8, 0.4])
+@pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span"])
+def test_the_choice_under_a_table_equals_removing_one_by_one(case, share):
+    model, head = CASES[case]
+    structure, random = declare(model, head), np.random.default_rng(2)
+    cost = latency(structure, planted(model, noise=lambda: random.uniform(0.9, 1.1)), "table")
+    whole = cost(structure.sizes)
+    least = cost({name: dimension.groups for name, dimension in structure.dimensions.items()})
+    target, scores = least + share * (whole - least), random_scores(structure)
+    kept = choose(structure, scores, cost, target)
+    expected = brute(structure, scores, cost, target, dict.fromkeys("hefakv", 1))
+    assert {name: list(indices) for name, indices in kept.items()} == expected
+    evenly = uniform(structure, scores, cost, target)
+    assert cost({name: len(indices) for name, indices in evenly.items()}) <= target
+
+
+def test_a_budget_is_met_within_one_per_cent():
+    model = Bert()
+    structure = declare(model, NoHead())
+    cost = latency(structure, planted(model), "table")
+    target = 0.6 * cost(structure.sizes)
+    kept = choose(structure, random_scores(structure), cost, target)
+    assert 0.99 * target < cost({name: len(indices) for name, indices in kept.items()}) <= target
+    for wrong, says in ((1.1, "is not below the model's own"), (1e-6, "is below .*, the least that is left when all")):
+        with pytest.raises(UserError, match=f"a budget of [0-9,]+[.][0-9]{{3}} {says}"):
+            choose(structure, random_scores(structure), cost, wrong * cost(structure.sizes))
+
+
+def test_every_encoder_of_a_table_is_of_the_model():
+    for model, head in CASES.values():
+        if head.kind == "joint_span":
+            continue
+        sizes = {letter: CUT[letter] - CUT[letter] % measuring.groups(model) for letter in cuttable(model)}
+        made = shallow(model, 3, sizes)
+        assert of_layers(made) == [sizes] * 3 and common(made, cuttable(model)) == common(model, cuttable(model))
+        assert isinstance(made, SchuBert) == isinstance(model, Bert | SchuBert)
+    assert of_layers(shallow(BERT, 1, {"f": 8})) == [{"h": 24, "f": 8, "a": 4, "k": 6, "v": 6}]
+
+
+@pytest.mark.parametrize(("case", "letters"), [("schubert", ""), ("bert", "ha"), ("squeezebert", ""), ("albert", "")])
+def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
+    """On a machine that takes what operations add up to, ever slower; its encoders are told by their paths."""
+    model, slower, heard = CASES[case][0], itertools.count(1), []
+    known: dict[str, float] = {}
+
+    def load(made, place, wanted):
+        *others, last = of_layers(made)
+        path = str(len(known))
+        known[path] = only_time(last) + sum(map(layer_time, others))
+        assert made.vocab_size == 61 and wanted.length == 16
+        return Load("litert", path, wanted.threads, made.vocab_size)
+
+    @contextmanager
+    def started(loads):
+        factor = next(slower)
+        yield [
+            SimpleNamespace(
+                said={"version": "9"}, run=lambda lengths, at=at: [1e-3 * factor * known[at.path]] * len(lengths)
+            )
+            for _, at in loads
+        ]
+
+    monkeypatch.setattr(measuring, "_load", load)
+    monkeypatch.setattr(measuring, "started", started)
+    wanted = measuring.Wanted(letters, 3, 16, 2, "fp32", 4, 2)
+    table = measuring.measure(model, wanted, heard.append)
+    structure = declare(model, NoHead(), tuple(letters))
+    rounds = next(slower) - 1
+    unit = (rounds + 1) / 2  # the median of all turns that the first model had
+    whole = latency(structure, table, "table")(structure.sizes)
+    *others, last = of_layers(model)
+    assert whole == pytest.approx(unit * (only_time(last) + sum(map(layer_time, others))))
+    assert table.said["whole"] == {"measured_ms": pytest.approx(whole), "table_ms": whole}
+    assert (table.said["runtime"], table.said["threads"], table.said["precision"]) == ("litert 9", 2, "fp32")
+    assert table.said["machine"] and heard[-1] == f"{2 + 2 * len(table.one)} of {2 + 2 * len(table.one)} encoders"
+
+
+def refused(table, model=BERT, letters=(), sizes=None):
+    structure = declare(model, NoHead(), letters)
+    with pytest.raises(UserError) as raised:
+        latency(structure, table, "table.json")(structure.sizes | (sizes or {}))
+    return str(raised.value)
+
+
+def test_a_table_of_something_else():
+    wider = Bert(**SIZES | {"hidden_size": 28}, **LAYERS)
+    assert "table.json has the width of the layers from 1 to 24, but not 28: measure" in refused(planted(BERT), wider)
+    said = refused(planted(BERT, ("f",)), wider, ("f",))
+    assert "table.json was measured on a model whose hidden_size is 24, but here it is 28: measure this model's" in said
+    squeezed = CASES["squeezebert"][0]
+    assert 'whose kind is "schubert", but here it is "squeezebert"' in refused(planted(BERT, ("f",)), squeezed)
+    assert "table.json has no a, the heads, which is to be cut" in refused(planted(BERT, ("h", "f")))
+    uneven = CASES["schubert"][0]
+    said = refused(planted(BERT, ("h", "f")), uneven, ("h", "f"))
+    assert "heads is another from layer to layer, but the table has no a, the heads: measure" in said
+    deeper = Bert(**SIZES | {"vocab_size": 99}, **LAYERS | {"layers": 5})  # is the same to a table
+    structure = declare(deeper, NoHead())
+    assert latency(structure, planted(BERT), "table")(structure.sizes) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.pop("sizes"), "is no whole table of latencies (it lacks 'sizes'): measure it again"),
+        (lambda d: d.update(format="other"), "is no whole table of latencies (it is of another format)"),
+        (lambda d: d["encoders"].pop(), "is no whole table of latencies (it lacks ("),
+        (lambda d: d["sizes"].update(h=[24, 1]), "its sizes are not lists that rise"),
+        (lambda d: d["sizes"].update(q=[1, 2]), "its sizes are not lists that rise"),
+        (lambda d: d["encoders"][0].update(one_ms=float("nan")), "a time is no number"),
+        (lambda d: d.update(encoders=3), "is no whole table"),
+    ],
+)
+def test_a_damaged_table(change, says, tmp_path):
+    path = written(tmp_path / "table.json", planted(BERT))
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError) as raised:
+        read(path)
+    assert says in str(raised.value) and str(path) in str(raised.value)
+
+
+def test_a_table_that_is_not_there_or_of_another_length(tmp_path):
+    structure = declare(BERT, NoHead())
+    with pytest.raises(UserError, match=r"none.json cannot be read \(No such file or directory\): name a file of"):
+        Latency(share=0.5, table=str(tmp_path / "none.json")).cost(structure)
+    path = written(tmp_path / "table.json", planted(BERT))
+    with pytest.raises(UserError, match=r"target.length = 64, but .* was measured on rows of 128 tokens: give that"):
+        Latency(share=0.5, table=str(path), length=64).cost(structure)
+    assert Latency(share=0.5, table=str(path)).cost(structure)(structure.sizes) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps=3"], "--steps is of a table: add --table=FILE, or leave it out"),
+        (["--table=t.json", "bert_6l"], "--table is of one MODEL, not of 2: name one"),
+        (["--table=t.json", "--backends=jax"], "--table is measured in litert, not in jax"),
+        (["--table=t.json", "--threads=1,2"], "--table is of one setting, but --threads=1,2: give one"),
+        (["--table=t.json", "--profile"], "--profile is not of a table"),
+        (["--table=t.json", "--steps=1"], "--steps=1 leaves nothing to read between: at least 2"),
+        (["--table=none/t.json"], "name a file in a directory that exists"),
+    ],
+)
+def test_what_a_table_is_not_measured_of(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["benchmark", "bert_base", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_dimensions_that_a_model_does_not_have():
+    with pytest.raises(UserError, match='--dimensions: "x" is no dimension: known are h, e, f, a, k, v'):
+        measuring.grid(BERT, ("x",), 3)
+    with pytest.raises(UserError, match="--dimensions: h, the width of the layers, cannot be cut in a model of kind s"):
+        measuring.grid(CASES["squeezebert"][0], ("h",), 3)
+    assert measuring.grid(CASES["squeezebert"][0], (), 4) == {"f": (4, 8, 16, 20)}
+    assert measuring.grid(BERT, ("k", "h"), 3) == {"h": (1, 12, 24), "k": (1, 4, 6)}
