@@ -93,7 +93,7 @@ class Labelled:
         judge = Judge(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
         theirs = record = None
         if teacher is not None:
-            theirs, record = teaching.logits(teacher, recipe, task, train.examples, mesh)
+            theirs, record = teaching.logits(teacher, recipe, task, train.examples, mesh, tell)
 
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
             steps = -(-len(rows) // size)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bertzoo.convert import directory, tensors
 from bertzoo.errors import ConfigError
+from bertzoo.finetune.family import Say
 from bertzoo.finetune.judge import Predictor
 from bertzoo.finetune.labels import relabelled
 from bertzoo.finetune.settings import Finetune
@@ -20,11 +21,12 @@ from bertzoo.tasks.task import Example, Task
 
 
 def logits(
-    path: Path, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh
+    path: Path, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
 ) -> tuple[np.ndarray, dict[str, str]]:
     """(N,C) of the teacher's logits, a regression's as the student's numbers are scaled, and its record for run.json.
 
-    The teacher reads the texts by its own tokenizer. Raises ConfigError where it is not one of this task.
+    The teacher reads the texts by its own tokenizer; `tell` hears where its labels are taken by number. Raises
+    ConfigError where it is not one of this task.
     """
     found = directory.read(path)
     tokenizer = found.tokenizer
@@ -32,7 +34,7 @@ def logits(
         lacks = "no tokenizer" if isinstance(found.head, SequenceClassification) else "no head of classes"
         raise ConfigError(f"--teacher={path} has {lacks}: give one fine-tuned on {task.name}")
     record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(found.params)}
-    found = relabelled(found, task, f"--teacher={path}")
+    found = relabelled(found, task, f"--teacher={path}", tell)
     module, params = found.module()
     longest = min(recipe.max_length, found.model.max_positions)
     rows = encode(examples, tokenizer, longest, task.kind, padding_seen(found.model))

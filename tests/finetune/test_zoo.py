@@ -90,7 +90,7 @@ def one_device() -> jax.sharding.Mesh:
 def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", kind, sizes, SequenceClassification(labels=("1", "0")), task="mrpc")
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
-    logits, record = teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
+    logits, record = teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
     # In the order of the examples and of the task's labels, which is not that of its head.
     told = trained.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
     np.testing.assert_allclose(trained.softmax(logits), told, atol=1e-6)
@@ -117,13 +117,20 @@ def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
 
+def test_a_teacher_whose_labels_have_no_names_is_told(data: Path, tmp_path: Path) -> None:
+    of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("LABEL_0", "LABEL_1")))
+    examples, told = GLUE["mrpc"].read("dev", data).examples, []
+    teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device(), told.append)
+    assert len(told) == 1 and "LABEL_0" in told[0] and "teacher" in told[0]
+
+
 @pytest.mark.parametrize("scale", [1, 5])
 def test_a_teacher_of_numbers_says_them_as_its_student_learns_them(scale: int, data: Path, tmp_path: Path) -> None:
     head = SequenceClassification(labels=("number",), problem_type="regression")
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
     logits, _ = teacher.logits(
-        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device()
+        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device(), print
     )
     numbers = trained.load(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
