@@ -74,7 +74,7 @@ def test_every_model_is_fine_tuned(
 NOT_OWN = ["--own.train=", "--own.dev="]
 
 
-def of_another_kind(path: Path, kind: Any, sizes: dict, head: Any, **source: str | int) -> None:
+def of_another_kind(path: Path, kind: Any, sizes: dict, head: Any, **source: Any) -> None:
     """A model with a tokenizer of its own and shorter rows."""
     words = WordPiece(vocab_size=60)
     theirs = tokenizers.build(words, lambda: iter([" ".join(planted.WORDS[::-1])] * 20))
