@@ -39,7 +39,7 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     fields: dict[str, Any] = {}
     for attribute in family.attributes:
         value = attributes.get(attribute.theirs, attribute.default)
-        if isinstance(value, list | tuple):  # which a field of ours may be
+        if isinstance(value, list | tuple) and not attribute.values:  # which a field of ours may be
             raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only one for all layers is")
         if attribute.values:
             if not isinstance(value, str) or value not in attribute.values:

@@ -67,7 +67,8 @@ class BottleneckLayer(nn.Module):
         b_BLI = self.bottleneck(x_BLD)
         source, values = self.attention_input(x_BLD, b_BLI)
         more = () if values is source else (values,)
-        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, positions_BR=positions_BR)
+        wanted = {} if positions_BR is None else {"positions_BR": positions_BR}
+        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, **wanted)
         b_BLI = self.attention_norm(take_tokens(b_BLI, positions_BR) + attended_BLI)
         for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
             b_BLI = norm(b_BLI + feed_forward(b_BLI))

@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities.
 
-    With `positions_BR` the tokens there are all that is made: their L is R.
+    With `positions_BR`, which the attention is given then, the tokens there are all that is made: their L is R.
     """
 
     attention: nn.Module
@@ -35,7 +35,8 @@ class Layer(nn.Module):
     def __call__(
         self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train, positions_BR=positions_BR)
+        wanted = {} if positions_BR is None else {"positions_BR": positions_BR}
+        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train, **wanted)
         x_BLD = self.attention_norm(take_tokens(x_BLD, positions_BR) + self.dropout(attended_BLD, train))
         x_BLD = self.feed_forward_norm(x_BLD + self.dropout(self.feed_forward(x_BLD), train))
         return x_BLD, probabilities_BHLM

@@ -60,7 +60,7 @@ def tasks(record: "Record") -> Iterator[tuple["Point", Any, Any]]:
 def check_inputs(record: "Record") -> None:
     """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
     seen = set()
-    for point, recipe, task in tasks(record):
+    for point, recipe, task in list(tasks(record)):  # options first, of every point
         with suppress(UserError):  # damaged results are made anew
             record.look(point)
         key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
