@@ -32,7 +32,7 @@ def test_the_page_says_what_every_alpha_did(folder: Path, tmp_path: Path, monkey
     monkeypatch.setattr(sys, "argv", ["distillation.py", *given, f"--runs={runs}", *options])
     script.main()
     ((name, text),) = written
-    assert name == "distillation.py" and "rte, 96 examples" in text
+    assert name == "distillation.py" and "rte. The teacher is a bert" in text
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     names = ["teacher", "alpha_1.0", "alpha_0.8", "alpha_0.5", "alpha_0.0"]
     assert len(lines) == 1 + len(names)
@@ -46,5 +46,5 @@ def test_the_page_says_what_every_alpha_did(folder: Path, tmp_path: Path, monkey
         called += f"; {collapsed} collapsed to one class" if collapsed else ""
         scores = [found[what]["dev"]["accuracy"] for what in ("median", "min", "max")]
         cell = f"{scores[0]:.2f}" if folder_name == "teacher" else "{:.2f} ({:.2f} to {:.2f})".format(*scores)
-        assert line == f"| {called} | {len(found['seeds'])} | {cell} |"
+        assert line == f"| {called} | 96 | {len(found['seeds'])} | {cell} |"
     assert "--data=RTE --teacher=model --student=model --seeds=2 --epochs=2" in text and str(tmp_path) not in text
