@@ -11,7 +11,7 @@ from bertzoo.tasks.task import Task
 _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_classifier") for leaf in ("kernel", "bias"))
 
 
-def relabelled(found: Pretrained, task: Task, origin: str, tell: Say = lambda line: None) -> Pretrained:
+def relabelled(found: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
     """The same model with its labels in the order of a task's; raises ConfigError where they are others.
 
     Labels may be spelt in any case and as the task's aliases. Those without a name (LABEL_0) are taken to be in that

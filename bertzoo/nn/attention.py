@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.rows import take_tokens
+from bertzoo.nn.positions import take_tokens
 
 # Large enough to vanish in the softmax, small enough to stay finite in bfloat16 and float16.
 MASKED_SCORE = -3e4

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax
 
-from bertzoo.nn.rows import take_tokens
+from bertzoo.nn.positions import take_tokens
 
 # (stream (B,L,D), bottleneck (B,L,I)) -> what queries and keys are read from, and what values are read from.
 Sources = tuple[jax.Array, jax.Array]

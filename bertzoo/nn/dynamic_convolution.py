@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
-from bertzoo.nn.rows import take_tokens
+from bertzoo.nn.positions import take_tokens
 
 BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 
-from bertzoo.nn.rows import take_tokens
+from bertzoo.nn.positions import take_tokens
 
 
 class FeedForward(nn.Module):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
+from bertzoo.nn.positions import take_tokens
 
 EXCLUDED = -1000.0  # added to the logit of a position where no answer can be
 SPARE = -1e9  # the logit of a row without a token: exp of it is 0, and it is finite
@@ -49,7 +50,7 @@ class MaskedHead(nn.Module):
     @nn.compact
     def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array, table_VE: jax.Array) -> jax.Array:
         bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.rows,))
-        hidden_BPD = jnp.take_along_axis(hidden_BLD, positions_BP[:, :, None], axis=1)
+        hidden_BPD = take_tokens(hidden_BLD, positions_BP)
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))
         rest = bias_V
         if self.extra is not None:
@@ -135,7 +136,7 @@ class JointSpanHead(nn.Module):
         start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
         if starts_BK is None:
             _, starts_BK = jax.lax.top_k(start_BL, min(self.beam, length))
-        first_BKD = jnp.take_along_axis(hidden_BLD, starts_BK[:, :, None], axis=1)
+        first_BKD = take_tokens(hidden_BLD, starts_BK)
         end_BKL = self.end(first_BKD[:, :, None], hidden_BLD[:, None]) + excluded_BL[:, None]
         expected_BD = jnp.einsum("bl,bld->bd", jax.nn.softmax(start_BL), hidden_BLD.astype(jnp.float32))
         null_B = self.null(hidden_BLD[:, 0].astype(jnp.float32), expected_BD)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.attention import attend
-from bertzoo.nn.rows import take_tokens
+from bertzoo.nn.positions import take_tokens
 
 
 class MixedAttention(nn.Module):

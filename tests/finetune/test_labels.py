@@ -57,4 +57,4 @@ def test_labels_without_names_are_taken_by_number_which_is_told_once(
     found = Own(labels=("US", "us"), train="none.csv").task(tmp_path)
     model = replace(base, head=SequenceClassification(labels=("us", "Us")))
     with pytest.raises(ConfigError, match="here has the labels us, Us, but own has US, us"):
-        relabelled(model, found, "here")
+        relabelled(model, found, "here", print)
