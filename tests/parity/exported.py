@@ -23,7 +23,8 @@ from bertzoo.models.tasks import SequenceClassification
 def both(name: str) -> tuple[Pretrained, Plain]:
     """A case of the zoo, of as few layers as show what it is, and its training graph."""
     model, head = CASES[name]
-    if "layers" in {field.name for field in dataclasses.fields(model)}:
+    fields = {field.name for field in dataclasses.fields(model)}
+    if "layers" in fields and isinstance(model.feed_forward_size, int):
         model = dataclasses.replace(model, layers=2 if name == "albert" else 1)
     source = pretrained(model, head)
     return source, graph(source)
