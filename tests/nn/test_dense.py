@@ -1,0 +1,57 @@
+"""Dense maps against numpy, and as products of matrices alone."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bertzoo.nn import Dense, DensePair, Trigram
+
+INIT = jax.nn.initializers.normal(1.0)
+MODULES = {
+    "dense": Dense((5,), ("embed", "model"), INIT, jnp.float32),
+    "to heads": Dense((2, 3), ("model", "heads", "keys"), INIT, jnp.float32),
+    "from heads": Dense((5,), ("heads", "values", "model"), INIT, jnp.float32),
+    "pair": DensePair(5, ("model", "hidden"), INIT, jnp.float32),
+    "trigram": Trigram(5, INIT, jnp.float32, mask_padding=False),
+}
+RANDOM = np.random.default_rng(0)
+INPUTS = {
+    "dense": (RANDOM.normal(size=(2, 7, 6)),),
+    "to heads": (RANDOM.normal(size=(2, 7, 6)),),
+    "from heads": (RANDOM.normal(size=(2, 7, 2, 3)),),
+    "pair": (RANDOM.normal(size=(2, 4, 1, 6)), RANDOM.normal(size=(2, 1, 7, 6))),
+    "trigram": (RANDOM.normal(size=(2, 7, 6)), np.ones((2, 7), bool)),
+}
+EXPECTED = {"dense": "bli,io->blo", "to heads": "bli,iho->blho", "from heads": "blhi,hio->blo"}
+
+
+def inputs(name: str) -> tuple[Any, ...]:
+    return tuple(jnp.asarray(each, bool if each.dtype == bool else jnp.float32) for each in INPUTS[name])
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_dense_map_is_the_einsum_of_its_axes(name: str) -> None:
+    arrays = inputs(name)
+    made, params = MODULES[name].init_with_output(jax.random.key(0), *arrays)
+    kernel, bias = (np.asarray(params["params"][leaf].value, np.float64) for leaf in ("kernel", "bias"))
+    expected = np.einsum(EXPECTED[name], np.asarray(arrays[0], np.float64), kernel) + bias
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_gradients_are_products_of_two_matrices(name: str) -> None:
+    # Of more axes, or over two, XLA's CPU backend copies both operands first.
+    arrays = inputs(name)
+    params = MODULES[name].init(jax.random.key(0), *arrays)
+    gradient = jax.grad(lambda params, first: MODULES[name].apply(params, first, *arrays[1:]).sum(), argnums=(0, 1))
+    program = jax.jit(gradient).lower(params, arrays[0]).as_text()
+    products = re.findall(r"stablehlo\.dot_general (.*)", program)
+    assert products and not any("batching_dims" in one for one in products)
+    for one in products:
+        shapes = re.findall(r"tensor<([\dx]+)xf32>", one)
+        assert len(shapes) == 3 and all(shape.count("x") == 1 for shape in shapes), one
+        assert re.search(r"contracting_dims = \[\d\] x \[\d\]", one), one
