@@ -1,6 +1,7 @@
 """`bertzoo benchmark`: what is measured, in which turns, what is said of it, what is refused; no time is asserted."""
 
 import dataclasses
+import hashlib
 import json
 import struct
 import sys
@@ -14,12 +15,13 @@ from zoo import CASES, pretrained
 
 from bertzoo.benchmark import backends, parts, rows, shares, subject, turns
 from bertzoo.benchmark.worker import Load, row
-from bertzoo.cli import main
+from bertzoo.cli import main, parse
 from bertzoo.convert import directory
 from bertzoo.export import litert
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
+from bertzoo.verbs.cases import prepared
 
 SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)
 
@@ -286,8 +288,6 @@ def test_a_package_that_is_missing(backend: str, package: str, model: Path, caps
 def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     """What every option changes of what runs, without running it."""
     from bertzoo.benchmark.backends import BACKENDS, Written
-    from bertzoo.cli import parse
-    from bertzoo.verbs.cases import prepared
 
     asked: list[tuple] = []
 
@@ -319,12 +319,29 @@ def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture,
     assert "none cannot be run (No such file or directory): name one that has executorch" in capsys.readouterr().err
 
 
-def test_inputs_that_are_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file, said = tmp_path / "model.onnx", tmp_path / "model.json"
     file.touch()
-    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "token_type_ids", "attention_mask")
-    said.write_text('{"inputs": {"input_ids": "int32", "attention_mask": "int32"}}')
-    assert subject.read(str(file), [], [".onnx"]).inputs == ("input_ids", "attention_mask")
-    said.write_text("{}")
+    nothing = subject.read(str(file), [], [".onnx"]).said
+    assert nothing.inputs == ("input_ids", "token_type_ids", "attention_mask") and nothing.parameters is None
+    document = {
+        "inputs": {"input_ids": "int32", "attention_mask": "int32"},
+        "precision": "fp16",
+        "head": {"kind": "span"},
+        "parameters": 7,
+        "flops": {"length_8": 5, "length_16": 10},
+        "sha256": hashlib.sha256(b"").hexdigest(),
+    }
+    said.write_text(json.dumps(document))
+    of_file = subject.read(str(file), [], [".onnx"])
+    assert of_file.said.inputs == ("input_ids", "attention_mask")
+    _, args, _ = parse(["benchmark", str(file), "--lengths=8,16"])
+    eight, sixteen = prepared(args, of_file, ["onnx"], tmp_path)
+    assert (eight.precision, eight.flops(8), sixteen.flops(16), eight.flops(32)) == ("fp16", 5, 10, None)
+    file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
-    assert "model.json is damaged" in capsys.readouterr().err
+    assert "model.json is of another model.onnx" in capsys.readouterr().err
+    for lacking in ("precision", "parameters", "sha256"):
+        said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
+        assert main(["benchmark", str(file)]) == 2
+        assert "model.json is damaged" in capsys.readouterr().err

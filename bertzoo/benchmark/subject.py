@@ -1,15 +1,14 @@
 """What is measured: a config's model, one out of a directory, or an exported file."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertzoo import config
-from bertzoo.benchmark.worker import TEXT
+from bertzoo.benchmark.described import Described, described
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.errors import UserError
@@ -24,12 +23,12 @@ DEVIATION = 0.02  # of random weights, on which no time depends as long as they 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model under a name, or an exported file; inputs: of the file by name, where it is said beside it."""
+    """A model under a name, or an exported file with what is said of it."""
 
     name: str
     pretrained: Pretrained | None = None
     file: Path | None = None
-    inputs: tuple[str, ...] = TEXT
+    said: Described = field(default_factory=Described)
 
 
 def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> Subject:
@@ -42,7 +41,7 @@ def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str
     if path.suffix in suffixes:
         if not path.is_file():
             raise UserError(f"{name} is not a file; `bertzoo convert` writes one")
-        return Subject(name=name, file=path, inputs=_inputs(path.with_suffix(".json")))
+        return Subject(name=name, file=path, said=described(path))
     if path.is_dir():
         found = directory.read(path)
         return Subject(name=name, pretrained=classifier(found) if found.head.kind in BEFORE_A_TASK else found)
@@ -54,16 +53,6 @@ def untrained(model: Model, name: str) -> Pretrained:
     """A model with random weights as a classifier of two classes."""
     bare = Pretrained(model=model, head=None, params={}, tokenizer=None, origin=name, source={"format": "random"})
     return classifier(bare)
-
-
-def _inputs(said: Path) -> tuple[str, ...]:
-    """Those that `bertzoo convert` has written beside a file."""
-    if not said.is_file():
-        return TEXT
-    try:
-        return tuple(json.loads(said.read_text(encoding="utf-8"))["inputs"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{said} is damaged: export the file again, or move this away") from error
 
 
 def is_config(subject: Subject) -> bool:

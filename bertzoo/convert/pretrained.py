@@ -31,6 +31,11 @@ class Pretrained:
     others: dict[str, "Pretrained"] = field(default_factory=dict)
     generator: dict[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers its parameters are, with its head's."""
+        return sum(array.size for array in self.params.values())
+
     def module(self) -> tuple[Any, Any]:
         """The model under its head as a Linen module, and its parameters, nested as that takes them."""
         arrays = {name: jnp.asarray(array) for name, array in self.params.items()}

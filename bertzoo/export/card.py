@@ -11,9 +11,9 @@ def card(name: str, said: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        f"A {model['kind']} model of {model['layers']} layers{_width(model)}, head {head['kind']}{labels}, as a"
-        f" {said['format']} file of {said['bytes'] / 1e6:,.1f} MB in {said['precision']}, written by bertzoo"
-        f" {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
+        f"A {model['kind']} model of {model['layers']} layers{_width(model)} and {said['parameters']:,} parameters,"
+        f" head {head['kind']}{labels}, as a {said['format']} file of {said['bytes'] / 1e6:,.1f} MB in"
+        f" {said['precision']}, written by bertzoo {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
         "",
         "Made from " + (_source(said["source"]) or "a model whose origin is not known") + ".",
         "",

@@ -47,6 +47,7 @@ def write(
         "bertzoo": __version__,
         "format": target.name,
         "precision": wanted.precision,
+        "parameters": pretrained.parameter_count,
         "bytes": len(content),
         **({} if memory is None else {"memory": memory(file, lengths[-1])}),
         "sha256": hashlib.sha256(content).hexdigest(),

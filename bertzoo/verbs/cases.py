@@ -38,6 +38,14 @@ class Case(NamedTuple):
         found = self.subject.pretrained
         return ANY_VOCABULARY if found is None else found.model.vocab_size
 
+    def flops(self, length: int) -> int | None:
+        """Operations of a row, where they are known."""
+        from bertzoo.export.litert import signature
+
+        if self.written.graph is not None:
+            return self.written.flops(length)
+        return self.subject.said.flops.get(signature(length))
+
 
 def prepared(args: argparse.Namespace, subject: "Subject", backends: Sequence[str], folder: Path) -> list[Case]:
     """All that is run of a subject, written into the folder where it is no file."""
@@ -48,7 +56,8 @@ def prepared(args: argparse.Namespace, subject: "Subject", backends: Sequence[st
         assert subject.file is not None
         written = Written(path=subject.file, size=subject.file.stat().st_size, graph=None)
         lengths = args.lengths or [None]
-        return [Case(subject, backends[0], None, written, n, length) for n in args.threads for length in lengths]
+        said = subject.said.precision
+        return [Case(subject, backends[0], said, written, n, length) for n in args.threads for length in lengths]
     lengths = ladders.each(subject.pretrained, args.lengths or ())
     found = []
     for backend in backends:
@@ -78,7 +87,7 @@ def measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
     loads = [
         (
             case.what,
-            Load(case.backend, str(case.written.path), case.threads, case.vocabulary, case.subject.inputs),
+            Load(case.backend, str(case.written.path), case.threads, case.vocabulary, case.subject.said.inputs),
         )
         for case in cases
     ]
@@ -104,9 +113,9 @@ def measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
                 peak=peak,
                 empty=start["empty"],
                 size=case.written.size,
-                head=pretrained and pretrained.head.kind,
-                parameters=pretrained and sum(array.size for array in pretrained.params.values()),
-                flops=None if case.written.graph is None else case.written.flops(length),
+                head=pretrained.head.kind if pretrained else case.subject.said.head,
+                parameters=pretrained.parameter_count if pretrained else case.subject.said.parameters,
+                flops=case.flops(length),
             )
         )
     return found

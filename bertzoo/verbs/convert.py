@@ -156,5 +156,5 @@ def _write_directory(args: argparse.Namespace, pretrained: "Pretrained") -> None
 
 
 def _wrote(args: argparse.Namespace, pretrained: "Pretrained") -> str:
-    numbers = sum(array.size for array in pretrained.params.values())
+    numbers = pretrained.parameter_count
     return f"Wrote {args.destination}: {pretrained.model.kind}, head {pretrained.head.kind}, {numbers:,} parameters."

@@ -82,9 +82,12 @@ def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Pa
 
 def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (row,) = measured(capsys, file)["rows"]
-    assert (row["backend"], row["length"], row["precision"], row["flops"]) == ("litert", 16, None, None)
-    assert row["file_bytes"] == file.stat().st_size
+    assert (row["backend"], row["length"], row["file_bytes"]) == ("litert", 16, file.stat().st_size)
     both = measured(capsys, file, model, "--lengths=8", "--backends=litert")
+    # What is said beside the file is what is counted on the model.
+    for column in ("precision", "head", "parameters", "flops"):
+        assert both["rows"][0][column] == both["rows"][1][column] is not None, column
+    assert row["flops"] > both["rows"][0]["flops"]
     assert [each["length"] for each in both["rows"]] == [8, 8] and both["speed_of"] == str(file)
     assert main(["benchmark", str(file), "--lengths=9"]) == 2
     assert f"--lengths=9: {file} has 8, 16 alone" in capsys.readouterr().err
