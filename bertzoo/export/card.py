@@ -32,7 +32,8 @@ def card(name: str, said: Mapping[str, Any]) -> str:
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
             for metric, value in scores["file"].items()
         )
-        lines += ["", f"{scores['task']}, {scores['split']}, {scores['examples']} examples: {points}."]
+        asked = f"{scores['examples']:,} of {scores['of']:,} examples"
+        lines += ["", f"{scores['task']}, {scores['split']}, {asked}: {points}."]
     if "operators" in said:
         lines += ["", "## Operators", "", *_operators(said)]
     lines += [

@@ -1,66 +1,148 @@
 """The metric of a fine-tuned model's task, of a written file beside the model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.runtimes import Runtime
+from bertzoo.nn import span_candidates
 from bertzoo.tasks import metrics
+from bertzoo.tasks.answers import Decoding, decode
 from bertzoo.tasks.rows import Rows, Slot
+from bertzoo.tasks.spans import SpanTask
 from bertzoo.tasks.task import Example, Task
+from bertzoo.tasks.windows import Windows
+
+Outputs = Sequence[Mapping[str, np.ndarray]]  # of every slot, of one row
+
+
+class Quiz(Protocol):
+    """Labelled examples of a split of a task, their rows, none longer than the file reads, and how they are scored.
+
+    share: how many examples are asked, and of how many.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def share(self) -> tuple[int, int]: ...
+    @property
+    def rows(self) -> "Rows | Windows": ...
+    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]: ...
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> dict[str, Any] | None: ...
+
+
+def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], dict | None]:
+    """The task, the split, how many examples of how many, and in points the scores of the file and of the model, read
+    alike: every row in the shortest length that holds it. And the same examples as a device is asked them; None where
+    it is not.
+    """
+    reference = jax.jit(
+        lambda plain, row: {name: y[None] for name, y in plain(**{name: x[0] for name, x in row.items()}).items()}
+    )
+    slots = quiz.rows.plan(1, lengths)
+    batches = (quiz.rows.batch(slot, 1) for slot in slots)
+    given = [{name: batch[name] for name in plain.inputs} for batch in batches]
+    outputs = [run(row) for row in given]
+    said = {"task": quiz.name, "split": quiz.split}
+    count, whole = quiz.share
+    scores = {
+        "examples": count,
+        "of": whole,
+        "file": quiz.scores(slots, outputs),
+        "model": quiz.scores(slots, [jax.device_get(reference(plain, row)) for row in given]),
+    }
+    exam = quiz.exam(slots, given, outputs)
+    return said | scores, None if exam is None else said | exam
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quiz:
-    """Labelled examples of a task, their rows, none longer than the file reads, and what numbers are multiplied by."""
+class Labels:
+    """Examples with labels or numbers, which `scale` gives of the model's; whole: how many the split has."""
 
     task: Task
     split: str
     examples: Sequence[Example]
+    whole: int
     rows: Rows
     scale: float
 
+    @property
+    def name(self) -> str:
+        return self.task.name
 
-def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], dict | None]:
-    """The task, the split, how many examples, and in points the scores of the file and of the model, read alike: every
-    example in the shortest length that holds it. And the same examples as a device is asked them: what they are scored
-    by, and in their order inputs, label and the file's logits here; None of words, which a device is not asked.
-    """
-    reference = jax.jit(lambda plain, row: plain(**{name: array[0] for name, array in row.items()})["logits"][None])
-    slots = quiz.rows.plan(1, lengths)
-    batches = (quiz.rows.batch(slot, 1) for slot in slots)
-    given = [{name: batch[name] for name in plain.inputs} for batch in batches]
-    logits = [run(row)["logits"] for row in given]
-    said = {"task": quiz.task.name, "split": quiz.split}
-    scores = {
-        "examples": len(quiz.examples),
-        "file": _scores(quiz, slots, logits),
-        "model": _scores(quiz, slots, [np.asarray(reference(plain, row)) for row in given]),
-    }
-    if quiz.task.kind == "tokens":
-        return said | scores, None
-    rows = [dict[str, Any]() for _ in quiz.examples]
-    for slot, row, output in zip(slots, given, logits, strict=True):
-        place = int(slot.rows[0])
-        rows[place] = {
-            "signature": signature(slot.length),
-            "inputs": {name: array[0].tolist() for name, array in row.items()},
-            "label": quiz.examples[place].label,
-            "logits": output[0].tolist(),
-        }
-    how = {"kind": quiz.task.kind, "metrics": quiz.task.metrics, "scale": quiz.scale}
-    return said | scores, said | how | {"rows": rows}
+    @property
+    def share(self) -> tuple[int, int]:
+        return len(self.examples), self.whole
+
+    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
+        """The task's metrics."""
+        logits, kind = [output["logits"] for output in outputs], self.task.kind
+        labels = [example.label for example in self.examples]
+        if kind == "tokens":
+            tags = self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
+            return metrics.score(self.task, tags, labels)
+        whole = self.rows.restore(slots, logits)
+        return metrics.score(self.task, whole[:, 0] * self.scale if kind == "regression" else whole.argmax(-1), labels)
+
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> dict[str, Any] | None:
+        """What they are scored by, and in their order inputs, label and the file's logits here; None of words, which a
+        device is not asked.
+        """
+        if self.task.kind == "tokens":
+            return None
+        rows = [dict[str, Any]() for _ in self.examples]
+        for slot, row, output in zip(slots, given, outputs, strict=True):
+            place = int(slot.rows[0])
+            rows[place] = {
+                "signature": signature(slot.length),
+                "inputs": {name: array[0].tolist() for name, array in row.items()},
+                "label": self.examples[place].label,
+                "logits": output["logits"][0].tolist(),
+            }
+        return {"kind": self.task.kind, "metrics": self.task.metrics, "scale": self.scale, "rows": rows}
 
 
-def _scores(quiz: Quiz, slots: Sequence[Slot], logits: Sequence[np.ndarray]) -> dict[str, float]:
-    rows, kind = quiz.rows, quiz.task.kind
-    labels = [example.label for example in quiz.examples]
-    if kind == "tokens":
-        return metrics.score(quiz.task, rows.restore_words(slots, [each.argmax(-1) for each in logits]), labels)
-    whole = rows.restore(slots, logits)
-    return metrics.score(quiz.task, whole[:, 0] * quiz.scale if kind == "regression" else whole.argmax(-1), labels)
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """Questions with their answers, in windows; whole: how many the split has."""
+
+    task: SpanTask
+    split: str
+    whole: int
+    rows: Windows
+    decoding: Decoding
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
+    def share(self) -> tuple[int, int]:
+        return len(self.rows.questions), self.whole
+
+    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
+        """The official ones of the answers that the model's outputs are decoded to."""
+        joint = "null_logit" in outputs[0] if outputs else False
+        found = self.rows.restore(slots, [_candidates(one) for one in outputs] if joint else outputs)
+        answered = decode(self.rows, found, self.decoding)
+        return self.task.score(self.rows.questions, answered, self.decoding.threshold)
+
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> None:
+        """A device is not asked: its rows' outputs are no answers yet."""
+        return None
+
+
+def _candidates(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A joint head's outputs of one row as they are decoded."""
+    names = ("start_logits", "starts", "end_logits", "null_logit")
+    start_BL, starts_BK, end_BKL, null_B1 = (jnp.asarray(output[name]) for name in names)
+    return jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))

@@ -60,7 +60,7 @@ class Answering(Kept):
     def answer(self, asked: Sequence[Question], batch_size: int = 0) -> Answers:
         """The answers to questions, whatever answers they have themselves; rows make no difference to it."""
         bare = [question._replace(answers=(), impossible=False) for question in asked]
-        made = self._windows(bare, labels=False)
+        made = self.windows(bare, labels=False)
         module, params = self.module()
         predictor = Predictor(self._objective(module).predict, kept.mesh(), self.size(batch_size))
         slots, outputs = predictor(params, made, self._lengths(made), 1.0) if made.windows else ([], [])
@@ -74,7 +74,7 @@ class Answering(Kept):
         task. Raises UserError where a question cannot be scored.
         """
         task.check(asked)
-        made = self._windows(asked, labels=True)
+        made = self.windows(asked, labels=True)
         if not made.windows:
             raise ConfigError(f"the {len(asked)} questions of {split} leave no row: no text of theirs has a word")
         module, params = self.module()
@@ -93,7 +93,8 @@ class Answering(Kept):
     def _objective(self, module):
         return objective_of(module, isinstance(self.pretrained.head, JointSpanExtraction))
 
-    def _windows(self, asked: Sequence[Question], labels: bool) -> Windows:
+    def windows(self, asked: Sequence[Question], labels: bool) -> Windows:
+        """The rows of questions as the model reads them."""
         windowing = self.recipe.squad.windowing(self.max_length)
         return windows.make(asked, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding)
 

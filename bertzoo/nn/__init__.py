@@ -37,6 +37,7 @@ from bertzoo.nn.heads import (
     ReplacedHead,
     Untied,
     pool,
+    span_candidates,
 )
 from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
@@ -85,6 +86,7 @@ __all__ = [
     "pool",
     "row_seeds",
     "sample",
+    "span_candidates",
     "zero_padding",
     "zeros_beyond",
 ]

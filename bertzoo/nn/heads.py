@@ -141,3 +141,20 @@ class JointSpanHead(nn.Module):
         expected_BD = jnp.einsum("bl,bld->bd", jax.nn.softmax(start_BL), hidden_BLD.astype(jnp.float32))
         null_B = self.null(hidden_BLD[:, 0].astype(jnp.float32), expected_BD)
         return JointSpans(start_BL, starts_BK, end_BKL, null_B)
+
+
+def span_candidates(
+    start_BL: jax.Array, starts_BK: jax.Array, end_BKL: jax.Array, null_B: jax.Array
+) -> dict[str, jax.Array]:
+    """Of a joint head's logits: `starts` (B,K) with their log-probabilities `start_scores`, of each the likeliest
+    `ends` (B,K,K) with `end_scores`, given the start, and `null_score` (B,), above 0 where there is no answer.
+    """
+    scores_BL = jax.nn.log_softmax(start_BL)
+    end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])
+    return {
+        "starts": starts_BK,
+        "start_scores": jnp.take_along_axis(scores_BL, starts_BK, axis=1),
+        "ends": ends_BKK,
+        "end_scores": end_scores_BKK,
+        "null_score": null_B,
+    }

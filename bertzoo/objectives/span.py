@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
+from bertzoo.nn import span_candidates
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
 
 Reduction = Literal["mean", "sum"]
@@ -72,19 +73,9 @@ class JointSpanObjective:
         return {"span": metrics["span_loss"][0], "null": self.null_weight * metrics["null_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
-        """What is decoded: `starts` (B,K) with their log-probabilities `start_scores`, of each the likeliest `ends`
-        (B,K,K) with `end_scores`, given the start, and `null_score` (B,), above 0 where there is no answer.
-        """
+        """What is decoded: the candidates."""
         output = apply(self.model, params, batch, None)
-        start_BL = jax.nn.log_softmax(output.start_logits)
-        end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(output.end_logits), output.starts.shape[1])
-        return {
-            "starts": output.starts,
-            "start_scores": jnp.take_along_axis(start_BL, output.starts, axis=1),
-            "ends": ends_BKK,
-            "end_scores": end_scores_BKK,
-            "null_score": output.null_logits,
-        }
+        return span_candidates(output.start_logits, output.starts, output.end_logits, output.null_logits)
 
 
 def _rows(batch: Batch, reduction: Reduction) -> jax.Array:

@@ -45,6 +45,7 @@ OPTIONS = {
     "lengths": exports.FORMATS,
     "precision": exports.FORMATS,
     "pooling": exports.FORMATS,
+    "examples": exports.FORMATS,
     "calibration": ("litert",),
     "no_optimize": ("litert",),
     "python": ("executorch",),
@@ -81,6 +82,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=POOLINGS,
         help="of its embedding, without a head: the mean of the tokens' states (the default) or the pooled first",
     )
+    parser.add_argument(
+        "--examples",
+        type=_count,
+        help="of a fine-tuned model's development set, that the file and the model are scored on, evenly drawn "
+        f"(default: {exports.EXAMPLES:,}; 0: all)",
+    )
     parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
     parser.add_argument(
         "--python", type=Path, help="executorch: the Python that has its packages (default: the one that runs this)"
@@ -92,6 +99,12 @@ def _lengths(text: str) -> list[int]:
         return [int(length) for length in text.split(",")]
     except ValueError:
         raise UserError(f"--lengths = {text} is not numbers with commas between, as in --lengths=32,128") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise UserError(f"--examples = {text} is no number, as in --examples=500")
+    return int(text)
 
 
 def _source(text: str) -> Path:

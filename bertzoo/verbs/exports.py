@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,13 @@ from bertzoo.verbs.shared import say
 if TYPE_CHECKING:
     from bertzoo.convert.pretrained import Pretrained
     from bertzoo.export.scored import Quiz
+    from bertzoo.finetune.answering import Answering
+    from bertzoo.finetune.trained import Trained
 
 FORMATS = ("litert", "torch-export", "torchscript", "onnx", "executorch")
 RUNTIMES = {"torch-export": "torch", "torchscript": "torch"}  # of the others the name is the format's
-LABELLED = ("sequence_classification", "token_classification")
+SCORED = ("sequence_classification", "token_classification", "span", "joint_span")  # heads of tasks
+EXAMPLES = 1500  # that a file is scored on: all of GLUE's smaller tasks
 
 
 def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple[Pretrained, str]":
@@ -46,7 +49,7 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
     given = {name: getattr(args, name) for name in ("precision", "pooling") if getattr(args, name) is not None}
     lengths = target.lengths(pretrained, args.lengths or ())
     wanted = Wanted(lengths=lengths, optimise=not args.no_optimize, calibration=texts, **given)
-    quiz = _quiz(args.source, pretrained, max(wanted.lengths))
+    quiz = _quiz(args, pretrained, max(wanted.lengths))
     with atomic.files(destination, *companions) as temporary:
         measure = partial(_memory, args, pretrained.model)
         said = phone.write(target, pretrained, temporary / destination.name, wanted, quiz, measure)
@@ -106,29 +109,70 @@ def _print(said: dict[str, Any]) -> None:
         print(f"XNNPACK runs {said['delegated']} of the graph's {said['nodes']} nodes, in {said['delegates']} parts")
 
 
-def _quiz(source: Path, pretrained: "Pretrained", longest: int) -> "Quiz | None":
-    """The first development set of the task that a fine-tuned model was trained on; says why where there is none."""
-    from dataclasses import replace
+def _quiz(args: argparse.Namespace, pretrained: "Pretrained", longest: int) -> "Quiz | None":
+    """Of the first development set of the task that a fine-tuned model was trained on; says why where there is none."""
+    from bertzoo.finetune import answering, kept, trained
 
-    from bertzoo.export.scored import Quiz
-    from bertzoo.finetune import kept, trained
-
-    if not kept.is_finetuned(source) or pretrained.head.kind not in LABELLED:
+    if not kept.is_finetuned(args.source) or pretrained.head.kind not in SCORED:
         return None
+    most = EXAMPLES if args.examples is None else args.examples
     try:
-        model = trained.load(source)
-        if not model.knows_task:
-            raise UserError(f"{source} does not say on which task it was trained")
-        task = model.task()
-        model = replace(model.of(task, say), max_length=min(model.max_length, longest))
-        if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
-            raise UserError(f"the labels of {task.name} have another order than those of the model")
-        if not task.dev:
-            raise UserError(f"{task.name} has no development set")
-        examples = task.read(task.dev[0], model.recipe.data_dir).examples
-        if any(example.label is None for example in examples):
-            raise UserError(f"the {task.dev[0]} set of {task.name} has no labels")
+        found = kept.read(args.source)
+        asked = answering.of(found)
+        quiz = (
+            _labels(trained.of(found), pretrained, longest, most) if asked is None else _questions(asked, longest, most)
+        )
     except UserError as error:
         say(f"the task's scores are not measured: {error}")
         return None
-    return Quiz(task=task, split=task.dev[0], examples=examples, rows=model.rows(examples), scale=model.scale)
+    count, whole = quiz.share
+    if count < whole:
+        say(f"{quiz.name}, {quiz.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
+    return quiz
+
+
+def _labels(model: "Trained", pretrained: "Pretrained", longest: int, most: int) -> "Quiz":
+    from dataclasses import replace
+
+    from bertzoo.export.scored import Labels
+
+    if not model.knows_task:
+        raise UserError(f"{model.path} does not say on which task it was trained")
+    task = model.task()
+    model = replace(model.of(task, say), max_length=min(model.max_length, longest))
+    if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
+        raise UserError(f"the labels of {task.name} have another order than those of the model")
+    if not task.dev:
+        raise UserError(f"{task.name} has no development set")
+    split = task.dev[0]
+    whole = task.read(split, model.recipe.data_dir).examples
+    if any(example.label is None for example in whole):
+        raise UserError(f"the {split} set of {task.name} has no labels")
+    examples = _evenly(whole, most)
+    rows = model.rows(examples)
+    return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
+
+
+def _questions(model: "Answering", longest: int, most: int) -> "Quiz":
+    from dataclasses import replace
+
+    from bertzoo.export.scored import Questions
+
+    task = model.task()
+    model = replace(model.of(task), max_length=min(model.max_length, longest))
+    whole = model.asked(task, "dev", model.recipe.data_dir)
+    if whole.hidden:
+        raise UserError(f"the dev set of {task.name} has no answers")
+    asked = _evenly(whole.questions, most)
+    task.check(asked)
+    rows = model.windows(asked, labels=False)
+    if not rows.windows:
+        raise UserError(f"the questions of {task.name} leave no row: no text of theirs has a word")
+    decoding = model.recipe.squad.decoding(task.nulls)
+    return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
+
+
+def _evenly(examples: Sequence[Any], most: int) -> list[Any]:
+    """So many at most, as far apart as they can be; 0 is all."""
+    count = min(most or len(examples), len(examples))
+    return [examples[index * len(examples) // count] for index in range(count)]

@@ -313,7 +313,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     file = tmp_path / "run.tflite"
     out, _ = planted.said(capsys, "convert", tmp_path / "run", file, "--to=litert", "--lengths=8,16,24")
     scores = json.loads(file.with_suffix(".json").read_text())["scores"]
-    assert scores["examples"] == 40
+    assert scores["examples"] == scores["of"] == 40
     for name, points in expected.items():
         assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
         assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out

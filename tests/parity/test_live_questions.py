@@ -1,0 +1,47 @@
+"""Files for phones that answer questions: scored beside their models as `bertzoo evaluate` scores these."""
+
+import json
+from pathlib import Path
+
+import pytest
+from comparing import needs
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import quiz
+from planted import said
+
+
+@pytest.mark.parametrize(
+    "options", [("--task=squad1", "--epochs=1"), ("--task=squad2", "--squad.joint=true")], ids=["1.1", "2.0"]
+)
+def test_the_scores_of_a_file_are_those_of_its_model(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    quiz.fill(tmp_path)
+    run, file = tmp_path / "run", tmp_path / "run.tflite"
+    assert quiz.finetune(tmp_path, run, *options, "--seeds=1") == 0
+    expected = json.loads(said(capsys, "evaluate", run, "--json")[0])["scores"]["dev"]
+    assert 20 < expected["f1"] < 100
+    out, _ = said(capsys, "convert", run, file, "--to=litert", "--lengths=16,24")
+    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    assert (scores["task"], scores["examples"], scores["of"]) == (options[0].removeprefix("--task="), 24, 24)
+    for points in (scores["file"], scores["model"]):
+        assert points == pytest.approx(expected, abs=1e-4)
+    assert f", dev: f1 {expected['f1']:.2f}, the model's {expected['f1']:.2f}\n" in out
+    assert not (tmp_path / "run.files" / "exam.json").exists()
+    card = (tmp_path / "run.files" / "README.md").read_text()
+    assert f"{scores['task']}, dev, 24 of 24 examples: {next(iter(expected))} " in card
+
+
+def test_fewer_examples_are_drawn_evenly(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    quiz.fill(tmp_path)
+    assert quiz.finetune(tmp_path, tmp_path / "run", "--task=squad1", "--seeds=1", "--epochs=1") == 0
+    file = tmp_path / "run.tflite"
+    words = ("convert", tmp_path / "run", file, "--to=litert", "--lengths=24", "--examples=5")
+    _, err = said(capsys, *words)
+    assert "squad1, dev: scored on 5 of 24 examples (--examples=0 takes all)" in err
+    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    assert (scores["examples"], scores["of"]) == (5, 24)
+    assert scores["file"]["exact_match"] % 20 == 0
+    _, err = said(capsys, "convert", tmp_path / "run", tmp_path / "short.tflite", "--to=litert", "--lengths=7")
+    assert "the task's scores are not measured: " in err
