@@ -6,7 +6,7 @@
 #
 # PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). It and the file are pushed over adb. Every signature
 # is then timed `--runs` times under each delegate and number of threads, and under each delegate the phone computes the
-# golden inputs beside the file and, of a fine-tuned model, the task's development set (its first N examples), which is
+# golden inputs beside the file and, of a classifier, the examples that it was scored on (the first N), which are
 # compared and scored here. What was pushed is removed again unless --keep is given. A delegate that the phone has not, or
 # that computes something else, is said, and the exit code is 1.
 set -euo pipefail

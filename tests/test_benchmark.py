@@ -341,7 +341,7 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
     assert "model.json is of another model.onnx" in capsys.readouterr().err
-    for lacking in ("precision", "parameters", "sha256"):
+    for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2
         assert "model.json is damaged" in capsys.readouterr().err

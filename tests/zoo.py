@@ -57,6 +57,8 @@ CASES: dict[str, tuple[Any, Any]] = {
     "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),
     "squeezebert": (SqueezeBert(**SIZES, **LAYERS), TokenClassification(labels=("x", "y"))),
     "squeezebert-uneven": (SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": (20, 28)}), NoHead()),
+    "distilbert-joint-span": (DistilBert(**SIZES, **LAYERS), JointSpanExtraction(hidden_size=14, beam=3)),
+    "bert-one-segment": (Bert(**SIZES | {"token_types": 1}, **LAYERS), MaskedLanguageModel()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert": (Bert(**SIZES, **LAYERS), NoHead(pooler=False)),
 }

@@ -35,12 +35,14 @@ def described(file: Path) -> Described:
             inputs=tuple(document["inputs"]),
             precision=document["precision"],
             head=document["head"]["kind"],
-            parameters=document["parameters"],
-            flops=document.get("flops", {}),
+            parameters=document.get("parameters"),  # which files of earlier versions do not say
+            flops=dict(document.get("flops", {})),
         )
         digest = document["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{said} is damaged: export the file again, or move this away") from error
-    if digest != hashlib.sha256(file.read_bytes()).hexdigest():
+    with file.open("rb") as content:
+        own = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != own:
         raise UserError(f"{said} is of another {file.name}: export the file again, or move this away")
     return found

@@ -165,4 +165,5 @@ def _exam(known: Companions, given: Path, examples: int | None) -> dict[str, Any
         whole = np.stack(each)
         said = whole[:, 0] * known.exam["scale"] if kind == "regression" else whole.argmax(-1)
         scores[where] = {name: METRICS[kind][name](said, labels) for name in known.exam["metrics"]}
-    return {"task": known.exam["task"], "split": known.exam["split"], "examples": len(rows), "scores": scores}
+    said = {name: known.exam[name] for name in ("task", "split", "of")}
+    return {**said, "examples": len(rows), "scores": scores}

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertzoo.export.attention import Attention
+from bertzoo.export.heads import TYPES
 from bertzoo.export.parts import Affine, Array, Map, lookup
 from bertzoo.nn.attention import MASKED_SCORE
 
@@ -104,8 +105,9 @@ class Graph(struct.PyTreeNode):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of what a call reads, each (L) int32, but `masked_positions` (P)."""
-        types = () if self.embedding.token_type is None else ("token_type_ids",)
-        return ("input_ids", *types, "attention_mask", *self.head.more_inputs)
+        more = self.head.more_inputs
+        types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
+        return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
 
     def __call__(self, **given: jax.Array) -> dict[str, jax.Array]:
         mask_L = given["attention_mask"].astype(jnp.float32)

@@ -13,6 +13,8 @@ from flax import struct
 from bertzoo.export.parts import Affine, Array, Map
 from bertzoo.nn.heads import EXCLUDED
 
+TYPES = "token_type_ids"
+
 Pooled = Callable[[jax.Array], jax.Array]
 Given = Mapping[str, jax.Array]
 
@@ -76,14 +78,14 @@ class JointSpans(struct.PyTreeNode):
     null: Pair
     beam: int = struct.field(pytree_node=False)
 
-    more_inputs: ClassVar[tuple[str, ...]] = ()
+    more_inputs: ClassVar[tuple[str, ...]] = (TYPES,)
     reads_first: ClassVar[bool] = False
 
     def __call__(
         self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
     ) -> dict[str, jax.Array]:
         length = len(x_RD)
-        types_L = given["token_type_ids"].astype(jnp.float32) if "token_type_ids" in given else jnp.zeros(length)
+        types_L = given[TYPES].astype(jnp.float32)
         first_L = (jnp.arange(length) == 0).astype(jnp.float32)
         excluded_L = EXCLUDED * (1.0 - jnp.maximum(types_L * mask_L, first_L))
         start_L = self.start(x_RD)[:, 0] + excluded_L

@@ -28,11 +28,12 @@ def write(
     file: Path,
     wanted: Wanted,
     quiz: Quiz | None = None,
-    memory: Callable[[Path, int], int] | None = None,
+    memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
 ) -> dict[str, Any]:
     """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
     tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
-    model does. `quiz` is what both are scored on; `memory` measures the bytes that running a file takes at a length.
+    model does. `quiz` is what both are scored on; `memory` measures the bytes that running a file takes at a length,
+    by its inputs' names.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
@@ -49,7 +50,7 @@ def write(
         "precision": wanted.precision,
         "parameters": pretrained.parameter_count,
         "bytes": len(content),
-        **({} if memory is None else {"memory": memory(file, lengths[-1])}),
+        **({} if memory is None else {"memory": memory(file, lengths[-1], plain.inputs)}),
         "sha256": hashlib.sha256(content).hexdigest(),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),

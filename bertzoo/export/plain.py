@@ -9,6 +9,7 @@ from flax import struct
 from bertzoo.export.heads import FirstEmbedding
 from bertzoo.models.parts import Pretraining
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
+from bertzoo.nn import Table
 
 
 class Plain(struct.PyTreeNode):
@@ -21,7 +22,8 @@ class Plain(struct.PyTreeNode):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of what a call reads, each (L) int32, but `masked_positions` (P)."""
-        types = () if self.model.embedding.token_type is None else ("token_type_ids",)
+        told = isinstance(self.model.embedding.token_type, Table) or isinstance(self.model, JointSpanFinder)
+        types = ("token_type_ids",) if told else ()
         positions = ("masked_positions",) if isinstance(self.model, Pretraining) else ()
         return ("input_ids", *types, "attention_mask", *positions)
 

@@ -69,10 +69,12 @@ def _embedding(module: Any, params: Params) -> Embedding:
     table = {
         name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
     }
+    types = table.get("token_type")
+    only = isinstance(module.token_type, nn.OnlyRow)
     return Embedding(
         word=table["word"],
-        position=table["position"],
-        token_type=table.get("token_type"),
+        position=table["position"] + types if only else table["position"],
+        token_type=None if only else types,
         transformation=transformation,
         norm=_norm(module.norm, params["norm"]),
     )

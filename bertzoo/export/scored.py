@@ -52,11 +52,10 @@ def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tu
     batches = (quiz.rows.batch(slot, 1) for slot in slots)
     given = [{name: batch[name] for name in plain.inputs} for batch in batches]
     outputs = [run(row) for row in given]
-    said = {"task": quiz.name, "split": quiz.split}
     count, whole = quiz.share
+    said = {"task": quiz.name, "split": quiz.split, "of": whole}
     scores = {
         "examples": count,
-        "of": whole,
         "file": quiz.scores(slots, outputs),
         "model": quiz.scores(slots, [jax.device_get(reference(plain, row)) for row in given]),
     }
@@ -131,7 +130,7 @@ class Questions:
 
     def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
         """The official ones of the answers that the model's outputs are decoded to."""
-        joint = "null_logit" in outputs[0] if outputs else False
+        joint = "null_logit" in outputs[0]
         found = self.rows.restore(slots, [_candidates(one) for one in outputs] if joint else outputs)
         answered = decode(self.rows, found, self.decoding)
         return self.task.score(self.rows.questions, answered, self.decoding.threshold)

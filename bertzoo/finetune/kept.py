@@ -45,6 +45,11 @@ class Kept:
         return self.pretrained.head.build(self.pretrained.model, compute), params
 
     @property
+    def knows_task(self) -> bool:
+        """Whether it says on which task it was trained, and one's own is in its run."""
+        return bool(self.named) and (self.named != "own" or self.recipe.task == "own")
+
+    @property
     def padding(self) -> int:
         """How many tokens of padding behind a row the model sees."""
         return padding_seen(self.pretrained.model)

@@ -59,11 +59,6 @@ class Trained(Kept):
         """The limits of the numbers of its task."""
         return GLUE[self.named].range if self.named in GLUE else None
 
-    @property
-    def knows_task(self) -> bool:
-        """Whether it says on which task it was trained, and one's own is in its run."""
-        return bool(self.named) and (self.named != "own" or self.recipe.task == "own")
-
     def task(self, name: str = "", data_dir: str = "") -> Task:
         """The task that it was trained on, or another by name; one's own with the labels of the head. ConfigError."""
         name = name or self.named

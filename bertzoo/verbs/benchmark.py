@@ -99,7 +99,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         made = [case for each in subjects for case in cases.prepared(args, each, backends[each.name], Path(folder))]
         rows = cases.measured(args, made)
-        profiles = [(case, cases.profiled(args, case)) for case in made if args.profile and case.backend == "litert"]
+        known = [case for case in made if case.backend == "litert" and case.written.graph is not None]
+        profiles = [(case, cases.profiled(args, case)) for case in known if args.profile]
     if args.out is not None:
         pages.draw(rows, base, f"{args.runs} runs of one row in turns; x: as fast as {base}", args.out)
     if args.json:

@@ -60,7 +60,7 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
     return pretrained, f"{said['precision']}, {size}, {memory} of memory when it runs."
 
 
-def _memory(args: argparse.Namespace, model: Any, file: Path, length: int) -> int:
+def _memory(args: argparse.Namespace, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
     """The most bytes that a process takes which runs the file once, beyond one that has only the runtime."""
     from contextlib import closing
 
@@ -68,7 +68,7 @@ def _memory(args: argparse.Namespace, model: Any, file: Path, length: int) -> in
     from bertzoo.benchmark.worker import Load
 
     name: str = args.to
-    load = Load(RUNTIMES.get(name, name), str(file), 1, model.vocab_size)
+    load = Load(RUNTIMES.get(name, name), str(file), 1, model.vocab_size, inputs)
     python = str(args.python or sys.executable) if args.to == "executorch" else sys.executable
     with closing(Worker(str(args.destination), load, python)) as worker:
         worker.run([length])
@@ -111,13 +111,23 @@ def _print(said: dict[str, Any]) -> None:
 
 def _quiz(args: argparse.Namespace, pretrained: "Pretrained", longest: int) -> "Quiz | None":
     """Of the first development set of the task that a fine-tuned model was trained on; says why where there is none."""
+    from dataclasses import replace
+
     from bertzoo.finetune import answering, kept, trained
 
     if not kept.is_finetuned(args.source) or pretrained.head.kind not in SCORED:
+        if args.examples is not None:
+            raise UserError(f"--examples={args.examples} is of a fine-tuned model with the head of its task")
         return None
     most = EXAMPLES if args.examples is None else args.examples
     try:
         found = kept.read(args.source)
+        if not found.knows_task:
+            raise UserError(f"{args.source} does not say on which task it was trained")
+        # What is exported may read padding otherwise (--leak_padding).
+        found = replace(found, pretrained=replace(found.pretrained, model=pretrained.model))
+        if longest < found.max_length:
+            say(f"{found.named}: scored in rows of {longest}, which the file reads; in training of {found.max_length}")
         asked = answering.of(found)
         quiz = (
             _labels(trained.of(found), pretrained, longest, most) if asked is None else _questions(asked, longest, most)
@@ -136,8 +146,6 @@ def _labels(model: "Trained", pretrained: "Pretrained", longest: int, most: int)
 
     from bertzoo.export.scored import Labels
 
-    if not model.knows_task:
-        raise UserError(f"{model.path} does not say on which task it was trained")
     task = model.task()
     model = replace(model.of(task, say), max_length=min(model.max_length, longest))
     if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
@@ -158,11 +166,15 @@ def _questions(model: "Answering", longest: int, most: int) -> "Quiz":
 
     from bertzoo.export.scored import Questions
 
-    task = model.task()
-    model = replace(model.of(task), max_length=min(model.max_length, longest))
+    task, options = model.task(), model.recipe.squad
+    room = longest - options.max_question - 3  # for the paragraph, beside [CLS] and two [SEP]
+    if room < 1:
+        raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
+    # Parts overlap by half at least, as in long rows.
+    options = replace(options, stride=min(options.stride, max(1, room // 2)))
+    recipe = replace(model.recipe, squad=options)
+    model = replace(model.of(task), max_length=min(model.max_length, longest), recipe=recipe)
     whole = model.asked(task, "dev", model.recipe.data_dir)
-    if whole.hidden:
-        raise UserError(f"the dev set of {task.name} has no answers")
     asked = _evenly(whole.questions, most)
     task.check(asked)
     rows = model.windows(asked, labels=False)

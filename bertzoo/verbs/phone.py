@@ -1,7 +1,7 @@
 """What a phone is to compute of a LiteRT file, and whether it did; launch/phone.sh calls both and moves the files.
 
 `pack` writes into the new folder FOLDER, as the bytes that LiteRT's benchmark_model reads, the golden inputs that
-`bertzoo convert --to=litert` left beside FILE and, of a fine-tuned model, its task's development set. `judge` compares
+`bertzoo convert --to=litert` left beside FILE and, of a classifier, the examples that it was scored on. `judge` compares
 the outputs in the folder GIVEN, one file a row, with those of the same file on this machine, and scores the task; it
 exits with 1 where an output is further off than the file may be.
 
@@ -55,9 +55,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             f"{name}: largest error {one['max_error']:.2g} of values up to {one['largest']:.3g}, {found['rows']} rows"
         )
     if exam := found["exam"]:
+        asked = f"{exam['task']}, {exam['split']}, {exam['examples']:,} of {exam['of']:,} examples"
         for name, points in exam["scores"]["phone"].items():
-            here = exam["scores"]["here"][name]
-            print(f"{exam['task']}, {exam['split']}, {exam['examples']} examples: {name} {points:.2f}, here {here:.2f}")
+            print(f"{asked}: {name} {points:.2f}, here {exam['scores']['here'][name]:.2f}")
     if not found["right"]:
         print(f"The phone does not compute what the file does: errors beyond {found['limit']:g} of the largest value.")
     return 0 if found["right"] else 1

@@ -64,6 +64,7 @@ def test_a_package_that_is_missing(
         (["--precision=int8-static", f"--calibration={__file__}"], "holds no tokenizer that could read its texts"),
         (["--calibration=texts"], "--calibration is of --precision=int8-static, not of fp32"),
         (["--precision=int4"], "invalid choice: 'int4'"),
+        (["--examples=-1"], "--examples = -1 is no number, as in --examples=500"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -73,7 +74,9 @@ def test_options_that_make_no_sense(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--no-optimize"])
+@pytest.mark.parametrize(
+    "option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--examples=5", "--no-optimize"]
+)
 def test_options_of_another_target(option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     formats = "--to=litert" if option == "--no-optimize" else "the files for phones (litert, torch-export, torchscript"
     message = f"{option.split('=')[0]} is of {formats}"
@@ -148,3 +151,16 @@ def test_the_verb_offers_what_there_is() -> None:
     assert tuple(targets.targets(Path("python"))) == exports.FORMATS
     assert convert.PRECISIONS == quantise.PRECISIONS == tuple(proof.LIMITS)
     assert tuple(phone.POOLINGS) == convert.POOLINGS
+
+
+@pytest.mark.usefixtures("installed")
+def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "masked").mkdir()
+    directory.write(pretrained(*CASES["schubert"]), tmp_path / "masked")
+    message = "--examples=5 is of a fine-tuned model with the head of its task"
+    refused(capsys, message, tmp_path / "masked", tmp_path / "out.tflite", "--to=litert", "--examples=5")
+
+
+def test_examples_are_drawn_as_far_apart_as_they_can_be() -> None:
+    assert exports._evenly(range(10), 3) == [0, 3, 6]
+    assert exports._evenly(range(3), 0) == exports._evenly(range(3), 4) == [0, 1, 2]

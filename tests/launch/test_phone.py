@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "golden.json").write_text(json.dumps([row(8, 5), row(8, 8)]))
     rows = [row(8, 3, 0), row(16, 9, 0), row(16, 10, 1), row(8, 4, 0)]
-    exam = {"task": "sst2", "split": "dev", "kind": "classification", "metrics": ["accuracy"], "scale": 1.0}
+    exam = {"task": "sst2", "split": "dev", "of": 9, "kind": "classification", "metrics": ["accuracy"], "scale": 1.0}
     (folder / "exam.json").write_text(json.dumps(exam | {"rows": rows}))
     return path
 
@@ -66,7 +66,7 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
         for length in (8, 16)
     ]
     assert out.count("logits: largest error 0 of values up to 56, 2 rows") == 2
-    assert out.count("sst2, dev, 4 examples: accuracy 75.00, here 75.00") == 2
+    assert out.count("sst2, dev, 4 of 9 examples: accuracy 75.00, here 75.00") == 2
     calls = cloud.calls("benchmark_model")
     assert sum("--num_runs=9" in call for call in calls) == 8 and sum("--num_threads=4" in call for call in calls) == 4
     computed = [call for call in calls if any(word.startswith("--output_filepath") for word in call)]
@@ -78,7 +78,9 @@ def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Pa
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
     assert "logits: largest error 0.5 of values up to 56" in out and "errors beyond 0.0001 of the largest" in out
-    assert "sst2, dev, 2 examples: accuracy 100.00" in out and (cloud.folder / "phone" / "bertzoo" / "given").exists()
+    assert (
+        "sst2, dev, 2 of 9 examples: accuracy 100.00" in out and (cloud.folder / "phone" / "bertzoo" / "given").exists()
+    )
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--delegates=gpu", "--rows=0", **ROOT)
     assert "largest error 0.5" in out and "sst2" not in out  # a GPU computes in float16
 

@@ -324,6 +324,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     assert exam == {
         "task": "own",
         "split": "dev",
+        "of": 40,
         "examples": 40,
         "scores": {"phone": scores["file"], "here": scores["file"]},
     }

@@ -1,5 +1,6 @@
 """Exports to ONNX, run in onnxruntime: every part at two lengths of one file."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from comparing import needs
 needs("torch", "onnx", "onnxscript", "onnxruntime")
 import exported
 import onnx
-from zoo import CASES
+from zoo import CASES, pretrained
 
+from bertzoo.cli import main
+from bertzoo.convert import directory
 from bertzoo.export import proof, runtimes, torch_files
 
 
@@ -31,3 +34,14 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     assert (
         operators["Softmax"] >= 1 and operators.get("Erf", 0) == operators.get("Pow", 0) == 0
     )  # gelu is one, and norms
+
+
+@pytest.mark.parametrize("name", ["schubert", "distilbert", "bert-one-segment", "distilbert-joint-span"])
+def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    directory.write(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
+    words = [str(tmp_path / "model"), str(tmp_path / "model.onnx"), "--to=onnx", "--lengths=8"]
+    assert main(["convert", *words]) == 0
+    said = json.loads((tmp_path / "model.json").read_text())
+    assert ("token_type_ids" in said["inputs"]) == (name in ("schubert", "distilbert-joint-span"))
+    assert said["memory"] > 0

@@ -43,5 +43,7 @@ def test_fewer_examples_are_drawn_evenly(tmp_path: Path, capsys: pytest.CaptureF
     scores = json.loads(file.with_suffix(".json").read_text())["scores"]
     assert (scores["examples"], scores["of"]) == (5, 24)
     assert scores["file"]["exact_match"] % 20 == 0
+    _, err = said(capsys, "convert", tmp_path / "run", tmp_path / "shorter.tflite", "--to=litert", "--lengths=12")
+    assert "squad1: scored in rows of 12, which the file reads; in training of 24" in err and "24 of" not in err
     _, err = said(capsys, "convert", tmp_path / "run", tmp_path / "short.tflite", "--to=litert", "--lengths=7")
-    assert "the task's scores are not measured: " in err
+    assert "the task's scores are not measured: rows of 7 tokens leave no room beside a question of 4" in err
