@@ -1,9 +1,9 @@
 """What a phone is to compute of a LiteRT file, and whether it did; launch/phone.sh calls both and moves the files.
 
 `pack` writes into the new folder FOLDER, as the bytes that LiteRT's benchmark_model reads, the golden inputs that
-`bertzoo convert --to=litert` left beside FILE and, of a classifier, the examples that it was scored on. `judge` compares
-the outputs in the folder GIVEN, one file a row, with those of the same file on this machine, and scores the task; it
-exits with 1 where an output is further off than the file may be.
+`bertzoo convert --to=litert` left beside FILE and, of a classifier, the examples that it was scored on. `judge`
+compares the outputs in the folder GIVEN, one file a row, with those of the same file on this machine, and scores the
+task; it exits with 1 where an output is further off than the file may be.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100

@@ -97,11 +97,16 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert f"{broken} in litert does not run: ValueError" in capsys.readouterr().err
 
 
-def test_a_profile_by_ablation(model: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_by_ablation(
+    model: Path, file: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model; a file beside it has no graph that could lack a part."""
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    found = measured(capsys, model, "--lengths=8", "--profile")
+    found = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")
     (profile,) = found["profiles"]
-    assert profile["source"].startswith("ablation: a run's time less that of the same graph without the part")
+    assert len(found["rows"]) == 2 and profile["source"].startswith(
+        "ablation: a run's time less that of the same graph without the part"
+    )
     assert list(profile["flops"]) == list(profile["latency"]) == list(profile["quartiles"]) == list(parts.PARTS)
     assert sum(profile["flops"].values()) == pytest.approx(1)
     for part, (low, high) in profile["quartiles"].items():
