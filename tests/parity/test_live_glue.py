@@ -58,6 +58,34 @@ def test_both_sides_learn_and_are_compared(tmp_path: Path, monkeypatch: pytest.M
         script.main()
 
 
+def test_without_dropout_both_sides_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epoch for epoch, as they begin with the same head and learn the same batches."""
+    script = loaded("glue", monkeypatch)
+    planted.fill(tmp_path)
+    draw, columns = np.random.default_rng(5), "index genre filename year old source1 source2 sentence1 sentence2 score"
+    (tmp_path / "glue" / "STS-B").mkdir(parents=True)
+    for split, count in (("train", 96), ("dev", 24)):
+        lines = [columns.replace(" ", "\t")]
+        for _ in range(count):
+            good, text = int(draw.integers(6)), " ".join(draw.choice(planted.WORDS[8:], 3))
+            words = [planted.GOOD[0]] * good + [planted.BAD[0]] * (5 - good)
+            lines.append("\t".join(["0"] * 7 + [" ".join(words), text, f"{good}.0"]))
+        (tmp_path / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "theirs").mkdir()
+    huggingface.write(directory.read(tmp_path / "model"), tmp_path / "theirs")
+    words = script.words_of("stsb", str(tmp_path / "glue"), 2, ["--max_length=24", "--train_rows=80"])
+    words += ["--dropout=0", "--encoder_dropout=0", "--optimizer.learning_rate=3e-3"]
+    with devices(1):
+        run = [*words, f"--from={tmp_path / 'theirs'}", f"--run_dir={tmp_path / 'run'}"]
+        assert cli.main(["finetune", "finetune", *run]) == 0
+        theirs = script.Theirs(words, str(tmp_path / "theirs"))
+        for seed in (0, 1):
+            history = json.loads((tmp_path / "run" / f"seed-{seed}" / "scores.json").read_text())
+            for ours, other in zip(history, theirs.scores(seed), strict=True):
+                assert ours["scores"]["dev"] == pytest.approx(other["dev"], abs=0.05)
+    assert history[0]["scores"]["dev"]["pearson"] != pytest.approx(history[-1]["scores"]["dev"]["pearson"], abs=1)
+
+
 def test_medians_may_be_a_point_apart_or_what_the_seeds_are(monkeypatch: pytest.MonkeyPatch) -> None:
     script = loaded("glue", monkeypatch)
     near, far = script.Score("rte", 9, "accuracy", [60, 61, 62], [61, 62, 63]), [50.0, 50.1, 50.2]
