@@ -10,15 +10,6 @@ import jax.numpy as jnp
 from bertzoo.nn.parameter import parameter
 
 
-def product(x: jax.Array, matrix_IO: jax.Array) -> jax.Array:
-    """(..., I) times (I, O) -> (..., O), as one product of matrices.
-
-    Of more axes, XLA's CPU backend would copy the operands of the matrix's gradient, transposed, and multiply slower.
-    """
-    rows = x.shape[:-1]
-    return (x.reshape(math.prod(rows), x.shape[-1]) @ matrix_IO).reshape(*rows, matrix_IO.shape[-1])
-
-
 class Dense(nn.Module):
     """(..., *I) -> (..., *O) with kernel (*I, *O) and bias (*O); `axes` names every kernel axis, inputs first."""
 
@@ -33,10 +24,11 @@ class Dense(nn.Module):
         inputs = x.shape[x.ndim - contracted :]
         kernel = parameter(self, "kernel", self.kernel_init, self.axes, (*inputs, *self.features))
         bias = parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features)
+        # As one matrix product: XLA's CPU backend runs 2-D products faster than general contractions.
         rows = x.shape[: x.ndim - contracted]
         flat = x.astype(self.dtype).reshape(*rows, math.prod(inputs))
         matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
-        return product(flat, matrix).reshape(*rows, *self.features) + bias.astype(self.dtype)
+        return (flat @ matrix).reshape(*rows, *self.features) + bias.astype(self.dtype)
 
 
 class DensePair(nn.Module):
@@ -57,4 +49,4 @@ class DensePair(nn.Module):
         width = x.shape[-1]
         kernel = parameter(self, "kernel", self.kernel_init, self.axes, (2 * width, self.features)).astype(self.dtype)
         bias = parameter(self, "bias", nn.initializers.zeros, self.axes[1:], (self.features,)).astype(self.dtype)
-        return product(x.astype(self.dtype), kernel[:width]) + product(y.astype(self.dtype), kernel[width:]) + bias
+        return x.astype(self.dtype) @ kernel[:width] + y.astype(self.dtype) @ kernel[width:] + bias
