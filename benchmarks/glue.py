@@ -32,7 +32,7 @@ from bertzoo.tasks.glue import GLUE
 
 SHARED = ["--epochs=3", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"]
 # Options whose meaning is given to our side alone.
-OURS = (*("accumulate", "alpha", "hidden", "layer_decay", "patience", "pooler", "reduction", "seed", "select"),)
+OURS = ("accumulate", "alpha", "hidden", "layer_decay", "patience", "pooler", "reduction", "seed", "select")
 POINT = 1.0  # two medians may always be so far apart
 
 

@@ -62,7 +62,7 @@ class Table(Part):
         return functional.embedding(ids, self.embedding)
 
 
-class OnlyRow(Table):
+class OnlyRow(Table):  # whatever the ids
     def forward(self, ids: Tensor) -> Tensor:
         return self.embedding[0].expand(*ids.shape, -1)
 

@@ -78,7 +78,7 @@ def gradients(
 def _size(updates: Any, params: Any) -> jax.Array:
     """A number that is finite where an update is, by whichever of update and new parameters is at hand anyway.
 
-    On a CPU the updates would be written out only to be read again (a fifth of AdamW's step on BERT-base); libtpu
+    On a CPU the updates would be written out only to be read again (a fifth of AdamW's time on BERT-base); libtpu
     keeps up to a fifth of a small batch's memory more for the parameters.
     """
     return jax.lax.platform_dependent(
