@@ -165,11 +165,10 @@ def _exam(known: Companions, given: Path, examples: int | None) -> dict[str, Any
         whole = np.stack(each)
         said = whole[:, 0] * known.exam["scale"] if kind == "regression" else whole.argmax(-1)
         scores[where] = {name: METRICS[kind][name](said, labels) for name in known.exam["metrics"]}
-    whole = known.exam.get("of", len(known.exam["rows"]))  # which files of earlier versions do not say
     return {
         "task": known.exam["task"],
         "split": known.exam["split"],
-        "of": whole,
+        "of": known.exam.get("of", len(known.exam["rows"])),  # files of earlier versions do not say it
         "examples": len(rows),
         "scores": scores,
     }
