@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -72,6 +73,7 @@ class Parser(argparse.ArgumentParser):
 def entry() -> NoReturn:
     """The `bertzoo` command; a SIGTERM ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _lost
     supervisor.watch()
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
@@ -82,6 +84,15 @@ def entry() -> NoReturn:
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes it on: once is enough
     raise KeyboardInterrupt
+
+
+def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Interrupt again, a moment later, what a signal hit in a weak reference's callback: Python goes on from there."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
 def main(argv: Sequence[str]) -> int:

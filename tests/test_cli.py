@@ -186,6 +186,26 @@ def test_help_and_report_and_tokenize_import_no_jax() -> None:
     assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_within_a_callback_that_lets_nothing_out_is_not_lost(number: str) -> None:
+    program = f"""
+import os, signal, time, weakref
+from bertzoo import cli
+
+def verb(argv):
+    thing = type("Thing", (), {{}})()
+    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.{number}))
+    del thing
+    time.sleep(60)
+    return 0
+
+cli.run = verb
+cli.entry()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "bertzoo: interrupted; run the same command again to go on\n")
+
+
 TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows it.\n\n" for i in range(400))
 
 
