@@ -51,7 +51,13 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
 
 
 def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
-    """The jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …"""
+    """The jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …
+
+    Of a `platform_dependent` that is what platforms have which it does not name.
+    """
+    if platforms := parameters.get("branches_platforms"):
+        yield parameters["branches"][platforms.index(None)].jaxpr
+        return
     for value in parameters.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):

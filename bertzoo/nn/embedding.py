@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.nn.dense import product
 from bertzoo.nn.parameter import parameter
 
 
@@ -61,7 +62,8 @@ class Trigram(nn.Module):
         next_BLE = jnp.pad(x_BLE[:, 1:], ((0, 0), (0, 1), (0, 0)))
         previous_BLE = jnp.pad(x_BLE[:, :-1], ((0, 0), (1, 0), (0, 0)))
         x_BLX = jnp.concatenate([next_BLE, x_BLE, previous_BLE], axis=-1)
-        return x_BLX @ kernel.astype(self.dtype).reshape(-1, self.features) + bias.astype(self.dtype)
+        matrix_XD = kernel.astype(self.dtype).reshape(x_BLX.shape[-1], self.features)
+        return product(x_BLX, matrix_XD) + bias.astype(self.dtype)
 
 
 class Embedding(nn.Module):

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from bertzoo.flops import inner_jaxprs
 from bertzoo.plan import split
 
 # Makes arrays of its own, as whatever begins with one of the second line does; all else is made where it is used.
@@ -155,9 +156,11 @@ class Flat:
             given = [known.get(v) if isinstance(v, core.Var) else None for v in equation.invars]
             behind = backward or "transpose(" in str(equation.source_info.name_stack)
             if (inner := _called(equation)) is not None:
+                first = len(given) - len(inner.invars)  # after which of a platform's ways is taken
+                given, along = given[first:], along[first:]
                 inside = {v: number for v, number in zip(inner.invars, given, strict=True) if number is not None}
                 within = dict(zip(inner.invars, along, strict=True))
-                for variable, outside in zip(inner.invars, equation.invars, strict=True):
+                for variable, outside in zip(inner.invars, equation.invars[first:], strict=True):
                     piece = isinstance(outside, core.Var) and outside in self._pieces
                     (self._pieces.add if piece else self._pieces.discard)(variable)
                 self._inline(inner, inside, within, behind)
@@ -241,7 +244,9 @@ def _picks(equation: core.JaxprEqn) -> bool:
 
 
 def _called(equation: core.JaxprEqn) -> core.Jaxpr | None:
-    """What an operation calls once with its own arguments."""
+    """What an operation calls once with its own arguments, on a TPU."""
+    if equation.params.get("branches_platforms"):
+        return next(inner_jaxprs(equation.params))
     if equation.primitive.name in _MAKERS:
         return None
     for value in equation.params.values():

@@ -166,6 +166,12 @@ def test_operations_of_loops_and_convolutions():
             x, kernel, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=2
         )
 
+    def either(x):
+        return jax.lax.platform_dependent(
+            x, cpu=lambda x: x @ jnp.eye(6) @ jnp.eye(6), default=lambda x: x @ jnp.eye(6)
+        )
+
+    assert matmul_flops(either, x) == 2 * 10 * 6 * 6
     assert matmul_flops(looped, x) == 5 * 2 * 10 * 6 * 6
     assert matmul_flops(convolved, x, kernel) == 2 * 8 * 8 * 3 * 3
     assert matmul_flops(lambda x: (x @ x.T, x)[1], jnp.ones((4, 4))) == 0

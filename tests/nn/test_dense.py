@@ -1,5 +1,6 @@
-"""Dense maps against numpy."""
+"""Dense maps against numpy, and as products of matrices alone."""
 
+import re
 from typing import Any
 
 import jax
@@ -39,3 +40,36 @@ def test_a_dense_map_is_the_einsum_of_its_axes(name: str) -> None:
     kernel, bias = (np.asarray(params["params"][leaf].value, np.float64) for leaf in ("kernel", "bias"))
     expected = np.einsum(EXPECTED[name], np.asarray(arrays[0], np.float64), kernel) + bias
     np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_gradients_of_a_dense_map_are_those_of_its_einsum(name: str) -> None:
+    (x,) = inputs(name)
+    made, params = MODULES[name].init_with_output(jax.random.key(0), x)
+    weights = RANDOM.normal(size=made.shape)
+    gradient = jax.grad(lambda params, x: (MODULES[name].apply(params, x) * weights).sum(), argnums=(0, 1))
+    by_params, by_x = gradient(params, x)
+    x_axes, kernel_axes, made_axes = re.findall(r"\w+", EXPECTED[name])
+    kernel = np.asarray(params["params"]["kernel"].value, np.float64)
+    by_kernel = np.einsum(f"{x_axes},{made_axes}->{kernel_axes}", np.asarray(x, np.float64), weights)
+    np.testing.assert_allclose(by_params["params"]["kernel"].value, by_kernel, atol=1e-5)
+    np.testing.assert_allclose(by_params["params"]["bias"].value, weights.sum((0, 1)), atol=1e-5)
+    np.testing.assert_allclose(by_x, np.einsum(f"{made_axes},{kernel_axes}->{x_axes}", weights, kernel), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_product_sums_over_one_axis_on_a_cpu(name: str) -> None:
+    # Over two, XLA's CPU backend copies both operands first; of two, a TPU keeps more under a tensor axis.
+    arrays = inputs(name)
+    params = MODULES[name].init(jax.random.key(0), *arrays)
+    gradient = jax.grad(lambda params, first: MODULES[name].apply(params, first, *arrays[1:]).sum(), argnums=(0, 1))
+    traced = jax.jit(gradient).trace(params, arrays[0])
+    summed = {
+        platform: re.findall(
+            r"dot_general .*contracting_dims = \[([\d, ]+)\]", traced.lower(lowering_platforms=(platform,)).as_text()
+        )
+        for platform in ("cpu", "tpu")
+    }
+    assert len(summed["cpu"]) == len(summed["tpu"]) > 1
+    assert not any("," in axes for axes in summed["cpu"])
+    assert any("," in axes for axes in summed["tpu"])

@@ -113,6 +113,19 @@ def test_an_index_picked_from_a_row_writes_no_array():
     assert gradient(loss, kernel, x, labels).total < 1.5 * (128 + D) * 4096 * 4
 
 
+def test_of_what_depends_on_the_platform_a_tpu_takes_what_is_named_for_none():
+    def loss(kernel, x, way):
+        return jnp.sum(jnp.tanh(way(x, kernel) @ kernel))
+
+    def either(x, kernel):
+        return jax.lax.platform_dependent(
+            x, kernel, cpu=lambda x, kernel: jnp.sin(x) @ kernel @ kernel, default=jnp.dot
+        )
+
+    arguments = jnp.zeros((D, D)), jnp.zeros((512, D))
+    assert gradient(lambda *a: loss(*a, either), *arguments) == gradient(lambda *a: loss(*a, jnp.dot), *arguments)
+
+
 def test_growth_is_what_a_trace_of_so_many_rows_gives():
     def trace(rows: int) -> Flat:
         def loss(kernels, x):
