@@ -234,12 +234,15 @@ def section(scores: Sequence[Score], sizes: dict[str, Any], model: str, seeds: i
     """Markdown; sizes: the model's, of a run's results."""
     rows = "\n".join(score.row for score in scores)
     tasks = ",".join(dict.fromkeys(score.task for score in scores))
+    dropped = not {"--dropout=0", "--encoder_dropout=0"} <= set(more)
+    drawn = "Each draws its own dropout" if dropped else "There is no dropout, which each would draw in its own way"
     return f"""## GLUE beside transformers
 
 {sizes["kind"]}, {sizes["parameters"] / 1e6:.1f} M parameters, fine-tuned by bertzoo and by transformers on the same
-batches with {seeds} seeds. On the development sets the median of the seeds' best epochs, with the least and the
-greatest. The medians may be as far apart as the pooled standard deviation of the seeds, or a point. Examples are those
-that were learnt; where a task has more, they were drawn, the same for both.
+batches, from the same head of each of {seeds} seeds. {drawn}.
+On the development sets the median of the seeds' best epochs, with the least and the greatest. The medians may be as far
+apart as the pooled standard deviation of the seeds, or a point. Examples are those that were learnt; where a task has
+more, they were drawn, the same for both.
 
 | task | examples | score | bertzoo | transformers | apart | allowed |
 |---|---|---|---|---|---|---|

@@ -62,8 +62,9 @@ BELOW = {
     "bertzoo.cuts": {"errors", "pruned"},
     "bertzoo.report": {"errors", "places", "config", "cuts", "facts", "pruned"},
     "bertzoo.curves": {"errors", "cuts", "report"},
+    "bertzoo.golden_curve": {"errors", "config", "report"},
     "bertzoo.published": set(),
-    "bertzoo.results": {"errors", "places", "published", "tasks"},
+    "bertzoo.results": {"errors", "places", "schema", "published", "tasks"},
     "bertzoo.sweep": {"errors", "places", "schema", "config", "data", "results"},
     "bertzoo.sweep.chain": {"errors", "config", "schema", "sweep"},
     "bertzoo.attention_maps": {"errors", "convert"},
@@ -75,7 +76,19 @@ BELOW = {
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # The foreign packages that a room must not import, not even inside a function.
-NO_JAX = ("data", "tasks", "config", "schema", "report", "published", "results", "sweep", "heatmaps", "cli")
+NO_JAX = (
+    "data",
+    "tasks",
+    "config",
+    "schema",
+    "report",
+    "golden_curve",
+    "published",
+    "results",
+    "sweep",
+    "heatmaps",
+    "cli",
+)
 FOREIGN = {f"bertzoo.{name}": JAX for name in NO_JAX}
 LITERT = {"litert_converter", "ai_edge_litert", "litert_quantizer"}
 NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "executorch"}

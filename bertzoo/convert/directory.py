@@ -77,7 +77,13 @@ def _best_seed(path: Path) -> Path:
         best = json.loads((path / RESULTS).read_text(encoding="utf-8"))["best"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path / RESULTS} is damaged: run the same bertzoo finetune again") from error
-    return path / f"seed-{best}" / "model"
+    model = path / f"seed-{best}" / "model"
+    if not model.is_dir():
+        raise UserError(
+            f"{model}, the model of the best seed, is gone: name another seed's directory, or run the same bertzoo "
+            "finetune again, which trains that seed anew"
+        )
+    return model
 
 
 def _read_pruned(path: Path) -> Pretrained:

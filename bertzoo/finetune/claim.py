@@ -37,6 +37,12 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
             f"{run.name} holds a run with another config: {'; '.join(changed)}; give back these values, or choose "
             "another --run_dir"
         )
+    last = recipe.seed + recipe.seeds - 1
+    if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
+        raise ConfigError(
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would leave out of its results: give "
+            f"seeds = {left[-1] + 1 - recipe.seed} or more, or choose another --run_dir"
+        )
 
 
 def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:

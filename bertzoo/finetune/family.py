@@ -22,6 +22,12 @@ _SUBSET = 3  # what is drawn
 T = TypeVar("T")
 
 
+def look_at_test(recipe: Finetune) -> None:
+    """Raise UserError where one's own file of a test set is named and not there: it is missed only when all is done."""
+    if recipe.task == "own" and recipe.own.test:
+        recipe.own.open("test", recipe.data_dir)
+
+
 def _nothing(folder: Path) -> None:
     """A kind of task of which no file is kept beside the model."""
 
@@ -39,6 +45,7 @@ class Lessons:
 
     rows: in an epoch of training; batches(seed, row): of training, from the one that `row` begins, without an end;
     judge: of parameters; examples: of every split how many, and skipped by reason; teacher: its record for run.json;
+    constant: the class that the model says of every row, for which nothing is learnt, or None;
     digests: of what is learnt and judged, a hash for every split; notes: what is written beside a model, without which
     it would say something else.
     """
@@ -50,6 +57,7 @@ class Lessons:
     skipped: dict[str, dict[str, int]]
     digests: dict[str, str]
     teacher: dict[str, Any] | None = None
+    constant: int | None = None
     notes: dict[str, str | int] = dataclasses.field(default_factory=dict)
 
 

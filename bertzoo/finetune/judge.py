@@ -107,8 +107,8 @@ class Judge:
         }
 
     def _classes(self, predictions: Any) -> set[int]:
-        """Those that are predicted; numbers have none."""
+        """Those that are predicted; of numbers all that are alike are one."""
         if self._task.kind == "regression":
-            return set()
+            return set(np.round(predictions / self._scale, 6).tolist())
         found = np.concatenate(predictions) if self._task.kind == "tokens" else predictions
         return set(np.unique(found).tolist()) - {-1}  # the class of a word that was cut off

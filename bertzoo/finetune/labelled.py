@@ -1,5 +1,6 @@
 """Tasks with a label for a text, for two, or for every word: GLUE's and the user's own."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
 from bertzoo.finetune import teacher as teaching
-from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, tell_skipped
+from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, look_at_test, tell_skipped
 from bertzoo.finetune.judge import Judge, Split, scaled
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
@@ -22,6 +23,7 @@ from bertzoo.tasks.task import Example, Task, double_unordered
 from bertzoo.train.step import HostBatch
 
 NUMBER = "number"  # the name of a regression's one output
+OF_WHOLE = ("hidden", "pooler")  # options without a meaning for labels of words
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Labelled:
         if not self.task.train or not self.task.dev:
             lacking = "development" if self.task.train else "training"
             raise ConfigError(f"task = {self.task.name} has no {lacking} examples")
+        if self.recipe.wnli == "majority" and (self.task.name != "wnli" or self.recipe.alpha < 1):
+            other = f"alpha = {self.recipe.alpha}" if self.task.name == "wnli" else f"task = {self.task.name}"
+            raise ConfigError(f'wnli = "majority" is for the task wnli without a teacher, and not with {other}')
+        if self.recipe.scale != 1 and self.task.kind != "regression":
+            raise ConfigError(
+                f"scale = {self.recipe.scale} divides numbers, and {self.task.name} has classes: leave it out"
+            )
+        if self.task.kind == "tokens" and (strange := changed(self.recipe, OF_WHOLE)):
+            raise ConfigError(
+                f"{strange} is of the head of a whole text, and {self.task.name} labels every word: leave it out"
+            )
         if self.recipe.double_unordered and not self.task.symmetric:
             raise ConfigError(
                 f"double_unordered is for pairs whose order means nothing, which those of {self.task.name} are not"
@@ -75,6 +88,7 @@ class Labelled:
     def look(self) -> None:
         for split in (*self.task.train, *self.task.dev):
             self.task.read(split, self.recipe.data_dir)
+        look_at_test(self.recipe)
 
     def lessons(
         self,
@@ -113,12 +127,19 @@ class Labelled:
             digests={"train": rows.digest} | {name: split.rows.digest for name, split in dev.items()},
             teacher=record,
             notes={"scale": str(recipe.scale)},
+            constant=self._majority(train.examples) if recipe.wnli == "majority" else None,
         )
+
+    def _majority(self, examples: list[Example]) -> int:
+        """The label that most examples have, the first of those that are as common."""
+        counts = Counter(example.label for example in examples)
+        return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
     def _read(
         self, tokenizer: Tokenizer, padding: int, tell: Say
     ) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         recipe, task = self.recipe, self.task
+        look_at_test(recipe)
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
         examples = drawn(recipe, [example for split in task.train for example in read[split].examples], "examples")
         if recipe.double_unordered:

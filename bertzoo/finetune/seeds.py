@@ -9,7 +9,9 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
@@ -21,11 +23,10 @@ from bertzoo.finetune.rates import layerwise
 from bertzoo.finetune.settings import Finetune
 from bertzoo.flops import matmul_flops
 from bertzoo.models.tasks import parameter_shapes
-from bertzoo.train import loop
+from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter
-from bertzoo.train.state import boxed_shapes, named
 from bertzoo.train.step import Batch
 
 SCORES, MODEL = "scores.json", "model"
@@ -50,7 +51,7 @@ class Work:
         objective, length = self.begun.objective, _length(batch)
         if length not in self.flops:
             row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
-            params = nn.unbox(boxed_shapes(objective))
+            params = nn.unbox(state.boxed_shapes(objective))
             self.flops[length] = 3 * matmul_flops(lambda params, row: objective(params, None, row, None), params, row)
         return self.flops[length]
 
@@ -63,6 +64,10 @@ class Seed:
         self._stage = work.recipe.stage(work.lessons.rows)
         self._epoch = self._stage.steps // work.recipe.epochs
         self.history = _scores(folder / SCORES)
+        if self.history and not (folder / MODEL).is_dir():
+            work.tell(f"seed {seed}: its model is gone from {folder / MODEL}: it is trained anew")
+            self._clear()
+            self.history = []
 
     @property
     def finished(self) -> bool:
@@ -83,6 +88,9 @@ class Seed:
             return
         self._work.tell(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
+        if self._work.lessons.constant is not None:
+            self._measure(self._stage.steps, self._saying(self._work.lessons.constant))
+            return
         every = self._epoch
         shapes = parameter_shapes(begun.model, begun.head)
         phase = Phase(
@@ -117,6 +125,26 @@ class Seed:
                 reporter.close()
         self._clear()
 
+    def _saying(self, label: int) -> Any:
+        """Parameters with which the head says one class of every row: no weight but one bias."""
+        begun = self._work.begun
+        made = state.fresh(
+            begun.objective,
+            optax.identity(),
+            self._work.mesh,
+            self.seed,
+            begun.initial,
+            self._work.recipe.mesh.fallbacks,
+        ).params
+
+        def leaf(path: Any, array: Any) -> Any:
+            name = state.name_of(path)
+            if name == "classifier/output/kernel":
+                return jnp.zeros_like(array)
+            return jnp.zeros_like(array).at[label].set(1.0) if name == "classifier/output/bias" else array
+
+        return jax.tree_util.tree_map_with_path(leaf, made)
+
     def _clear(self) -> None:
         """Remove the checkpoints: what is kept of a seed is its model."""
         shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
@@ -148,7 +176,8 @@ class Seed:
         made.mkdir()
         shapes = parameter_shapes(begun.model, begun.head)
         found = {
-            name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])] for name, leaf in named(params).items()
+            name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
+            for name, leaf in state.named(params).items()
         }
         source: dict[str, str | int] = {
             "format": "finetune",

@@ -32,7 +32,9 @@ class Finetune:
     pooler: with the pooler of a model that has one. layer_decay: what a layer's rate is of the rate of the layer above
     (ELECTRA's `layerwise_lr_decay`). double_unordered: pairs whose order means nothing are learnt in both orders.
     scale: numbers are divided by it to be learnt. alpha: the weight of the label beside a teacher's prediction.
-    patience: epochs without a better score after which a seed ends; 0: none does. select: which epoch is kept.
+    wnli: under "majority" nothing is trained, and the model of WNLI says of every pair the commonest label of the
+    training set, as SqueezeBERT's authors let theirs. patience: epochs without a better score after which a seed ends;
+    0: none does. select: which epoch is kept.
     """
 
     task: str = ""
@@ -55,6 +57,7 @@ class Finetune:
     double_unordered: bool = False
     scale: float = 1.0
     alpha: float = 1.0
+    wnli: Literal["trained", "majority"] = "trained"
     reduction: Literal["mean", "sum"] = "mean"
     patience: int = 0
     select: Literal["best", "last"] = "best"
@@ -70,7 +73,9 @@ class Finetune:
         for name in ("train_rows", "patience"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} = {getattr(self, name)} is negative; 0 switches it off")
-        if not 0 <= self.seed <= 2**63 - 1 - self.seeds:
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed} is negative")
+        if not self.seed <= 2**63 - 1 - self.seeds:
             raise ConfigError(f"seed = {self.seed} with seeds = {self.seeds} passes 2^63 - 1")
         if not 0 < self.layer_decay <= 1:
             raise ConfigError(f"layer_decay = {self.layer_decay} is not a factor above 0 and up to 1")

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.errors import ConfigError
-from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, tell_skipped
+from bertzoo.finetune.family import Judgement, Lessons, Say, changed, drawn, epochs, look_at_test, tell_skipped
 from bertzoo.finetune.judge import Predictor
 from bertzoo.finetune.settings import Finetune
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
@@ -23,7 +23,7 @@ from bertzoo.tasks.spans import SpanTask, Squad
 from bertzoo.tasks.windows import Windows
 from bertzoo.train.step import Batch, HostBatch
 
-OF_LABELS = ("double_unordered", "scale", "hidden", "pooler")  # options without a meaning here
+OF_LABELS = ("double_unordered", "scale", "hidden", "pooler", "wnli")  # options without a meaning here
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")
 AnySpanObjective = SpanObjective | JointSpanObjective
 
@@ -73,6 +73,7 @@ class Span:
 
     def look(self) -> None:
         self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
+        look_at_test(self.recipe)
 
     def lessons(
         self,
@@ -105,7 +106,7 @@ class Span:
                 batch_size=size,
                 lengths=lengths,
             ),
-            examples={"train": len(train.questions), "dev": len(dev.questions)},
+            examples={"train": _learnt(train), "dev": len(dev.questions)},
             skipped=_skipped(train),
             digests={"train": train.digest, "dev": dev.digest},
             notes=notes(recipe.squad, self.task.nulls),
@@ -113,6 +114,7 @@ class Span:
 
     def _read(self, tokenizer: Tokenizer, padding: int, tell: Say) -> tuple[Windows, Windows]:
         recipe = self.recipe
+        look_at_test(recipe)
         learnt, held = self.task.splits(recipe.data_dir, recipe.squad.heldout)
         questions = drawn(recipe, learnt.questions, "questions")
         if learnt.ambiguous:
@@ -124,7 +126,8 @@ class Span:
         for name, part in (("train", train), ("dev", dev)):
             if not part.windows:
                 raise ConfigError(f"the {len(part.questions)} questions of {name} leave no row: each is passed over")
-            tell(f"{name}: {len(part.questions):,} questions, {len(part.windows):,} windows")
+            count = _learnt(part) if part is train else len(part.questions)
+            tell(f"{name}: {count:,} questions, {len(part.windows):,} windows")
         return train, dev
 
 
@@ -178,6 +181,11 @@ class Examiner:
             squad_metric.save(folder, answered)
 
         return Judgement(judged, save)
+
+
+def _learnt(train: Windows) -> int:
+    """How many questions are not passed over."""
+    return len(train.questions) - train.skipped.total()
 
 
 def _skipped(train: Windows) -> dict[str, dict[str, int]]:

@@ -6,11 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from bertzoo.results.rows import MEASURED, Cell, Row, Table
+from bertzoo.results.rows import QUOTED, Cell, Row, Table
 
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
-LEGEND = "Measured here: the median over seeds, with the lowest and the highest; quoted: as the paper prints it."
+LEGEND = (
+    "Measured here: the median over seeds, with the lowest and the highest; by the leaderboard: as its file says; "
+    "quoted: as the paper prints it."
+)
 
 
 def markdown(table: Table) -> str:
@@ -79,5 +82,5 @@ def _number(value: float | None) -> str:
 
 
 def measured(table: Table) -> bool:
-    """Whether any row was measured here."""
-    return any(row.origin == MEASURED for row in table.rows)
+    """Whether any row is one's own."""
+    return any(row.origin != QUOTED for row in table.rows)

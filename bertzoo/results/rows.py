@@ -9,9 +9,10 @@ from bertzoo import published
 from bertzoo.errors import UserError
 from bertzoo.results.layouts import Column, Layout
 from bertzoo.results.runs import Run, Scores
+from bertzoo.results.submitted import Submitted
 from bertzoo.tasks import averages
 
-MEASURED, QUOTED = "measured here", "quoted"
+MEASURED, SUBMITTED, QUOTED = "measured here", "by the leaderboard", "quoted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,9 @@ class Table:
     notes: Sequence[str] = field(default_factory=list)
 
 
-def table(layout: Layout, runs: Iterable[Run]) -> Table:
-    """The rows that the paper prints, and one for every group of runs that came from one model and lie in one place.
+def table(layout: Layout, runs: Iterable[Run], submitted: Iterable[Submitted] = ()) -> Table:
+    """The rows that the paper prints, one for every group of runs that came from one model and lie in one place, and
+    one for everything submitted.
 
     Of several runs of a task in a group the one with the best score stands there. Runs of other tasks are left out.
     """
@@ -62,12 +64,18 @@ def table(layout: Layout, runs: Iterable[Run]) -> Table:
         row, said = _measured(layout, best)
         notes += said + [note for task in tasks for note in _notes(best[task], len(tasks[task]))]
         rows.append(row)
+    for one in submitted:
+        row, said = _submitted(layout, one)
+        notes += said
+        rows.append(row)
     return Table(layout=layout, rows=rows, notes=notes)
 
 
-def stands_in(layout: Layout, run: Run) -> bool:
-    """Whether the layout has a column for a score of the run."""
-    return any(_cell(column, run) for column in layout.columns)
+def stands_in(layout: Layout, one: Run | Submitted) -> bool:
+    """Whether the layout has a column for a score of a run, or of what was submitted."""
+    if isinstance(one, Submitted):
+        return any(_points(column, one) for column in layout.columns)
+    return any(_cell(column, one) for column in layout.columns)
 
 
 def _quoted(layout: Layout, row: published.Row) -> Row:
@@ -93,17 +101,8 @@ def _measured(layout: Layout, best: Mapping[str, Run]) -> tuple[Row, list[str]]:
     where = f"{first.place}, from {first.origin}"
     found = {column.name: _cell(column, best[column.task]) for column in layout.columns if column.task in best}
     cells = {name: cell for name, cell in found.items() if cell}
-    average, notes = None, []
-    if layout.average:
-        try:
-            value = averages.average(layout.convention, _scores(layout, best.values()))
-            average = Cell(value=value, text=f"{value:.1f}")
-        except UserError:
-            missing = [column.name for column in layout.columns if column.name not in cells and column.task != "wnli"]
-            notes.append(f"{first.kind} ({where}) has no average: {', '.join(missing)} missing")
-        else:
-            if "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in best:
-                notes.append(f"{first.kind} ({where}): WNLI counts as {averages.WNLI}, the majority's accuracy")
+    scores = {task: run.median for task, run in best.items()}
+    average, notes = _average(layout, scores, cells, f"{first.kind} ({where})")
     row = Row(
         model=first.kind,
         origin=MEASURED,
@@ -113,6 +112,36 @@ def _measured(layout: Layout, best: Mapping[str, Run]) -> tuple[Row, list[str]]:
         average=average,
     )
     return row, notes
+
+
+def _submitted(layout: Layout, one: Submitted) -> tuple[Row, list[str]]:
+    """A row of what the leaderboard says, and why it has no average where the others have one."""
+    cells = {column.name: cell for column in layout.columns if (cell := _points(column, one))}
+    average, notes = _average(layout, one.scores, cells, f"{one.model} ({one.path})")
+    row = Row(model=one.model, origin=SUBMITTED, source=str(one.path), parameters="", cells=cells, average=average)
+    return row, notes
+
+
+def _points(column: Column, one: Submitted) -> Cell | None:
+    value = _mean(column, one.scores.get(column.task, {}))
+    return None if value is None else Cell(value=value, text=f"{value:.1f}")
+
+
+def _average(
+    layout: Layout, scores: Mapping[str, Scores], cells: Mapping[str, Cell], called: str
+) -> tuple[Cell | None, list[str]]:
+    """The average of scores by task, where the paper has one, and what there is to say of it."""
+    if not layout.average:
+        return None, []
+    try:
+        value = averages.average(layout.convention, _by_name(layout, scores))
+    except UserError:
+        missing = [column.name for column in layout.columns if column.name not in cells and column.task != "wnli"]
+        return None, [f"{called} has no average: {', '.join(missing)} missing"]
+    notes = []
+    if "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in scores:
+        notes.append(f"{called}: WNLI counts as {averages.WNLI}, the majority's accuracy")
+    return Cell(value=value, text=f"{value:.1f}"), notes
 
 
 def _cell(column: Column, run: Run) -> Cell | None:
@@ -134,13 +163,13 @@ def _mean(column: Column, scores: Scores) -> float | None:
     return fmean(split[name] for name in column.scores)
 
 
-def _scores(layout: Layout, runs: Iterable[Run]) -> dict[str, float]:
-    """The medians of all scores, by the names that averages go by."""
+def _by_name(layout: Layout, found: Mapping[str, Scores]) -> dict[str, float]:
+    """Scores by the names that averages go by."""
     part = layout.columns[-1].split.split("_")[0]
     return {
-        f"{run.task}{split.removeprefix(part)}/{name}": value
-        for run in runs
-        for split, scores in run.median.items()
+        f"{task}{split.removeprefix(part)}/{name}": value
+        for task, splits in found.items()
+        for split, scores in splits.items()
         if split.split("_")[0] == part
         for name, value in scores.items()
     }
@@ -155,7 +184,7 @@ def _notes(run: Run, alternatives: int) -> list[str]:
         notes.append(
             f"{run.task}: {run.collapsed} of {len(run.seeds)} seeds say the same of every example ({run.path})"
         )
-    if run.task == "squad2":
+    if run.task == "squad2" and "f1" in run.median.get("dev", {}):
         notes.append(
             f"squad2: with the thresholds that are best on the development set; with that of the run F1 is "
             f"{run.median['dev']['f1']:.1f} ({run.path})"

@@ -115,8 +115,16 @@ def read(path: Path, place: Path) -> Run:
         raise UserError(f"{file} is damaged: it {what}") from error
     if not run.seeds:
         raise UserError(f"{file} is damaged: it has no seeds")
-    if not all(each.keys() == run.median.keys() for each in run.seeds):
-        raise UserError(f"{file} is damaged: its seeds have not the splits of its median")
+    for split, scores in run.median.items():
+        for name, value in scores.items():
+            each = [seed[split][name] for seed in run.seeds if name in seed.get(split, {})]
+            if len(each) < len(run.seeds):
+                raise UserError(f"{file} is damaged: a seed has no {name} of {split}, of which there is a median")
+            if not math.isclose(value, median(each), rel_tol=1e-9, abs_tol=1e-9):
+                other = f"that of its seeds is {median(each):g}"
+                raise UserError(f"{file} is damaged: its median of {name} on {split} is {value:g}, {other}")
+    if any({k: set(v) for k, v in each.items()} != {k: set(v) for k, v in run.median.items()} for each in run.seeds):
+        raise UserError(f"{file} is damaged: its seeds have scores of which there is no median")
     return run
 
 

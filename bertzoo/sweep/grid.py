@@ -179,7 +179,11 @@ def text(where: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{where} has {schema.show(value)} where only text, a number or true or false will do")
+    if isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
+        return json.dumps(value, ensure_ascii=False)
+    raise ConfigError(
+        f"{where} has {schema.show(value)} where only text, a number, true or false, or these in a list do"
+    )
 
 
 def _overridden(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:

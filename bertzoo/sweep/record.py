@@ -50,7 +50,7 @@ class Record:
 
     def log(self, point: Point) -> Path:
         """What the run of a point prints."""
-        return self.run_dir(point).with_suffix(".log")
+        return self.path / "logs" / f"{point.name}.log"  # apart from the runs, which a pattern may name
 
     def look(self, point: Point) -> bool:
         """Whether a point is finished; raises UserError where its results are damaged."""

@@ -1,5 +1,6 @@
 """The user's own files as a task: TSV, CSV, JSONL, Parquet or a word a line, their columns named in the config."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,15 @@ class Own:
             raise ConfigError(
                 f"{strange[0]} = {getattr(self, strange[0])!r} is not of kind = {self.kind!r}: leave it out"
             )
+        columns = ("question", "context", "answer") if self.kind == "span" else ("text_a", "text_b", "label")
+        named = [name for name in columns if getattr(self, name)]
+        for first, second in itertools.combinations(named, 2):
+            if getattr(self, first) == getattr(self, second):
+                raise ConfigError(
+                    f"{first} and {second} are both the column {getattr(self, first)!r}: name two columns"
+                )
+        if not self.header and (files := [name for name in (self.train, self.dev, self.test) if _heads(name)]):
+            raise ConfigError(f"header = false is for .tsv and .csv, which {files[0]} is not: leave it out")
         if self.kind == "tokens" and self.text_b:
             raise ConfigError(f"text_b = {self.text_b!r} is a second text where kind = 'tokens' has one: leave it out")
         if self.kind == "regression" and self.labels:
@@ -99,6 +109,8 @@ class Own:
             for place, (given,) in rows(table, [self.label])
             for cell in (cells.items(given, place, self.label) if self.kind == "tokens" else [given])
         }
+        if not found:
+            raise UserError(f"{table.name} holds no example")
         if len(found) < 2:
             raise UserError(f"{table.name} has the label {', '.join(found)!r} alone in the column {self.label!r}")
         return tuple(sorted(found, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
@@ -147,6 +159,11 @@ def rows(table: Table, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[A
         if row.cells is None:
             raise UserError(f"{place} has {row.why}: mend it or leave it out")
         yield place, row.cells
+
+
+def _heads(file: str) -> bool:
+    """Whether a file is named whose columns have names of their own, or numbers whatever its first line says."""
+    return bool(file) and not file.endswith((".tsv", ".csv"))
 
 
 def _missing(cell: Any) -> bool:

@@ -110,14 +110,14 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Records, which may have line breaks inside quotation marks, with the number of their first line."""
+    """Records, which may have line breaks inside quotation marks, with the number of their first line; an empty line
+    is one without cells."""
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
     try:
         for cells in reader:
-            if cells:
-                records.append((start, cells))
+            records.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path} line {start} cannot be read as CSV: {error}") from error
@@ -127,7 +127,7 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]]]], header: bool) -> Table:
-    first = next(parse(path), None)
+    first = next((record for record in parse(path) if record[1]), None)
     if first is None:
         raise UserError(f"{path} is empty")
     columns = tuple(first[1]) if header else tuple(map(str, range(len(first[1]))))
@@ -137,8 +137,11 @@ def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]
         places, width = [columns.index(name) for name in wanted], len(columns)
         records = parse(path)
         if header:
-            next(records)
+            next(record for record in records if record[1])
         for number, cells in records:
+            if not cells and width > 1:  # of a .csv, where it is no row; of one column it is an empty cell
+                continue
+            cells = cells or [""]
             if len(cells) == width:
                 yield Row(number, [cells[place] for place in places])
             else:

@@ -1,5 +1,6 @@
 """Texts without labels, of which something is to be said: from lines, from words of a command line, from a table."""
 
+import io
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ def lines(found: Iterable[str], wanted: Wanted, name: str) -> list[Example]:
 
 def standard_input(stream: Iterable[str], wanted: Wanted) -> list[Example]:
     """An example a line, as `lines`; raises UserError for what is not UTF-8, too."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale lets through
     try:
         return lines(stream, wanted, "standard input")
     except UnicodeDecodeError as error:

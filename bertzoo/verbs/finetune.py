@@ -17,7 +17,7 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.verbs import runs
 from bertzoo.verbs.shared import say
@@ -59,6 +59,26 @@ def task_of(args: argparse.Namespace, recipe: "Finetune") -> "Family":
     task = family_of(recipe)
     check_teacher(recipe, task, args.teacher)
     return task
+
+
+def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
+    """Raise as `main` would where the model or the teacher is missing, or the model does not go with task and length.
+
+    seen: what has been looked at already, to which this is added.
+    """
+    from bertzoo.convert import directory
+    from bertzoo.finetune.begin import begin
+    from bertzoo.finetune.claim import model_of
+    from bertzoo.rundir import RunDirectory
+
+    origin = model_of(RunDirectory(args.run_dir), "from", args.origin)
+    for path in {origin, args.teacher} - {None, *seen}:
+        directory.check(path)
+        seen.add(path)
+    together = (origin, recipe.task, recipe.max_length)
+    if together not in seen:
+        begin(origin, recipe, task_of(args, recipe))
+        seen.add(together)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.errors import UserError
@@ -13,7 +14,7 @@ from bertzoo.verbs.shared import check_file, say, written
 if TYPE_CHECKING:
     from bertzoo.finetune.answering import Answering
     from bertzoo.finetune.trained import Trained
-    from bertzoo.tasks.task import Example
+    from bertzoo.tasks.task import Example, Read, Task
 
 _SHOWN = 60  # characters of a text beside what is said of it
 
@@ -39,6 +40,17 @@ def refuse(args: argparse.Namespace, names: Iterable[str], what: str) -> None:
     for name in names:
         if (given := getattr(args, name)) is not None and given is not False:
             raise UserError(f"--{name} is not for {what}, which {args.run} is")
+
+
+def check_apart(args: argparse.Namespace, directory: str) -> None:
+    """Raise UserError where what is written would replace what is read, or a file beside it in a task's directory."""
+    if not args.output:
+        return
+    output = Path(args.output).resolve()
+    if args.input and output == Path(args.input).resolve():
+        raise UserError(f"--output={args.output} is the file that is read: name another")
+    if args.split and directory and output.exists() and output.is_relative_to(Path(directory).resolve()):
+        raise UserError(f"--output={args.output} is a file beside the task's own in {directory}: name another")
 
 
 def load(args: argparse.Namespace) -> "Trained | Answering":
@@ -84,17 +96,24 @@ def _evaluated(args: argparse.Namespace, model: "Trained") -> tuple[str, dict[st
         raise UserError(f"{task.name} has no {part} set")
     examples = {}
     for split in splits:
-        read = task.read(split, directory)
-        for reason, count in read.skipped.items():
-            say(f"{split}: passed over {count} rows ({reason})")
-        if any(example.label is None for example in read.examples):
+        read = _read(task, split, directory)
+        if unknown := sum(example.label is None for example in read.examples):
+            some = f"has no label in {unknown:,} of its {len(read.examples):,} examples"
             raise UserError(
-                f"the {split} set of {task.name} has no labels to score by; `bertzoo predict {args.run} "
+                f"the {split} set of {task.name} {some}, which cannot be scored; `bertzoo predict {args.run} "
                 f"--split={part}` says what the model makes of it"
             )
         examples[split] = read.examples
     judged = model.judge(task, examples, args.batch_size or 0)
     return task.name, {split: len(found) for split, found in examples.items()}, judged
+
+
+def _read(task: "Task", split: str, directory: str) -> "Read":
+    """A split; says what is passed over."""
+    read = task.read(split, directory)
+    for reason, count in read.skipped.items():
+        say(f"{split}: passed over {count} rows ({reason})")
+    return read
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -107,10 +126,12 @@ def predict(args: argparse.Namespace) -> int:
         check_file(args.output, f"--output={args.output}")  # before all that would be lost
     model = load(args)
     if isinstance(model, Answering):
+        check_apart(args, args.data_dir or model.recipe.data_dir)
         return answers.predict(args, model, form)
     refuse(args, ("question", "context"), "a model that answers no questions")
     if form == said.PREDICTIONS:
         raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
+    check_apart(args, args.data_dir or model.recipe.data_dir)
     if args.task:
         model = model.of(model.task(args.task, args.data_dir or ""), say)
     examples = list(_examples(args, model))
@@ -118,7 +139,7 @@ def predict(args: argparse.Namespace) -> int:
         say("there is no text")
         return 0
     found = model.predict(examples, args.batch_size or 0)
-    empty = sum(not example.text_a.strip() for example in examples)
+    empty = sum(not (one.text_a.strip() and (one.text_b is None or one.text_b.strip())) for one in examples)
     for count, what in ((int(found.cut.sum()), f"cut to {model.max_length} tokens"), (empty, "empty")):
         if count:
             say(f"{count:,} of {len(examples):,} texts {'is' if count == 1 else 'are'} {what}")
@@ -144,9 +165,17 @@ def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]
         if args.pair:
             raise UserError("--pair is not for a split of the task, which says itself what it has")
         task = model.task(args.task or "", args.data_dir or "")
-        splits = {"train": task.train, "dev": task.dev, "test": task.test}.get(args.split, (args.split,))
+        splits: tuple[str, ...] = {"train": task.train, "dev": task.dev, "test": task.test}.get(
+            args.split, (args.split,)
+        )
         directory = args.data_dir or model.recipe.data_dir
-        return [example for split in splits for example in task.read(split, directory).examples]
+        if len(splits) > 1:
+            raise UserError(
+                f"--split={args.split} of {task.name} is {' and '.join(splits)}, of the same numbers of rows: name one"
+            )
+        if not splits:
+            raise UserError(f"{task.name} has no {args.split} set")
+        return _read(task, splits[0], directory).examples
     if args.data_dir and not args.task:
         raise UserError("--data_dir is where a task's files are: give --split or --task with it")
     known = bool(model.named or args.task)

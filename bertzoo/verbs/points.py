@@ -69,6 +69,19 @@ def check_inputs(record: "Record") -> None:
             seen.add(key)
 
 
+def check_models(record: "Record") -> None:
+    """Raise as `bertzoo finetune` would where the model or the teacher of an unfinished point is missing or unfit."""
+    from bertzoo import cli
+    from bertzoo import config as loader
+
+    seen = set()
+    for point in record.points:
+        if point.name not in record.finished:
+            verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
+            assert args is not None  # `check` has seen it
+            verb.check_models(args, loader.load(verb.config(), args.files, overrides), seen)
+
+
 def work(
     record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["Point"], bool] = lambda point: True
 ) -> None:

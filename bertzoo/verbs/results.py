@@ -5,18 +5,27 @@ row: of each task the run with the best score, its median over the seeds and the
 whether it was measured here or is quoted. Without a directory the paper's rows stand alone. SQuAD has tables of its
 own, or stands beside GLUE (schubert, mobilebert_dev).
 
+With --leaderboard=FILE what GLUE's leaderboard has said of a submission is a row of a test sets' table: a .csv with the
+header score,value and lines such as mnli_matched/accuracy,82.0, called as the row is to be.
+
 examples:
   bertzoo results runs/glue
   bertzoo results runs/cola runs/rte --table=convbert_dev --latex
   bertzoo results runs/squad1 runs/squad2 --table=mobilebert_squad
   bertzoo results --table=schubert --csv
+  bertzoo results --table=squeezebert_test --leaderboard=mine.csv
 """
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bertzoo.errors import UserError
 from bertzoo.verbs.shared import say
+
+if TYPE_CHECKING:
+    from bertzoo.results.runs import Run
+    from bertzoo.results.submitted import Submitted
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +39,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TABLE",
         help=f"{', '.join(LAYOUTS)} (default: the first of these that has a column for a run)",
     )
+    parser.add_argument(
+        "--leaderboard",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="scores of a submission, a row of its own; may be given several times",
+    )
     formats = parser.add_mutually_exclusive_group()
     for name, what in (
         ("latex", "a tabular for LaTeX"),
@@ -42,20 +58,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the table; what is damaged or unfinished is named, and is an error where nothing else is there."""
-    from bertzoo.results import layouts, render, rows, runs
+    from bertzoo.places import on_disk
+    from bertzoo.results import layouts, render, rows, runs, submitted
 
     found, wrong = runs.collect(args.directories)
-    tables = {name: [run for run in found if rows.stands_in(one, run)] for name, one in layouts.LAYOUTS.items()}
+    scored = [submitted.read(on_disk(name, "--leaderboard", "copy it to this machine")) for name in args.leaderboard]
+    tables = {
+        name: [each for each in (*found, *scored) if rows.stands_in(one, each)] for name, one in layouts.LAYOUTS.items()
+    }
     name = args.table or next((name for name, those in tables.items() if those), next(iter(tables)))
-    table = rows.table(layouts.LAYOUTS[name], found)
+    if strange := [one for one in scored if one not in tables[name]]:
+        having = next((other for other, those in tables.items() if strange[0] in those), None)
+        raise UserError(
+            f"--leaderboard={strange[0].path} has no score of the table {name}, as it is of test sets; choose "
+            f"--table={having}"
+        )
+    table = rows.table(layouts.LAYOUTS[name], found, scored)
     others = []
     for task in sorted({run.task for run in found if run not in tables[name]}):
-        having = next((other for other, those in tables.items() if task in [run.task for run in those]), None)
+        having = next((other for other, those in tables.items() if any(_is_of(one, task) for one in those)), None)
         advice = f"; choose --table={having}" if having not in (None, name) else ""
         others.append(f"{task} has no score in the table {name}{advice}")
-    if args.directories and not render.measured(table):
+    if (args.directories or scored) and not render.measured(table):
         raise UserError("; ".join([*wrong, *others]))
     for line in [*wrong, *others]:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))
+    if args.format == "csv":
+        for note in table.notes:
+            say(note)  # which a line a number has no place for
     return 0
+
+
+def _is_of(one: "Run | Submitted", task: str) -> bool:
+    return getattr(one, "task", None) == task

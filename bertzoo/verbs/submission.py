@@ -2,7 +2,8 @@
 
 RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory. That of MNLI says what both of its test sets
 and the diagnostic one get. Test sets are read where each run's data is, or below --data_dir, a folder that holds CoLA,
-SST-2 and so on as GLUE lays them out. WNLI gets the majority's label, as in papers, unless --wnli=predicted.
+SST-2 and so on as GLUE lays them out. WNLI gets the majority's label, as in papers, and a run of it is
+left out, unless --wnli=predicted.
 
 examples:
   bertzoo submission glue.zip runs/glue/*

@@ -5,9 +5,10 @@ A sweep is a TOML file or the name of a shipped one: squeezebert and mobilebert 
 other option is passed on to every run and takes the place of a list in the grid; --tasks.cola.from=MODEL is for the
 runs of one task, and {task} in a value stands for the task's name. Where alpha is 1, --teacher is left out.
 
-Options and data are checked before the first run begins. Every point is a run in RUN/points; a finished one is not run
-again, one that failed is, an interrupted one goes on. RUN/sweep.csv has a line a point. SIGTERM or Ctrl-C stops all
-runs and ends with exit code 3; where a point failed the others go on, and the exit code is 1 in the end.
+Options, data and models are checked before the first run begins. Every point is a run in RUN/points, and prints into
+RUN/logs; a finished one is not run again, one that failed is, an interrupted one goes on. RUN/sweep.csv has a line a
+point. SIGTERM or Ctrl-C stops all runs and ends with exit code 3; where a point failed the others go on, and the exit
+code is 1 in the end.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
@@ -21,7 +22,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertzoo.verbs.points import check, check_inputs, count, names, told, work
+from bertzoo.verbs.points import check, check_inputs, check_models, count, names, told, work
 
 if TYPE_CHECKING:
     from bertzoo.sweep.record import Record
@@ -58,6 +59,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
             print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
         return 0
     check_inputs(record)
+    check_models(record)
     environments = slots.slots(args.processes)
     with record.locked():
         record.claim(sweep.about())

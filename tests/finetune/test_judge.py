@@ -22,7 +22,8 @@ NUMBERS = Own(kind="regression", train="none.csv").task("")
         (CLASSES, (0, 1), [1, 0], False),
         (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 0, -1]], True),  # the last word is cut off
         (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 1, -1]], False),
-        (NUMBERS, (0.5, 1.5), [1.0, 1.0], False),
+        (NUMBERS, (0.5, 1.5), [1.0, 1.0], True),
+        (NUMBERS, (0.5, 1.5), [1.0, 1.0 + 1e-4], False),
     ],
 )
 def test_one_class_for_everything_is_a_collapse(

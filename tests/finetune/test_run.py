@@ -1,6 +1,7 @@
 """Whole fine-tuning runs of a tiny model on a task that words decide."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from planted import finetune, results
 
-from bertzoo import config
+from bertzoo import cli, config
 from bertzoo.convert import directory
 from bertzoo.finetune import seeds
 from bertzoo.finetune.judge import Judge, Split
@@ -108,6 +109,51 @@ def test_the_same_command_again_does_nothing_more_and_more_seeds_are_added(
     assert results(finished) == before and "seed 0" not in capsys.readouterr().err
     assert finetune(folder, finished, "--epochs=5") == 2
     assert "epochs: 4 -> 5" in capsys.readouterr().err
+    assert finetune(folder, finished, "--seeds=1") == 2
+    err = capsys.readouterr().err
+    assert "has trained seed 1, which seeds = 1 would leave out of its results: give seeds = 2 or more" in err
+    assert results(finished) == before
+
+
+def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
+    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    best = results(run)["best"]
+    shutil.rmtree(run / f"seed-{best}" / "model")
+    assert cli.main(["predict", str(run), "bara"]) == 2
+    err = capsys.readouterr().err
+    assert f"seed-{best}/model, the model of the best seed, is gone" in err and err.count("\n") == 1
+    assert finetune(folder, run) == 0
+    said = capsys.readouterr().err
+    assert f"seed {best}: its model is gone" in said and f"seed {1 - best}\n" not in said
+    one, other = (directory.read(path / f"seed-{best}" / "model").params for path in (run, finished))
+    assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
+
+
+def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for split, labels in (("train", "11100"), ("dev", "0011")):
+        rows = [f"{i}\tbara {i}\tdoti\t{label}" for i, label in enumerate(labels)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+    options = ["--task=wnli", f"--data_dir={tmp_path}", "--own.train=", "--own.dev=", "--seeds=1", "--wnli=majority"]
+    run = tmp_path / "run"
+    assert finetune(folder, run, *options) == 0
+    (seed,) = results(run)["seeds"]
+    assert (
+        seed["collapsed"]
+        and seed["scores"] == {"dev": {"accuracy": 50.0}}
+        and not (run / "seed-0/metrics.jsonl").exists()
+    )
+    capsys.readouterr()
+    assert cli.main(["predict", str(run), "kera", "lura", "a", "b", "--json"]) == 0
+    assert [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()] == ["1", "1"]
+    before = (run / "results.json").read_bytes()
+    assert finetune(folder, run, *options) == 0 and (run / "results.json").read_bytes() == before
+    taught = [*options, "--alpha=0.5", f"--teacher={run}"]
+    assert finetune(folder, tmp_path / "other", *taught) == 2
+    assert (
+        'wnli = "majority" is for the task wnli without a teacher, and not with alpha = 0.5' in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow
@@ -160,6 +206,21 @@ def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path)
         (["--patience=2", "--select=last"], "patience = 2"),
         (["--own.dev="], "has no development examples"),
         (["--seeds=0"], "seeds = 0"),
+        (["--seed=-1"], "seed = -1 is negative"),
+        (["--scale=5"], "scale = 5.0 divides numbers, and own has classes: leave it out"),
+        (["--wnli=majority"], 'wnli = "majority" is for the task wnli without a teacher, and not with task = own'),
+        (
+            ["--own.kind=tokens", "--hidden=gelu"],
+            "hidden = 'gelu' is of the head of a whole text, and own labels every word",
+        ),
+        (
+            ["--own.kind=tokens", "--pooler=false"],
+            "pooler = False is of the head of a whole text, and own labels every word",
+        ),
+        (["--own.label=text"], "text_a and label are both the column 'text': name two columns"),
+        (["--own.text_b=text"], "text_a and text_b are both the column 'text': name two columns"),
+        (["--own.test=none.csv"], "none.csv does not exist"),
+        (["--own.test=new.jsonl", "--own.header=false"], "header = false is for .tsv and .csv, which new.jsonl is not"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

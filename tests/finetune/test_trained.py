@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,6 +332,52 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
     err = said(capsys, "predict", models / "rte", "bara", "doti", f"--output={tmp_path / place}", code=2)[1]
     assert message in err and err.count("\n") == 1
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.tsv"]
+
+
+def test_what_is_read_is_not_written_over(
+    finished: Path, models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    table = tmp_path / "in.tsv"
+    table.write_text("text\nbara\n")
+    (tmp_path / "link.tsv").symlink_to(table)
+    for output in ("in.tsv", "link.tsv"):
+        err = said(capsys, "predict", finished, f"--input={table}", f"--output={tmp_path / output}", code=2)[1]
+        assert f"{output} is the file that is read: name another" in err and table.read_text() == "text\nbara\n"
+    before = (rte / "dev.tsv").read_text()
+    words = ["predict", models / "rte", "--split=dev", f"--data_dir={rte}"]
+    assert "is a file beside the task's own in" in said(capsys, *words, f"--output={rte / 'dev.tsv'}", code=2)[1]
+    assert (rte / "dev.tsv").read_text() == before
+    said(capsys, *words, f"--output={tmp_path / 'out.tsv'}")
+    assert len((tmp_path / "out.tsv").read_text().splitlines()) == 21
+
+
+def test_rows_that_are_passed_over_are_said_and_parts_are_named(
+    models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    text = (rte / "dev.tsv").read_text()
+    (tmp_path / "dev.tsv").write_text(text + "20\tshort\n")
+    out, err = said(capsys, "predict", models / "rte", "--split=dev", f"--data_dir={tmp_path}", "--json")
+    assert len(out.splitlines()) == 20 and "dev: passed over 1 rows (fewer columns than the header)" in err
+    words = ["predict", models / "rte", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
+    base = directory.read(models / "rte")
+    mnli = SequenceClassification(labels=("entailment", "neutral", "contradiction"))
+    planted.write(tmp_path / "mnli", base.model, mnli, base.tokenizer, task="mnli")
+    words[1] = tmp_path / "mnli"
+    assert "is dev_matched and dev_mismatched, of the same numbers of rows: name one" in said(capsys, *words, code=2)[1]
+    lines = text.splitlines()
+    lines[3] = lines[3].rpartition("\t")[0] + "\t"
+    out, err = said(capsys, "predict", models / "rte", "bara", " ", "kera", "doti", "--json")
+    assert "1 of 2 texts is empty" in err  # of a pair the second
+
+
+def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bertzoo", "predict", str(finished)],
+        input=b"bara\n\xff\xfe\n",
+        capture_output=True,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )
+    assert done.returncode == 2 and b"standard input is not UTF-8 text (invalid start byte)" in done.stderr
 
 
 def test_an_unfinished_run_asks_for_a_seed(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

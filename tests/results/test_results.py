@@ -156,6 +156,53 @@ def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest
     assert "cola has no score in the table squeezebert_dev; choose --table=squeezebert_test" in err
 
 
+def leaderboard(name: str, **changes: float) -> Path:
+    """A file of scores of the test sets, which are those of TABLE_2."""
+    scores = {
+        f"{task}{split.removeprefix('dev')}/{metric}": value
+        for task, splits in TABLE_2.items()
+        for split, found in splits.items()
+        for metric, value in found.items()
+    }
+    Path(name).write_text("".join(f"{line}\n" for line in ["score,value", *(f"{k},{v}" for k, v in scores.items())]))
+    return Path(name)
+
+
+def test_what_the_leaderboard_says_is_a_row_of_its_own(capsys: pytest.CaptureFixture) -> None:
+    leaderboard("mine.csv")
+    out, err = shown(capsys, "--leaderboard=mine.csv")  # the first table of test sets is taken
+    line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
+    assert line.startswith("| mine | by the leaderboard: mine.csv |  | 82.3 | 82.9 |") and not err
+    assert line.endswith(f"| {(659.2 + 65.1) / 9:.1f} |") and "WNLI counts as 65.1" in out
+    Path("mine.csv").write_text(Path("mine.csv").read_text() + "wnli/accuracy,34.9\n")
+    line = next(line for line in shown(capsys, "--leaderboard=mine.csv")[0].splitlines() if "leaderboard: mine" in line)
+    assert line.endswith(f"| 34.9 | {(659.2 + 34.9) / 9:.1f} |")
+    out, _ = shown(capsys, "--leaderboard=mine.csv", "--table=mobilebert_test", "--csv")
+    assert "mine,by the leaderboard,mine.csv,,CoLA,53.7,,," in out
+    err = shown(capsys, "--leaderboard=mine.csv", "--table=convbert_dev", code=2)[1]
+    assert "mine.csv has no score of the table convbert_dev" in err and "--table=squeezebert_test" in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["rte/acuracy,3"], "line 2: 'rte/acuracy' is no score of the leaderboard; did you mean rte/accuracy?"),
+        (["rte/accuracy,high"], "line 2, rte/accuracy: 'high' is no number of points from -100 to 100"),
+        (["rte/accuracy,nan"], "'nan' is no number of points"),
+        (["rte/accuracy,101"], "'101' is no number of points"),
+        (["rte/accuracy,70", "rte/accuracy,71"], "line 3: rte/accuracy is there twice: keep one"),
+        (["rte/accuracy"], "line 2 has fewer columns than the header: mend it"),
+        ([], "holds no score"),
+    ],
+)
+def test_scores_of_the_leaderboard_are_known_numbers(
+    lines: list[str], message: str, capsys: pytest.CaptureFixture
+) -> None:
+    Path("mine.csv").write_text("\n".join(["score,value", *lines]) + "\n")
+    err = shown(capsys, "--leaderboard=mine.csv", code=2)[1]
+    assert message in err and err.count("\n") == 1
+
+
 def test_what_is_missing_is_blank_named_and_leaves_no_average() -> None:
     glue(Path("runs/glue"))
     for task in ("qqp", "mnli"):
@@ -219,7 +266,9 @@ def test_other_forms(capsys: pytest.CaptureFixture) -> None:
     assert "& 61.0 (60.0--62.0) &" in body[-1] and all(line.endswith(r"\\") or line == r"\hline" for line in body)
     assert len({line.replace(r"\&", "").count("&") for line in body if line != r"\hline"}) == 1
     assert latex[-1] == r"\end{tabular}" and r"\begin{tabular}{lllrrrrrrrrrr}" in latex
-    lines = list(csv.DictReader(io.StringIO(shown(capsys, "runs/a_&_b", "--csv")[0])))
+    out, err = shown(capsys, "runs/a_&_b", "--csv")
+    assert "cola: runs/a_&_b/x, the best of 2 runs by its score" in err  # for which a line a number has no place
+    lines = list(csv.DictReader(io.StringIO(out)))
     (cola,) = [line for line in lines if line["origin"] == "measured here" and line["column"] == "CoLA"]
     assert (cola["value"], cola["low"], cola["high"], cola["seeds"]) == ("61", "60", "62", "2")
     assert sum(line["origin"] == "quoted" and line["column"] == "average" for line in lines) == 3
@@ -252,7 +301,10 @@ def broken(name: str) -> str:
         "points": "accuracy is 170.0",
         "nan": "accuracy is nan",
         "text": "could not convert string to float",
-        "splits": "its seeds have not the splits of its median",
+        "splits": "a seed has no accuracy of test, of which there is a median",
+        "metric": "a seed has no f1 of dev, of which there is a median",
+        "more": "its seeds have scores of which there is no median",
+        "other": "its median of accuracy on dev is 12, that of its seeds is 70",
         "seedless": "it has no seeds",
     }
     texts = {
@@ -264,13 +316,30 @@ def broken(name: str) -> str:
         "nan": json.dumps(whole | {"median": {"dev": {"accuracy": float("nan")}}}),
         "text": json.dumps(whole | {"median": {"dev": {"accuracy": "high"}}}),
         "splits": json.dumps(whole | {"median": {"test": {"accuracy": 0.5}}}),
+        "metric": json.dumps(whole | {"median": {"dev": {"f1": 70.0}}}),
+        "more": json.dumps(whole | {"median": {"dev": {}}}),
+        "other": json.dumps(whole | {"median": {"dev": {"accuracy": 12.0}}}),
         "seedless": json.dumps(whole | {"seeds": []}),
     }
     (path / "results.json").write_text(texts[name])
     return said[name]
 
 
-NAMES = ["unfinished", "cut", "list", "version", "without", "points", "nan", "text", "splits", "seedless"]
+NAMES = [
+    "unfinished",
+    "cut",
+    "list",
+    "version",
+    "without",
+    "points",
+    "nan",
+    "text",
+    "splits",
+    "metric",
+    "more",
+    "other",
+]
+NAMES += ["seedless"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bertzoo import cli
+from bertzoo.errors import UserError
 from bertzoo.sweep import queue, slots
 
 STAND_IN = Path(__file__).with_name("finetune.py")
@@ -59,7 +60,12 @@ def verb() -> Any:
     def task_of(args: argparse.Namespace, recipe: Config) -> Any:
         return types.SimpleNamespace(name=recipe.task, look=lambda: None)
 
+    def check_models(args: argparse.Namespace, recipe: Config, seen: set[Any]) -> None:
+        if args.origin and "nowhere" in args.origin:
+            raise UserError(f"{args.origin} is not a directory")
+
     module.arguments, module.config, module.task_of = arguments, lambda: Config, task_of
+    module.check_models = check_models
     return module
 
 

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from bertzoo import cli
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.sweep import queue, slots
 from bertzoo.tasks import tables
+
+sys.path.append(str(Path(__file__).parents[1] / "finetune"))
+from planted import write
 
 COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=sst"]
 
@@ -21,6 +28,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(Path(__file__).with_name("finetune.py"))))
     monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
     Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
+    layers = {"hidden_size": 8, "layers": 1, "heads": 1, "feed_forward_size": 8, "max_positions": 128}
+    tokenizer = tokenizers.build(WordPiece(vocab_size=30), lambda: iter(["good"] * 20))
+    model = Bert(vocab_size=tokenizer.vocab_size, **layers)
+    write(Path("m"), model, MaskedLanguageModel(), tokenizer)
     Path("sweep.toml").write_text('[sweep]\nbase = "finetune"\ntasks = ["sst2"]\n[grid]\nepochs = [1, 2]\n')
 
 
@@ -36,6 +47,24 @@ def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixt
     err = capsys.readouterr().err
     assert "sst holds no train split of SST-2" in err and err.count("\n") == 1
     assert not Path("runs").exists() and not Path("calls").exists()
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--from=none"], "none is not a directory"),
+        (["--max_length=129"], "max_length = 129 is longer than the 128 positions of m"),
+        (["--alpha=0.5", "--teacher=none"], "none is not a directory"),
+    ],
+)
+def test_a_model_that_is_missing_or_does_not_fit_is_refused_before_anything_runs(
+    options: list[str], message: str, capsys: pytest.CaptureFixture
+) -> None:
+    fill()
+    assert cli.main([*COMMAND, *options]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and not Path("runs").exists() and not Path("calls").exists()
 
 
 @pytest.mark.usefixtures("place")

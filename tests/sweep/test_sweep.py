@@ -116,7 +116,7 @@ def test_a_point_that_fails_is_reported_and_the_others_go_on(place) -> None:
     assert alphas(place.calls()) == ALL[:3]
     lines = table()
     assert [line["state"] for line in lines] == ["finished", "failed", "failed"]
-    assert lines[1]["error"].startswith("no memory for it (exit code 1; runs/s/points/cola/")
+    assert lines[1]["error"].startswith("no memory for it (exit code 1; runs/s/logs/cola/")
     assert lines[1]["error"].endswith(".log)") and "no memory for it (ended by SIGKILL" in lines[2]["error"]
     assert f"failed: {lines[1]['error']}" in err and "2 of 3 points failed" in err and "best of cola: 50.50" in out
     # They are tried again, and what went wrong is forgotten.
@@ -129,7 +129,7 @@ def test_results_that_are_missing_or_damaged_are_failures(place) -> None:
     place.behave({"alpha=0.8": {"silent": True}, "alpha=0.9": {"damaged": True}})
     place.sweep("--from=m", "--tasks=cola", code=1)
     missing, damaged, fine = table()
-    assert "it ended well but left no results (runs/s/points/cola/" in missing["error"]
+    assert "it ended well but left no results (runs/s/logs/cola/" in missing["error"]
     assert "results.json is damaged" in damaged["error"] and fine["state"] == "finished"
     place.calls()
     place.behave({})
@@ -257,6 +257,7 @@ def test_the_commands_can_be_listed(place) -> None:
         (["--processes=two"], "'two' is not a number of at least 1"),
         (["--tasks=sst2"], "--tasks: there is no sst2 in it; known are cola, rte"),
         (["--run_dir=gs://bucket/x"], "gs://bucket/x is a URL where only a path on disk will do"),
+        (["--tasks.rte.from=nowhere"], "nowhere is not a directory"),
         (["--run_dir=base.toml"], "--run_dir=base.toml is a file; name a directory"),
     ],
 )

@@ -9,6 +9,7 @@ from labelled import write
 
 from bertzoo.config import load
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.tasks import tables
 from bertzoo.tasks.own import Own
 
 CSV = ["id,text,label", '1,"a ""quoted"", text",yes', '2,"two', 'lines",no', "", "3,c,yes"]
@@ -36,6 +37,16 @@ def test_pairs_numbers_and_other_names_of_columns(tmp_path):
     task = own.task(tmp_path)
     assert task.pair and task.labels == () and task.metrics == ("spearman", "mse")
     assert [e[1:4] for e in task.read("train", tmp_path).examples] == [('"a', 'b"', 0.5), ("c", "d", -1000.0)]
+
+
+def test_an_empty_line_is_an_empty_cell_where_there_is_one_column(tmp_path):
+    (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
+    (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
+    assert [list(row.cells) for row in tables.read(tmp_path / "one.csv").select(["text"])] == [[""], ["bara"], [""]]
+    assert [row.number for row in tables.read(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
+    assert [(row.number, list(row.cells)) for row in tables.read(tmp_path / "two.csv").select(["text"])] == [
+        (4, ["bara"])
+    ]
 
 
 def test_columns_without_a_header_have_numbers(tmp_path):
@@ -156,6 +167,9 @@ def test_words_and_tags_must_be_as_many(tmp_path):
         ({"kind": "tokens", "text_b": "b"}, "text_b = 'b' is a second text where kind = 'tokens' has one"),
         ({"kind": "regression", "labels": ("x", "y")}, r"labels = \['x', 'y'\] are classes where kind = 'regression'"),
         ({"labels": ("x", "x")}, "must be two or more, each once"),
+        ({"text_b": "label"}, "text_b and label are both the column 'label': name two columns"),
+        ({"kind": "span", "answer": "context"}, "context and answer are both the column 'context': name two columns"),
+        ({"header": False, "dev": "a.parquet"}, r"header = false is for \.tsv and \.csv, which a\.parquet is not"),
         ({"labels": ("x",)}, "must be two or more, each once"),
         ({"metrics": ("pearson",)}, r"metrics = \['pearson'\] are none of kind = 'classification': known are accuracy"),
     ],
@@ -169,6 +183,9 @@ def test_labels_must_be_found_and_fit_the_metric(tmp_path):
     write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
     with pytest.raises(UserError, match=r"a\.csv has the label 'x' alone in the column 'label'"):
         Own(train="a.csv").task(tmp_path)
+    write(tmp_path / "empty.csv", "text,label")
+    with pytest.raises(UserError, match=r"empty\.csv holds no example"):
+        Own(train="empty.csv").task(tmp_path)
     with pytest.raises(ConfigError, match="have the F1 of two classes, and there are 3"):
         Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
     with pytest.raises(UserError, match="there is no file of the split dev, of train: name one in dev"):
