@@ -51,8 +51,8 @@ def test_labels_without_names_are_taken_by_number_which_is_told_once(
     planted.write(tmp_path / "model", base.model, head, base.tokenizer)
     (tmp_path / "dev_matched.tsv").write_text("sentence1\tsentence2\tgold_label\nbara\tdoti\tneutral\n")
     shutil.copy(tmp_path / "dev_matched.tsv", tmp_path / "dev_mismatched.tsv")
-    for verb in ("evaluate", "predict"):
-        err = said(capsys, verb, tmp_path / "model", "--task=mnli", f"--data_dir={tmp_path}", "--split=dev")[1]
+    for verb, split in (("evaluate", "dev"), ("predict", "dev_matched")):
+        err = said(capsys, verb, tmp_path / "model", "--task=mnli", f"--data_dir={tmp_path}", f"--split={split}")[1]
         assert err.count("taken by number to be contradiction, entailment, neutral") == 1
     found = Own(labels=("US", "us"), train="none.csv").task(tmp_path)
     model = replace(base, head=SequenceClassification(labels=("us", "Us")))
