@@ -67,7 +67,7 @@ test: .venv/test.stamp
 	@touch $@
 
 slow: .venv/test.stamp .venv-tpu/stamp
-	.venv/bin/python -m pytest -m slow --ignore=tests/plan/test_libtpu.py $(PRINTING:%=--ignore=%)
+	.venv/bin/python -m pytest -m slow --durations=25 --ignore=tests/plan/test_libtpu.py $(PRINTING:%=--ignore=%)
 	.venv/bin/python -m pytest -m slow -rP $(PRINTING)
 	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py
 
