@@ -3,17 +3,30 @@
 Writes loss.png, accuracy.png and report.md into the run's directory, which may still be running; of a pruning also
 layers.png, the sizes that are left across the layers.
 
-example:
+With --check it writes nothing and compares the held-out losses with the golden curve of the shipped config that the run
+is of (configs/curves): exit code 0 where they are on it, 1 where they are not, 2 where nothing can be compared, as the
+corpus is another.
+
+examples:
   bertzoo report runs/first
+  bertzoo report runs/demo --check
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bertzoo.report import Run
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
+    parser.add_argument(
+        "--check", action="store_true", help="only say whether the run's losses are those that its config has elsewhere"
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -25,6 +38,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if mirror is not None:
         mirror.fetch()
     run = report.open_run(mirror.directory if mirror else args.run)
+    if args.check:
+        return _check(run)
     page = run.directory / "report.md"
     written = [*curves.draw(run), page]
     page.write_text(report.page(run), encoding="utf-8")
@@ -36,3 +51,14 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     where = f"{args.run.rstrip('/')}/"
     print(f"Wrote {', '.join(where + path.name for path in written)}.")
     return 0
+
+
+def _check(run: "Run") -> int:
+    """Say whether a run is on its golden curve."""
+    from bertzoo import config, golden_curve, kinds
+
+    recorded = golden_curve.records()
+    shipped = {name: config.plain(config.load(kinds.recipe_class(name), [name])) for name in recorded}
+    found = golden_curve.check(run, shipped, recorded)
+    print(found, file=sys.stdout if found.on else sys.stderr)
+    return 0 if found.on else 1

@@ -1,0 +1,59 @@
+"""The golden curve of a shipped config: held-out losses that `bertzoo report --check` compares a run's with.
+
+    bertzoo pretrain demo --run_dir=runs/curve/a        # and b, c, … under other threads, other instructions
+    python benchmarks/golden_curve.py demo runs/curve/*
+
+Writes configs/curves/NAME.toml: the medians of the runs at every step that they evaluate, and the tolerance. Fails
+where a run is of another config or corpus than the first, or further from the medians than half the tolerance.
+"""
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+import tomli_w
+
+from bertzoo import config, golden_curve, kinds, report
+
+FOLDER = Path(__file__).parent.parent / "configs" / golden_curve.FOLDER
+
+
+def main() -> None:
+    """Write the curve."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of a shipped config")
+    parser.add_argument("runs", nargs="+", type=Path, help="finished runs of it")
+    parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
+    args = parser.parse_args()
+    runs = [report.open_run(path) for path in args.runs]
+    shipped = config.plain(config.load(kinds.recipe_class(args.name), [args.name]))
+    for run in runs:
+        if apart := golden_curve.differences(shipped, run.config):
+            sys.exit(f"{run.directory} is no run of {args.name}: {'; '.join(apart)}")
+        if run.facts["corpus_sha256"] != runs[0].facts["corpus_sha256"]:
+            sys.exit(f"{run.directory} was trained on another corpus than {runs[0].directory}")
+    names = [key for key in report.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(report.HIDDEN)]
+    tables = [{line["step"]: line for line in run.history.heldout} for run in runs]
+    points, furthest = [], 0.0
+    for step in tables[0]:
+        medians = {name: statistics.median(table[step][name] for table in tables) for name in names}
+        furthest = max(furthest, *(abs(table[step][name] - medians[name]) for table in tables for name in names))
+        points.append({"step": step, **{name: round(value, 4) for name, value in medians.items()}})
+    print(f"{len(runs)} runs, {len(points)} steps: none is further than {furthest:.4f} nats from the medians")
+    if furthest > args.tolerance / 2:
+        sys.exit(f"that is more than half of --tolerance={args.tolerance:g}: give a greater one")
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{args.name}.toml"
+    record = {
+        "corpus": f"{runs[0].config['data']['source']}, Python {runs[0].facts['python']}",
+        "corpus_sha256": runs[0].facts["corpus_sha256"],
+        "tolerance": args.tolerance,
+        "points": points,
+    }
+    path.write_text(f"# The golden curve of {args.name}, by benchmarks/golden_curve.py.\n{tomli_w.dumps(record)}")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

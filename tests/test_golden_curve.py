@@ -1,0 +1,143 @@
+"""`bertzoo report --check`: a run beside what its config came to elsewhere."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+from scripts import loaded
+
+from bertzoo import cli, config, golden_curve, kinds, report
+from bertzoo.errors import UserError
+
+NAME = "demo"
+RECORD = golden_curve.records()[NAME]
+
+
+def shipped() -> dict:
+    return {NAME: config.plain(config.load(kinds.recipe_class(NAME), [NAME]))}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """What writes a run of the demo whose losses are so far from those on record, with settings changed."""
+
+    def written(off: float = 0.0, points: int = 99, corpus: str = RECORD["corpus_sha256"], **changed: dict) -> Path:
+        table = shipped()[NAME]
+        for name, keys in changed.items():
+            table[name] |= keys
+        (tmp_path / "config.toml").write_text(tomli_w.dumps(table))
+        (tmp_path / "run.json").write_text(json.dumps({"corpus_sha256": corpus}))
+        lines = [{"split": "train", "step": 20, "loss": 7.0}]
+        for place, point in enumerate(RECORD["points"][:points]):
+            losses = {key: value + (off if place == 1 else 0.0) for key, value in point.items() if key != "step"}
+            lines.append({"split": "heldout", "step": point["step"], "loss": sum(losses.values()), **losses})
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return tmp_path
+
+    return written
+
+
+def test_the_curve_on_record_is_of_the_shipped_config():
+    stages = shipped()[NAME]["stages"]
+    assert [point["step"] for point in RECORD["points"]][-1] == sum(stage["steps"] for stage in stages)
+    losses = [point["mlm_loss"] for point in RECORD["points"]]
+    # What it is compared with has to be more than the tolerance apart, or it would tell nothing.
+    assert losses[0] - losses[-1] > 4 * RECORD["tolerance"] > 0
+    assert set(RECORD["points"][0]) == {"step", "mlm_loss", "sop_loss"}
+
+
+def test_a_run_on_the_curve(write, capsys):
+    run = write(0.9 * RECORD["tolerance"], run={"log_every": 7}, mesh={"data": 1})
+    assert cli.main(["report", str(run), "--check"]) == 0
+    said = capsys.readouterr().out
+    count = 2 * len(RECORD["points"])
+    step = RECORD["points"][1]["step"]
+    assert said.startswith(f"on the golden curve: {count} of the {count} held-out losses on record for demo compared")
+    assert f"at step {step}, on record" in said
+    assert not (run / "report.md").exists()
+
+
+def test_a_run_that_has_begun_is_compared_as_far_as_it_is(write, capsys):
+    assert cli.main(["report", str(write(points=3)), "--check"]) == 0
+    assert f"6 of the {2 * len(RECORD['points'])} held-out losses" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
+def test_a_run_off_the_curve(write, off, capsys):
+    assert cli.main(["report", str(write(off)), "--check"]) == 1
+    out, err = capsys.readouterr()
+    point = RECORD["points"][1]
+    assert out == "" and err.startswith("off the golden curve of demo: MLM loss ")
+    assert f"at step {point['step']}, on record {point['mlm_loss']:.4f}" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"corpus": "ab" * 32},
+            f"another corpus than the golden curve of demo is of: its hash is {'ab' * 32}",
+        ),
+        ({"points": 0}, "has no held-out losses at the steps of the golden curve of demo: 200, 400"),
+        ({"optimizer": {"beta2": 0.99}}, "from demo it differs in optimizer.beta2: 0.98 -> 0.99"),
+        ({"run": {"evaluate_rows": 8}}, "from demo it differs in run.evaluate_rows: 1024 -> 8"),
+        (
+            {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
+            "is no run of a config with a golden curve (demo); from demo it differs in model.layers: 2 -> 3; "
+            "model.heads: 4 -> 2; model.token_types: 2 -> 1 and 1 more",
+        ),
+    ],
+)
+def test_what_cannot_be_compared(write, options, words):
+    with pytest.raises(UserError) as error:
+        golden_curve.check(report.open_run(write(**options)), shipped(), {NAME: RECORD})
+    assert words in str(error.value)
+
+
+def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
+    script = loaded("golden_curve", monkeypatch)
+    monkeypatch.setattr(script, "FOLDER", tmp_path / "curves")
+    runs = []
+    for name, off in (("a", 0.0), ("b", 0.004), ("c", -0.001)):
+        runs.append(shutil.copytree(write(off), tmp_path / name, ignore=lambda *_: ("a", "b", "c")))
+        facts = json.loads((runs[-1] / "run.json").read_text())
+        (runs[-1] / "run.json").write_text(json.dumps(facts | {"python": "3.11.0"}))
+    monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
+    script.main()
+    made = config.read(tmp_path / "curves" / "demo.toml")
+    assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
+    with pytest.raises(SystemExit, match=r"more than half of --tolerance=0\.007"):
+        script.main()
+    (runs[1] / "run.json").write_text(json.dumps({"corpus_sha256": "0", "python": "3.11.0"}))
+    with pytest.raises(SystemExit, match="was trained on another corpus than"):
+        script.main()
+    text = (runs[1] / "config.toml").read_text().replace("beta2 = 0.98", "beta2 = 0.9")
+    (runs[1] / "config.toml").write_text(text)
+    with pytest.raises(SystemExit, match=r"is no run of demo: optimizer\.beta2: 0\.98 -> 0\.9"):
+        script.main()
+
+
+@pytest.mark.slow
+def test_the_demo_begins_on_its_curve(tmp_path, capsys):
+    run = tmp_path / "run"
+    metrics = run / "metrics.jsonl"
+    process = subprocess.Popen([sys.executable, "-m", "bertzoo", "pretrain", NAME, f"--run_dir={run}"])
+    try:
+        while not (metrics.exists() and '"heldout"' in metrics.read_text()):
+            assert process.poll() is None
+            time.sleep(0.2)
+    finally:
+        process.terminate()
+        process.wait()
+    code = cli.main(["report", str(run), "--check"])
+    out, err = capsys.readouterr()
+    if json.loads((run / "run.json").read_text())["corpus_sha256"] != RECORD["corpus_sha256"]:
+        assert code == 2 and "was trained on another corpus" in err
+        pytest.skip("the documentation of this Python is another text than the curve's")
+    assert code == 0 and out.startswith("on the golden curve: 2 of the "), err
