@@ -97,6 +97,8 @@ def read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a config file, it is not UTF-8 text (byte {error.start})") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply to be read") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 

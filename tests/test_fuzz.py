@@ -27,7 +27,6 @@ from bertzoo.errors import UserError
 from bertzoo.recipe import Pretrain
 from bertzoo.transfer import Transfer
 
-pytestmark = pytest.mark.slow
 COUNT = int(os.environ.get("BERTZOO_FUZZ", "150"))
 MEMORY = 512 << 20  # bytes that a process may grow by; the files have some kilobytes
 WORDS = [
@@ -125,6 +124,7 @@ def fuzz(test: Callable[[list], None]) -> None:
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MEMORY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [("demo", Pretrain), ("demo_replaced", Pretrain), ("demo_transfer", Transfer)]
 )
@@ -138,6 +138,7 @@ def test_configs(name: str, kind: type, tmp_path: Path) -> None:
     fuzz(read)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["word", "piece"])
 @pytest.mark.parametrize("part", [0, 1])
 def test_tokenizers(files: Path, which: str, part: int, tmp_path: Path) -> None:
@@ -153,6 +154,7 @@ def test_tokenizers(files: Path, which: str, part: int, tmp_path: Path) -> None:
     fuzz(read)
 
 
+@pytest.mark.slow
 def test_array_records(files: Path, tmp_path: Path) -> None:
     whole = (files / "a.array_record").read_bytes()
     record = shard.ShardRecord(file="a", bytes=len(whole), sha256="", tokens=5000)
@@ -164,10 +166,12 @@ def test_array_records(files: Path, tmp_path: Path) -> None:
     fuzz(read)
 
 
+@pytest.mark.slow
 def test_manifests(corpus: bytes) -> None:
     fuzz(lambda damage: survive(lambda: manifest.parse(damaged(corpus, damage), "manifest.json")))
 
 
+@pytest.mark.slow
 def test_safetensors(files: Path, tmp_path: Path) -> None:
     whole = (files / "model.safetensors").read_bytes()
 
@@ -176,3 +180,11 @@ def test_safetensors(files: Path, tmp_path: Path) -> None:
         survive(lambda: tensors.read_directory(tmp_path))
 
     fuzz(read)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "settings.json", "a.toml"])
+def test_what_is_nested_too_deeply(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(("a = " if name == "a.toml" else "") + "[" * 100_000)
+    readers = {"manifest.json": manifest.read, "settings.json": tokenizers.load}
+    with pytest.raises(UserError):
+        readers[name](tmp_path) if name in readers else config.load(Pretrain, [tmp_path / name])

@@ -65,7 +65,7 @@ def parse(data: bytes, path: str) -> Manifest:
         manifest = _parse(raw)
     except KeyError as error:
         raise CorpusError(f"{path} is damaged, it has no {error}: tokenise the source again") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CorpusError(f"{path} is damaged ({error}): tokenise the source again") from error
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged, its hash does not fit its contents: tokenise the source again")
@@ -77,7 +77,7 @@ def same(ours: dict[str, Any], written: bytes, place: str) -> None:
     try:
         theirs = json.loads(written.decode())
         found = differences(ours, theirs)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise CorpusError(f"{place}/settings.json is damaged ({error}): delete {place} and tokenise again") from error
     if found:
         raise CorpusError(f"{place} holds another corpus ({'; '.join(found)}): choose another destination or delete it")

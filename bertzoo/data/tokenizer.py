@@ -68,7 +68,7 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
         config = kind(**{**settings, "path": str(directory / file)})
     except FileNotFoundError as error:
         raise CorpusError(f"the tokenizer's {settings_file} does not exist: tokenise the source again") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorpusError(f"the tokenizer's {settings_file} is damaged ({error}): tokenise the source again") from error
     return config.load()
 
