@@ -42,14 +42,19 @@ def refuse(args: argparse.Namespace, names: Iterable[str], what: str) -> None:
             raise UserError(f"--{name} is not for {what}, which {args.run} is")
 
 
-def check_apart(args: argparse.Namespace, directory: str) -> None:
-    """Raise UserError where what is written would replace what is read, or a file beside it in a task's directory."""
+def _check_apart(args: argparse.Namespace, model: "Trained | Answering") -> None:
+    """Raise UserError where what is written would replace what is read, or what lies in the directory of a task."""
     if not args.output:
         return
-    output = Path(args.output).resolve()
-    if args.input and output == Path(args.input).resolve():
-        raise UserError(f"--output={args.output} is the file that is read: name another")
-    if args.split and directory and output.exists() and output.is_relative_to(Path(directory).resolve()):
+    output, directory = Path(args.output).resolve(), Path(args.data_dir or model.recipe.data_dir).resolve()
+    own = model.recipe.own
+    files = {Path(args.input).resolve()} if args.input else set()
+    if args.split:
+        files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
+    if output in files:
+        raise UserError(f"--output={args.output} is a file that is read: name another")
+    # One's own files are known by name; GLUE's and SQuAD's directories hold nothing else.
+    if args.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
         raise UserError(f"--output={args.output} is a file beside the task's own in {directory}: name another")
 
 
@@ -125,13 +130,12 @@ def predict(args: argparse.Namespace) -> int:
     if args.output:
         check_file(args.output, f"--output={args.output}")  # before all that would be lost
     model = load(args)
+    _check_apart(args, model)
     if isinstance(model, Answering):
-        check_apart(args, args.data_dir or model.recipe.data_dir)
         return answers.predict(args, model, form)
     refuse(args, ("question", "context"), "a model that answers no questions")
     if form == said.PREDICTIONS:
         raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
-    check_apart(args, args.data_dir or model.recipe.data_dir)
     if args.task:
         model = model.of(model.task(args.task, args.data_dir or ""), say)
     examples = list(_examples(args, model))

@@ -18,14 +18,9 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bertzoo.errors import UserError
 from bertzoo.verbs.shared import say
-
-if TYPE_CHECKING:
-    from bertzoo.results.runs import Run
-    from bertzoo.results.submitted import Submitted
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,14 +64,13 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     name = args.table or next((name for name, those in tables.items() if those), next(iter(tables)))
     if strange := [one for one in scored if one not in tables[name]]:
         having = next((other for other, those in tables.items() if strange[0] in those), None)
-        raise UserError(
-            f"--leaderboard={strange[0].path} has no score of the table {name}, as it is of test sets; choose "
-            f"--table={having}"
-        )
+        advice = f"choose --table={having}" if having else "no table has a column for what is in it"
+        raise UserError(f"--leaderboard={strange[0].path} has no score of the table {name}: {advice}")
     table = rows.table(layouts.LAYOUTS[name], found, scored)
     others = []
     for task in sorted({run.task for run in found if run not in tables[name]}):
-        having = next((other for other, those in tables.items() if any(_is_of(one, task) for one in those)), None)
+        of_task = [one for one in found if one.task == task]
+        having = next((other for other, those in tables.items() if any(one in those for one in of_task)), None)
         advice = f"; choose --table={having}" if having not in (None, name) else ""
         others.append(f"{task} has no score in the table {name}{advice}")
     if (args.directories or scored) and not render.measured(table):
@@ -88,7 +82,3 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         for note in table.notes:
             say(note)  # which a line a number has no place for
     return 0
-
-
-def _is_of(one: "Run | Submitted", task: str) -> bool:
-    return getattr(one, "task", None) == task

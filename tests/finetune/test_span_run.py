@@ -207,6 +207,7 @@ def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
         (["--task=squad1", "--max_length=7"], "max_length = 7 leaves no room"),
         (["--task=squad1", "--squad.heldout=1"], "heldout = 1.0 is not a share"),
         (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], "has no development examples: name own.dev"),
+        (["--task=own", *OWN, "--own.test=none.csv"], "none.csv does not exist"),
         (["--task=own", "--own.kind=span", "--own.label=x"], "label = 'x' is not of kind = 'span'"),
         (["--task=own", "--own.question=x"], "question = 'x' is not of kind = 'classification'"),
     ],

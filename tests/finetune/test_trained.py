@@ -335,20 +335,30 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
 
 
 def test_what_is_read_is_not_written_over(
-    finished: Path, models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    finished: Path, folder: Path, models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     table = tmp_path / "in.tsv"
     table.write_text("text\nbara\n")
     (tmp_path / "link.tsv").symlink_to(table)
     for output in ("in.tsv", "link.tsv"):
         err = said(capsys, "predict", finished, f"--input={table}", f"--output={tmp_path / output}", code=2)[1]
-        assert f"{output} is the file that is read: name another" in err and table.read_text() == "text\nbara\n"
+        assert f"{output} is a file that is read: name another" in err and table.read_text() == "text\nbara\n"
     before = (rte / "dev.tsv").read_text()
     words = ["predict", models / "rte", "--split=dev", f"--data_dir={rte}"]
     assert "is a file beside the task's own in" in said(capsys, *words, f"--output={rte / 'dev.tsv'}", code=2)[1]
     assert (rte / "dev.tsv").read_text() == before
     said(capsys, *words, f"--output={tmp_path / 'out.tsv'}")
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 21
+    # One's own files are known, and another beside them may be written anew.
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    own = ["predict", finished, "--split=dev", f"--data_dir={tmp_path}"]
+    (tmp_path / "train.csv").rename(tmp_path / "kept.csv")
+    (tmp_path / "train.csv").symlink_to(tmp_path / "out.tsv")
+    assert "is a file that is read" in said(capsys, *own, f"--output={tmp_path / 'out.tsv'}", code=2)[1]
+    (tmp_path / "train.csv").unlink()
+    said(capsys, *own, f"--output={tmp_path / 'out.tsv'}")
+    assert len((tmp_path / "out.tsv").read_text().splitlines()) == 41
 
 
 def test_rows_that_are_passed_over_are_said_and_parts_are_named(

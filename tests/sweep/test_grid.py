@@ -115,6 +115,13 @@ def test_a_points_command() -> None:
     assert not any("teacher" in word for word in lines["1.0"])  # which would have no share
 
 
+def test_a_list_among_the_options_is_given_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('[sweep]\nbase = "finetune"\ntasks = ["own"]\n[options]\nown.labels = ["a", "b"]\n')
+    (point,) = grid.load(str(path)).points()
+    assert '--own.labels=["a", "b"]' in point.arguments("runs/x")
+
+
 GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
 
 
