@@ -51,8 +51,8 @@ class Files:
         for name in self.names:
             self._of(name)
         if "bert_base" in self.names:
-            apart = (rewrites.fold_scale, rewrites.fold_no_norm, rewrites.first_token, rewrites.keep_groups_apart)
-            self._file("bert_base unmerged", [LENGTH], "fp32", lambda: self._graph("bert_base", apart))
+            merged = (rewrites.fold_scale, rewrites.first_token, rewrites.merge_projections)
+            self._file("bert_base merged", [LENGTH], "fp32", lambda: self._graph("bert_base", merged))
         for norm, activation in CORNERS if "mobilebert" in self.names else ():
             options = [("model.norm", norm), ("model.activation", activation)]
             if options != phone_page.RELEASED:

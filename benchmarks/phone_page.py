@@ -88,7 +88,7 @@ lengths that holds it ({counts}), against {LENGTH} tokens for all:""",
             papers(found),
         ]
     if "bert_base" in found.names:
-        merged = found.ratios("bert_base one fp32", "bert_base unmerged")
+        merged = found.ratios("bert_base merged", "bert_base one fp32")
         parts.append(f"BERT-base with queries, keys and values in one map takes {_ratio(merged)} of it with three.")
     return "\n\n".join(parts), found.missed
 

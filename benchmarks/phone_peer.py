@@ -39,6 +39,10 @@ def main(name: str, directory: Path, file: Path) -> None:
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")()
     classifier = getattr(transformers, f"{family}ForSequenceClassification")(config).eval()
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            if parameter.dim() == 1:  # a scale of 1 or a bias of 0 would be no operation, as a trained one is
+                parameter.add_(0.1 * torch.randn_like(parameter))
     classifier.save_pretrained(directory)
     # Tensors of their own, as the exporter takes one that is given twice for one input.
     given = {name: torch.ones((1, LENGTH), dtype=torch.long) for name in ("input_ids", "attention_mask")}

@@ -12,7 +12,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from bertzoo.export import litert, parts
-from bertzoo.export.attention import Attention
+from bertzoo.export.attention import Attention, AttentionApart
 from bertzoo.export.graph import BottleneckLayer, Graph, Layer
 from bertzoo.flops import PRODUCTS, inner_jaxprs, product_flops
 
@@ -136,7 +136,7 @@ class Unattended(struct.PyTreeNode):
     """Attention whose projections are only added up; called as Attention is."""
 
     projections: tuple[Any, ...]
-    output: Any
+    output: Any  # as Attention's
     width: int = struct.field(pytree_node=False)
     window: int = struct.field(pytree_node=False)  # of the heads that convolve, or 0
 
@@ -146,7 +146,8 @@ class Unattended(struct.PyTreeNode):
         read = {"values": values_LI, "first": source_LD[:rows], "near": source_LD[: rows + self.window // 2]}
         found = [each.map(read.get(each.reads, source_LD))[:rows] for each in self.projections]
         columns = [Columns(size=self.width)(each) for each in found]
-        return self.output(sum(columns[1:], columns[0]))
+        added = sum(columns[1:], columns[0])
+        return added if self.output is None else self.output(added)
 
 
 class NotEmbedded(struct.PyTreeNode):
@@ -199,21 +200,26 @@ def _width(part: Any) -> int:
 
 
 def _no_projections(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
-    attention: Attention = layer.attention
-    bare = tuple(each.replace(map=_columns(each.map)) for each in attention.projections)
-    return {
-        "attention": attention.replace(projections=bare, output=_columns(attention.output)),
-        "attention_norm": Added(),
-    }
+    def bare(attention: Attention | AttentionApart) -> Any:
+        output = None if attention.output is None else _columns(attention.output)
+        if isinstance(attention, AttentionApart):
+            return attention.replace(parts=tuple(map(bare, attention.parts)), output=output)
+        projections = tuple(each.replace(map=_columns(each.map)) for each in attention.projections)
+        return attention.replace(projections=projections, output=output)
+
+    return {"attention": bare(layer.attention), "attention_norm": Added()}
 
 
 def _no_attention(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
-    attention: Attention = layer.attention
-    sizes = {name: size for each in attention.projections for name, size in zip(each.names, each.sizes, strict=True)}
-    width = sizes["value"] + sizes.get("convolved", 0)
-    window = attention.convolution.window if attention.convolution is not None else 0
-    made = Unattended(projections=attention.projections, output=attention.output, width=width, window=window)
-    return {"attention": made}
+    def bare(attention: Attention | AttentionApart) -> Any:
+        if isinstance(attention, AttentionApart):
+            return attention.replace(parts=tuple(map(bare, attention.parts)))
+        sizes = dict(pair for each in attention.projections for pair in zip(each.names, each.sizes, strict=True))
+        width = sizes["value"] + sizes.get("convolved", 0)
+        window = attention.convolution.window if attention.convolution is not None else 0
+        return Unattended(projections=attention.projections, output=attention.output, width=width, window=window)
+
+    return {"attention": bare(layer.attention)}
 
 
 def _no_feed_forward(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:

@@ -124,13 +124,14 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
 class Attention(struct.PyTreeNode):
     """(L,D) and what values are read from -> (R,D): output(softmax(scale · qkᵀ + masked) · v, and convolved heads).
 
-    scale: 1 once the query has it. What a projection reads: `source`; `values`, where these are read from elsewhere;
-    `first`, the first R of the source; `near`, the source as far as windows around those see.
+    output: None for the heads themselves. scale: 1 once the query has it. What a projection reads: `source`; `values`,
+    where these are read from elsewhere; `first`, the first R of the source; `near`, the source as far as windows
+    around those see.
     """
 
     projections: tuple[Projection, ...]
     convolution: Any
-    output: Map
+    output: Map | None
     heads: int = struct.field(pytree_node=False)
     scale: float = struct.field(pytree_node=False)
 
@@ -158,4 +159,20 @@ class Attention(struct.PyTreeNode):
         if self.convolution is not None:
             convolved_RHJ = self.convolution(source_LD, found, mask_L, self.heads)
             context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)
-        return self.output(context_RHJ.reshape(rows, -1))
+        context_RO = context_RHJ.reshape(rows, -1)
+        return context_RO if self.output is None else self.output(context_RO)
+
+
+class AttentionApart(struct.PyTreeNode):
+    """As Attention: every part's heads read their share of the columns, and `output` all heads."""
+
+    parts: tuple[Any, ...]
+    output: Map
+
+    def __call__(
+        self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
+    ) -> jax.Array:
+        sources, values = (jnp.split(each, len(self.parts), axis=-1) for each in (source_LD, values_LI))
+        given = zip(self.parts, sources, values, strict=True)
+        heads = [part(source, value, masked_M, mask_L, rows) for part, source, value in given]
+        return self.output(jnp.concatenate(heads, axis=-1))

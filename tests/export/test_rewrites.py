@@ -154,9 +154,19 @@ def test_merged_heads_are_transposed_once() -> None:
 
 def test_groups_apart_are_dense_products() -> None:
     gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
-    assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * 5 * 4
-    # Query, key, value, and the feed-forward's two maps: four are joined, as between the latter nothing is.
-    assert new["concatenate"] == 2 * 4
+    # Query, key, value, the feed-forward's two maps; and two products of activations in each group of heads.
+    assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * (5 * 4 + 2 * 3)
+    # Heads and what the feed-forward gives are joined, and nothing in between.
+    assert new["concatenate"] == 2 * 2
+
+
+@pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert"])
+def test_what_makes_files_faster_is_done(name: str) -> None:
+    _, graph = graphs(name)
+    faster = functools.reduce(
+        lambda made, rewrite: made if rewrite is rewrites.merge_projections else rewrite(made), REWRITES, graph
+    )
+    assert operations(rewrites.optimised(graph)) == operations(faster)
 
 
 def test_the_mask_is_built_once() -> None:
