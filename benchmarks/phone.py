@@ -1,12 +1,13 @@
 """The phone's files against those of litert-torch, Google's converter, of the same Hugging Face models and weights.
 
-    python benchmarks/phone.py --peer=PYTHON --sst2=glue/SST-2 --vocab=vocab.txt
+    python benchmarks/phone.py --peer=PYTHON --sst2=glue/SST-2 --vocab=vocab.txt --scored=RUN1,RUN2
 
 PYTHON is one with litert-torch, torch and transformers, where phone_peer.py runs; bertzoo's own needs the extra litert.
 All classifiers have random weights, read one row and use one thread, each in a process of its own; they take turns in
-an order that changes from round to round, and every ratio is the median of the rounds' ratios. Files and rounds are
-kept under --runs, and what is there is not made again. The section in docs/results.md is then written anew, or with
---models printed. Fails where a target is missed. Nothing else should run beside it.
+an order that changes from round to round, and every ratio is the median of the rounds' ratios. RUN1 and so on are runs
+of `bertzoo finetune`, whose files of each precision are scored. Files and rounds are kept under --runs, and what is
+there is not made again. The section in docs/results.md is then written anew, or with --models printed. Fails where a
+target is missed. Nothing else should run beside it.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import phone_page
+import phone_scores
 from pages import write_section
 from phone_page import CORNERS, FIVE, LENGTH, MODELS, Found
 
@@ -168,6 +170,9 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=5, help="runs of a file in a round")
     parser.add_argument("--sst2", type=Path, metavar="DIR", help="the folder of SST-2")
     parser.add_argument("--vocab", type=Path, metavar="TXT", help="BERT's vocabulary")
+    parser.add_argument(
+        "--scored", default="", metavar="RUNS", help="fine-tuned runs, in which quantised files are scored"
+    )
     args = parser.parse_args()
     names = args.models.split(",")
     if unknown := [name for name in names if name not in MODELS]:
@@ -181,6 +186,10 @@ def main() -> None:
     found = Found(
         names=names,
         rounds=measure(files, read, args.rounds, args.each),
+        scores=[
+            phone_scores.scores(Path(run), args.runs / "scored" / hashlib.sha256(run.encode()).hexdigest()[:12])
+            for run in filter(None, args.scored.split(","))
+        ],
         sizes={key: path.stat().st_size for key, path in files.paths.items()},
         differences={name: difference(files, name) for name in names},
         read=read,

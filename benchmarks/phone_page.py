@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from phone_scores import LOST, PRECISIONS, average, lost
+
 from bertzoo import published
 
 LENGTH = 128
@@ -30,7 +32,7 @@ CORNERS = {
 @dataclass
 class Found:
     """What was measured. rounds: by file the seconds of its runs, and of sentences; sizes: bytes by file; read: the
-    length that each sentence was read at.
+    length that each sentence was read at; scores: what phone_scores.py found of fine-tuned models.
     """
 
     names: Sequence[str]
@@ -40,6 +42,7 @@ class Found:
     read: Sequence[int]
     each: int
     versions: Mapping[str, str]
+    scores: Sequence[Mapping[str, Any]] = ()
     missed: list[str] = field(default_factory=list)
 
     def ratios(self, ours: str, theirs: str) -> list[float]:
@@ -81,6 +84,12 @@ Our float32 files against those that litert-torch makes of the same Hugging Face
             f"""The {len(found.read)} sentences of SST-2's development set, each read at the shortest of the five
 lengths that holds it ({counts}), against {LENGTH} tokens for all:""",
             read(found),
+        ]
+    if found.scores:
+        parts += [
+            f"""What quantisation costs, in points of a development set: a fine-tuned model's mean of its task's metrics, and
+its files'; int8-dynamic may lose {LOST}:""",
+            scored(found),
         ]
     if "mobilebert" in found.names and "bert_base" in found.names:
         parts += [
@@ -143,6 +152,16 @@ def read(found: Found) -> str:
         met = found.held(f"{shown}'s sentences", statistics.median(ratios), SENTENCES)
         times = f"{mean:.1f}", f"{found.milliseconds(f'{name} one fp32'):.1f}"
         rows.append((shown, *times, _ratio(ratios), f"{SENTENCES:.2f}", met))
+    return _table(rows)
+
+
+def scored(found: Found) -> str:
+    """Fine-tuned models and their files on their tasks."""
+    rows = [("task", "examples", "metrics", "model", *PRECISIONS, "met")]
+    for each in found.scores:
+        met = found.held(f"{each['task']}: what int8-dynamic loses", lost(each, "int8-dynamic"), LOST)
+        points = (f"{average(each, which):.2f}" for which in ("model", *PRECISIONS))
+        rows.append((each["task"], f"{each['examples']:,}", ", ".join(each["metrics"]), *points, met))
     return _table(rows)
 
 
