@@ -87,8 +87,8 @@ lengths that holds it ({counts}), against {LENGTH} tokens for all:""",
         ]
     if found.scores:
         parts += [
-            f"""What quantisation costs, in points of a development set: a fine-tuned model's mean of its task's metrics, and
-its files'; int8-dynamic may lose {LOST}:""",
+            f"""What quantisation costs a fine-tuned model, in points of its development set, the mean of the task's metrics;
+int8-dynamic may lose {LOST}:""",
             scored(found),
         ]
     if "mobilebert" in found.names and "bert_base" in found.names:
