@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import phone_costs
 import phone_page
 import phone_scores
 from pages import write_section
@@ -67,7 +68,7 @@ class Files:
             print(f"{theirs}: litert-torch converts", flush=True)
             theirs.parent.mkdir(parents=True, exist_ok=True)
             script = Path(__file__).with_name("phone_peer.py")
-            command = [self.peer, str(script), name, str(self._hub(name)), str(theirs)]
+            command = [self.peer, str(script), name, str(self.hub(name)), str(theirs)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(f"{' '.join(command)} fails: {done.stderr[-2000:]}")
@@ -76,11 +77,12 @@ class Files:
             for precision in ("fp32", "int8-dynamic"):
                 self._file(f"{name} {kind} {precision}", lengths, precision, lambda: self._graph(name, every))
 
-    def _hub(self, name: str) -> Path:
+    def hub(self, name: str) -> Path:
+        """The directory of a Hugging Face model."""
         return self.folder / name / "huggingface"
 
     def _graph(self, name: str, changes: Sequence[Callable]) -> Any:
-        plain = backends.plain(directory.read(self._hub(name)))
+        plain = backends.plain(directory.read(self.hub(name)))
         graph = backends.read(plain.model, plain.params, plain.pooling)
         for change in changes:
             graph = change(graph)
@@ -173,6 +175,9 @@ def main() -> None:
     parser.add_argument(
         "--scored", default="", metavar="RUNS", help="fine-tuned runs, in which quantised files are scored"
     )
+    parser.add_argument(
+        "--executorch", default="", metavar="PYTHON", help="one with ExecuTorch, to convert to it as well"
+    )
     args = parser.parse_args()
     names = args.models.split(",")
     if unknown := [name for name in names if name not in MODELS]:
@@ -191,6 +196,9 @@ def main() -> None:
             for run in filter(None, args.scored.split(","))
         ],
         sizes={key: path.stat().st_size for key, path in files.paths.items()},
+        costs=phone_costs.costs(files.hub("mobilebert"), args.runs / "costs.json", args.executorch)
+        if "mobilebert" in names
+        else {},
         differences={name: difference(files, name) for name in names},
         read=read,
         each=args.each,

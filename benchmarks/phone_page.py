@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from phone_costs import GIGABYTES, MINUTES
 from phone_scores import LOST, PRECISIONS, average, lost
 
 from bertzoo import published
@@ -32,7 +33,8 @@ CORNERS = {
 @dataclass
 class Found:
     """What was measured. rounds: by file the seconds of its runs, and of sentences; sizes: bytes by file; read: the
-    length that each sentence was read at; scores: what phone_scores.py found of fine-tuned models.
+    length that each sentence was read at; scores, costs: what phone_scores.py found of fine-tuned models, and
+    phone_costs.py of MobileBERT's conversions.
     """
 
     names: Sequence[str]
@@ -43,6 +45,7 @@ class Found:
     each: int
     versions: Mapping[str, str]
     scores: Sequence[Mapping[str, Any]] = ()
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
 
     def ratios(self, ours: str, theirs: str) -> list[float]:
@@ -87,9 +90,13 @@ lengths that holds it ({counts}), against {LENGTH} tokens for all:""",
         ]
     if found.scores:
         parts += [
-            f"""What quantisation costs a fine-tuned model, in points of its development set, the mean of the task's metrics;
-int8-dynamic may lose {LOST}:""",
+            f"What quantisation costs fine-tuned models, in points of development sets; int8-dynamic may lose {LOST}:",
             scored(found),
+        ]
+    if found.costs:
+        parts += [
+            f"`bertzoo convert` of MobileBERT, its proof included; {MINUTES} minutes and {GIGABYTES} GB are allowed:",
+            converted(found),
         ]
     if "mobilebert" in found.names and "bert_base" in found.names:
         parts += [
@@ -157,11 +164,23 @@ def read(found: Found) -> str:
 
 def scored(found: Found) -> str:
     """Fine-tuned models and their files on their tasks."""
-    rows = [("task", "examples", "metrics", "model", *PRECISIONS, "met")]
+    rows: list[Sequence[str]] = [("task", "examples", "metrics", "model", *PRECISIONS, "met")]
     for each in found.scores:
         met = found.held(f"{each['task']}: what int8-dynamic loses", lost(each, "int8-dynamic"), LOST)
         points = (f"{average(each, which):.2f}" for which in ("model", *PRECISIONS))
         rows.append((each["task"], f"{each['examples']:,}", ", ".join(each["metrics"]), *points, met))
+    return _table(rows)
+
+
+def converted(found: Found) -> str:
+    """Time and memory of every format."""
+    rows = [("format", "seconds", "peak memory, GB", "met")]
+    for name, each in found.costs.items():
+        met = {
+            found.held(f"MobileBERT to {name}, in minutes,", each["seconds"] / 60, MINUTES),
+            found.held(f"MobileBERT to {name}, in GB,", each["gigabytes"], GIGABYTES),
+        }
+        rows.append((name, f"{each['seconds']:.0f}", f"{each['gigabytes']:.1f}", _all(met)))
     return _table(rows)
 
 

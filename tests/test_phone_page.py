@@ -40,6 +40,7 @@ def found(page: Any, **changes: Any) -> Any:
         read=[32, 64],
         each=3,
         versions={"litert-torch": "1.2"},
+        costs={"ONNX": {"seconds": changes.get("seconds", 90.4), "gigabytes": changes.get("gigabytes", 5.96)}},
         scores=[scored(dynamic=changes.get("dynamic", 80.0))],
     )
 
@@ -65,6 +66,7 @@ def test_what_is_measured_stands_there(page: Any) -> None:
     assert "| MobileBERT | 37.5 | 0.125 (0.125 to 0.125) | 0.34 | Pixel 3" in text
     assert "| SqueezeBERT | 75.0 | 0.250 (0.250 to 0.250) | 0.23 | Pixel 3" in text
     assert "| mrpc | 408 | accuracy, f1 | 80.00 | 80.00 | 80.00 | 70.00 | yes |" in text
+    assert "| ONNX | 90 | 6.0 | yes |" in text
     assert "in one map takes 1.250 (1.250 to 1.250) of it with three" in text
     assert "2 sentences" in text and "(1 of 32, 1 of 64)" in text and "litert-torch 1.2" in text
 
@@ -84,6 +86,8 @@ def test_what_is_measured_stands_there(page: Any) -> None:
         ({"sizes": {"mobilebert five int8-dynamic": 31_000_000}}, "five lengths is 0.304 and may be 0.3"),
         ({"sizes": {"mobilebert five fp32": 106_000_000}}, "of that of one is 1.06 and may be 1.05"),
         ({"differences": {"convbert_base": 1e-3}}, "ConvBERT-base's difference in logits is 0.001 and may be 0.0001"),
+        ({"seconds": 186}, "MobileBERT to ONNX, in minutes, is 3.1 and may be 3"),
+        ({"gigabytes": 6.1}, "MobileBERT to ONNX, in GB, is 6.1 and may be 6"),
         ({"dynamic": 79.4}, "mrpc: what int8-dynamic loses is 0.6 and may be 0.5"),
         ({"fixed": {"convbert_base one fp32": 0.13}}, "ConvBERT-base's sentences is 0.462 and may be 0.45"),
     ],
@@ -139,3 +143,23 @@ def test_the_shortest_length_that_holds_a_sentence(tmp_path: Path, monkeypatch: 
     counts = (30, 31, 62, 63)
     (tmp_path / "dev.tsv").write_text("\n".join(["sentence\tlabel", *("a " * count + "\t1" for count in counts)]))
     assert script.sentences(tmp_path, tmp_path / "vocab.txt") == [32, 64, 64, 128]
+
+
+def test_conversions_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, asked = loaded("phone_costs", monkeypatch), []
+
+    def measured(words: list[str]) -> dict[str, float]:
+        asked.append(words)
+        return {"seconds": 2.0, "gigabytes": 1.0}
+
+    monkeypatch.setattr(script, "_measured", measured)
+    assert list(script.costs(tmp_path, tmp_path / "costs.json", "")) == list(script.FORMATS)
+    assert list(script.costs(tmp_path, tmp_path / "costs.json", "py"))[-1] == "ExecuTorch"
+    assert [words[3] for words in asked] == [*(given[0] for _, given in script.FORMATS.values()), "--to=executorch"]
+
+
+def test_what_a_process_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = loaded("phone_costs", monkeypatch)._measured(["--version"])
+    assert 0.05 < found["seconds"] < 60 and 0.005 < found["gigabytes"] < 2
+    with pytest.raises(SystemExit, match="bertzoo convert fails"):
+        loaded("phone_costs", monkeypatch)._measured(["convert"])
