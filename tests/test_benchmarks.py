@@ -17,6 +17,7 @@ from zoo import LAYERS, SIZES, inputs, pretrained
 from bertzoo import config
 from bertzoo.cli import main as bertzoo
 from bertzoo.convert import directory
+from bertzoo.kinds import shipped
 from bertzoo.models import Bert
 from bertzoo.models.tasks import NoHead
 from bertzoo.recipe import Pretrain
@@ -266,3 +267,28 @@ def test_the_targets_of_fine_tuning(monkeypatch, tmp_path, capsys, steps, senten
     monkeypatch.setattr(script, "ratio", lambda first, side, *given: said[sides.index(side)])
     assert script.sentences(options) == (sentences[0] >= 2)
     assert "rows of 24" in capsys.readouterr().out
+
+
+def test_shapes_are_measured_by_one_command(monkeypatch, tmp_path):
+    """All shapes of the paper beside BERT-ℓ; ratios are those of rounds."""
+    script = loaded("shapes", monkeypatch)
+    assert set(script.MODELS) <= set(shipped(Pretrain)) and len(script.SHAPES) == 7
+    asked, written = [], {}
+
+    def row(name, slow):
+        times = [[slow * drift] * 3 for drift in (100.0, 200.0, 100.0)]
+        sizes = {"parameters": int(slow * 1e8), "flops": 2e10, "file_bytes": 4e8}
+        return {"model": name, "median_ms": 100 * slow, "rounds_ms": times, "version": "2", "length": 128, **sizes}
+
+    def run(command, **_):
+        asked.append(command)
+        rows = [row("bert_base", 1.0), row("bert_6l", 0.5), row("schubert_66m", 0.6)]
+        return SimpleNamespace(stdout=json.dumps({"rows": rows}))
+
+    monkeypatch.setattr(script.subprocess, "run", run)
+    monkeypatch.setattr(script, "write_section", lambda name, text: written.update({name: text}))
+    monkeypatch.setattr(sys, "argv", ["shapes.py", "--runs=8"])
+    script.main()
+    assert set(script.MODELS) < set(asked[0]) and "--runs=8" in asked[0]
+    lines = [line for line in written["shapes.py"].splitlines() if line.startswith(("| bert", "| schu"))]
+    assert [line.split(" | ")[-1] for line in lines] == ["1.000 |", "0.600 |", "0.500 |"]
