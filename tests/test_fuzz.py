@@ -83,11 +83,15 @@ def damaged(data: bytes, damage: list[tuple[str, float, int, bytes]]) -> bytes:
     return data
 
 
+REFUSED: list[str] = []  # what was said, since the last test began
+
+
 def survive(read: Callable[[], object]) -> None:
     """Read; a UserError of one line is as good as a result."""
     try:
         read()
     except UserError as error:
+        REFUSED.append(str(error))
         assert str(error) and "\n" not in str(error), str(error)
 
 
@@ -115,8 +119,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "corpus" / manifest.NAME).read_bytes()
 
 
-def fuzz(test: Callable[[list], None]) -> None:
-    """Run a test on so many damages, within its memory."""
+def fuzz(name: str, test: Callable[[list], None]) -> None:
+    """Run a test on so many damages, within its memory, and say what came of it."""
+    REFUSED.clear()
+    grown = 0
     many = settings(
         max_examples=COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
     )
@@ -124,9 +130,11 @@ def fuzz(test: Callable[[list], None]) -> None:
         (PROCESS / "clear_refs").write_text("5")  # the peak is the process's own of all time until then
         before = peak()
         many(given(damage=DAMAGE)(test))()
-        assert peak() - before < MEMORY
+        grown = peak() - before
+        assert grown < MEMORY
     else:
         many(given(damage=DAMAGE)(test))()
+    print(f"fuzzed {name}: {COUNT} files, {len(REFUSED)} refused, {grown >> 20} MB")  # for benchmarks/reliability.py
 
 
 def peak() -> int:
@@ -144,7 +152,7 @@ def test_a_reader_that_takes_too_much_is_found() -> None:
             taken.append(len(b"a" * (MEMORY + (1 << 24))))
 
     with pytest.raises(AssertionError, match="< "):
-        fuzz(read)
+        fuzz("memory", read)
 
 
 @pytest.mark.slow
@@ -158,7 +166,7 @@ def test_configs(name: str, kind: type, tmp_path: Path) -> None:
         (tmp_path / "a.toml").write_bytes(damaged(whole, damage))
         survive(lambda: config.load(kind, [tmp_path / "a.toml"]))
 
-    fuzz(read)
+    fuzz(f"config ({name})", read)
 
 
 @pytest.mark.slow
@@ -174,7 +182,7 @@ def test_tokenizers(files: Path, which: str, part: int, tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(damaged(data, damage) if name == names[part] else data)
         survive(lambda: tokenizers.load(tmp_path).encode_batch(["one two nine"]))
 
-    fuzz(read)
+    fuzz(f"tokenizer ({kind}, {names[part]})", read)
 
 
 @pytest.mark.slow
@@ -186,12 +194,12 @@ def test_array_records(files: Path, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(damaged(whole, damage))
         survive(lambda: shard.Blocks(tmp_path, [record], np.dtype("<u2")).read(np.arange(5)))
 
-    fuzz(read)
+    fuzz("ArrayRecord", read)
 
 
 @pytest.mark.slow
 def test_manifests(corpus: bytes) -> None:
-    fuzz(lambda damage: survive(lambda: manifest.parse(damaged(corpus, damage), "manifest.json")))
+    fuzz("manifest", lambda damage: survive(lambda: manifest.parse(damaged(corpus, damage), "manifest.json")))
 
 
 @pytest.mark.slow
@@ -202,7 +210,7 @@ def test_safetensors(files: Path, tmp_path: Path) -> None:
         (tmp_path / "model.safetensors").write_bytes(damaged(whole, damage))
         survive(lambda: tensors.read_directory(tmp_path))
 
-    fuzz(read)
+    fuzz("safetensors", read)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "settings.json", "a.toml"])
