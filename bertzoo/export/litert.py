@@ -1,13 +1,18 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
 """Graphs of several lengths -> one LiteRT file with a signature each and one set of weights; and its interpreter.
 
-It, quantise.py and tables.py alone import LiteRT's packages.
+It, litert_process.py, quantise.py and tables.py alone import LiteRT's packages.
 """
 
 import os
+import pickle
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +25,7 @@ from bertzoo.export.failure import ExportFailed, installed
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
+CONVERTER = Path(__file__).with_name("litert_process.py")
 POSITIONS = 1  # of masked_positions: a blank at a time
 
 
@@ -40,68 +46,30 @@ def shapes(graph: Any, length: int) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 def convert(graph: Any, lengths: Sequence[int]) -> bytes:
-    """A LiteRT file in float32; raises ExportFailed where the converter does not take the graph."""
-    from litert_converter import converter_api_ext as api
-    from litert_converter.mlir import ir, passmanager
-
-    context = ir.Context()
-    api.prepare_mlir_context(context)
+    """A LiteRT file in float32; raises ExportFailed where the converter does not take the graph, or ends."""
     leaves, structure = jax.tree.flatten(graph)
     arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
-    try:
-        with context, ir.Location.unknown():
-            constants = _Constants()
-            modules = [_module(structure, arrays, length, constants) for length in lengths]
-            merged = api.merge_modules(modules) if len(modules) > 1 else modules[0]
-            config = api.ConvertToTFLConfig()
-            config.model_origin_framework = "JAX"
-            api.run_convert_to_tfl_passes(merged, passmanager.PassManager(), config)
-            return api.export_flatbuffer_to_bytes(getattr(merged, "operation", merged))
-    except (ValueError, RuntimeError, ir.MLIRError) as error:
-        reason = " ".join(str(error).split())
-        raise ExportFailed(f"the LiteRT converter does not take this model: {reason[:300]}") from error
+    modules = [_module(structure, arrays, length) for length in lengths]
+    request = pickle.dumps((modules, arrays), protocol=pickle.HIGHEST_PROTOCOL)
+    # -P: without the script's own folder among those that imports are looked for in.
+    done = subprocess.run([sys.executable, "-P", str(CONVERTER)], input=request, capture_output=True)
+    del request
+    if done.returncode:
+        last = " ".join(done.stderr.decode(errors="replace").split())[-300:]
+        raise ExportFailed(f"the LiteRT converter {_ended(done.returncode)} on this model: {last or 'it said nothing'}")
+    said = pickle.loads(done.stdout)
+    if "error" in said:
+        raise ExportFailed(f"the LiteRT converter does not take this model: {said['error'][:300]}")
+    return said["file"]
 
 
-class _Constants:
-    """Attributes of arrays, one for each array whatever the number of lengths."""
-
-    def __init__(self):
-        self._made: dict[int, Any] = {}
-
-    def __call__(self, array: np.ndarray) -> Any:
-        from litert_converter.mlir import ir
-
-        if id(array) not in self._made:
-            self._made[id(array)] = ir.DenseElementsAttr.get(array)
-        return self._made[id(array)]
+def _ended(code: int) -> str:
+    """How a process ended that should not have."""
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _module(structure: Any, arrays: Sequence[np.ndarray], length: int, constants: Callable) -> Any:
-    """The module of one length, its one public function under the signature's name, with the arrays as constants."""
-    from litert_converter import converter_api_ext as api
-    from litert_converter.mlir import ir
-    from litert_converter.mlir.dialects import stablehlo
-
-    text, inputs, outputs = _lowered(structure, arrays, length)
-    module = ir.Module.parse(text)
-    (main,) = (each for each in module.body.operations if each.attributes["sym_name"].value == signature(length))
-    block = main.regions[0].blocks[0]
-    # As constants in the text they would be read again for every length, and take twice their size each time.
-    with ir.InsertionPoint.at_block_begin(block):
-        for place, array in enumerate(arrays):
-            block.arguments[place].replace_all_uses_with(stablehlo.ConstantOp(constants(array)).result)
-    for place in reversed(range(len(arrays))):
-        block.erase_argument(place)
-    kept = ir.FunctionType.get([argument.type for argument in block.arguments], main.type.results)
-    main.attributes["function_type"] = ir.TypeAttr.get(kept)
-    if "arg_attrs" in main.attributes:
-        del main.attributes["arg_attrs"]
-    api.set_signature(main.operation, signature(length), inputs, outputs)
-    return module
-
-
-def _lowered(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, list[str], list[str]]:
-    """StableHLO whose symbols end in the length, but for the signature's name; names of inputs and outputs."""
+def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
+    """The signature's name, StableHLO whose other symbols end in the length, names of inputs and outputs."""
     graph = jax.tree.unflatten(structure, arrays)
     given = shapes(graph, length)
     outputs: list[str] = []
@@ -118,7 +86,7 @@ def _lowered(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple
     defined = set(re.findall(r"func\.func (?:public |private )?@([\w.$-]+)", text))
     renamed = {name: f"{name}_{length}" for name in defined} | {"main": signature(length)}
     text = re.sub(r"@([\w.$-]+)", lambda found: f"@{renamed.get(found[1], found[1])}", text)
-    return text, list(given), outputs
+    return signature(length), text, list(given), outputs
 
 
 class Interpreter:
@@ -140,7 +108,11 @@ class Interpreter:
     def __call__(self, name: str, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if name not in self._runners:
             self._runners[name] = self._real.get_signature_runner(name)
-        return {key: np.array(value) for key, value in self._runners[name](**given).items()}
+        try:
+            return {key: np.array(value) for key, value in self._runners[name](**given).items()}
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
         """What the interpreter hands to XNNPACK of its first graph: in how many `parts`, and how many of each of

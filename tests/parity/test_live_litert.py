@@ -56,13 +56,21 @@ def test_the_training_graph_itself(name: str) -> None:
 def test_the_operators_of_the_rewritten_graph() -> None:
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
-    for model, dense in ((Bert(**sizes), 2 * 4 + 5 + 2), (SqueezeBert(**sizes), 2 * (4 + 1 + 8) + (4 + 4 + 1 + 8) + 2)):
+    # Transpositions are of heads alone: query, key, value and what they attended to, where that is not one row or head.
+    for model, dense, parts, transposed in ((Bert(**sizes), 6, 1, 3 * 4 - 2), (SqueezeBert(**sizes), 12 + 1 + 8, 4, 8)):
         _, graph = graphs(model, SequenceClassification())
         found = tables.operators(litert.convert(graph, (8,)))
-        assert found["FULLY_CONNECTED"] == dense
-        assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 and found["BATCH_MATMUL"] == 6
-        assert found["GELU"] == (3 if model.kind == "bert" else 3 * 4)
+        assert found["FULLY_CONNECTED"] == 3 * dense + 2
+        assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 * parts and found["BATCH_MATMUL"] == 6 * parts
+        assert found["GELU"] == 3 * parts
+        assert found["TRANSPOSE"] == transposed
         assert not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2", "CONV_2D"} & found.keys()
+
+
+@pytest.mark.parametrize("name", ["convbert-span", "mobilebert"])
+def test_windows_and_trigrams_are_sliced(name: str) -> None:
+    found = tables.operators(litert.convert(graphs(*CASES[name])[1], (8,)))
+    assert found["SLICE"] and not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2"} & found.keys()
 
 
 @pytest.fixture(scope="module")
@@ -348,6 +356,24 @@ def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, 
     assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
     assert "the LiteRT converter does not take this model: " in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("import os; os.abort()", "was ended by SIGABRT on this model: it said nothing"),
+        ("import sys; sys.exit('no memory')", "ended with exit code 1 on this model: no memory"),
+    ],
+)
+def test_a_converter_that_ends(
+    script: str, said: str, source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    place = tmp_path / "ends.py"
+    place.write_text(script)
+    monkeypatch.setattr(litert, "CONVERTER", place)
+    assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
+    assert f"the LiteRT converter {said}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [place]
 
 
 @jax.tree_util.register_pytree_node_class
