@@ -25,8 +25,8 @@ def scores(run: Path, kept: Path) -> dict[str, Any]:
     texts = kept / "texts.txt"
     if not texts.exists():
         examples = task.read("train", model.recipe.data_dir).examples[:TEXTS]
-        lines = [" ".join(text for text in (each.text_a, each.text_b) if text) for each in examples]
-        texts.write_text("\n".join(" ".join(line.split()) for line in lines))
+        pairs = [(" ".join(text.split()) for text in (each.text_a, each.text_b) if text) for each in examples]
+        texts.write_text("\n".join("\t".join(pair) for pair in pairs))
     found: dict[str, Any] = {"run": run.name, "task": task.name, "metrics": list(task.metrics)}
     for precision in PRECISIONS:
         file = kept / f"{precision}.tflite"

@@ -64,7 +64,7 @@ def start(run: Path, config: str, options: Sequence[str]) -> subprocess.Popen:
 
 
 def killed_once(run: Path, process: subprocess.Popen, draw: random.Random, saving: bool) -> Kill | None:
-    """Kill after some more checkpoints, at a random moment or at one of the next save; None where it had ended before."""
+    """Kill after more checkpoints, at a random moment or at one of the next save; None where it had ended before."""
     began, before, more = time.monotonic(), saved(run), draw.randint(0, MORE)
     while process.poll() is None and len(saved(run) - before) < more:
         time.sleep(0.005)

@@ -55,10 +55,10 @@ def padded(
 
 
 def calibration(plain: Plain, tokenizer: Tokenizer, texts: Sequence[str], length: int) -> list[dict[str, np.ndarray]]:
-    """The rows of texts, (1,L) each, one cut where it is longer."""
+    """The rows of texts, (1,L) each, one cut where it is longer; a tab parts the two of a pair."""
     rows = []
     for text in texts:
-        ids, types = tokens(tokenizer, (text,))
+        ids, types = tokens(tokenizer, tuple(text.split("\t")))
         ids = np.concatenate([ids[: length - 1], ids[-1:]]) if len(ids) > length else ids
         rows.append(padded(plain, tokenizer, ids, types[: len(ids)], length))
     return [{name: array[None] for name, array in row.items()} for row in rows]

@@ -32,8 +32,8 @@ def write(
 ) -> dict[str, Any]:
     """Write a file and its companions: the JSON of what is known of it, which is returned, and where the model has a
     tokenizer a folder with its files and golden.json; raises ExportFailed where the file does not compute what the
-    model does. `quiz` is what both are scored on; `memory` measures the bytes that running a file takes at a length,
-    by its inputs' names.
+    model does, or scores less. `quiz` is what both are scored on; `memory` measures the bytes that running a file takes
+    at a length, by its inputs' names.
     """
     module, params = pretrained.module()
     plain = Plain(params=jax.tree.map(np.asarray, params), pooling=POOLINGS[wanted.pooling], model=module)
@@ -42,6 +42,8 @@ def write(
     with target.load(file, 1) as run:
         measured = proof.prove(run, plain, tokenizer, lengths, wanted.precision)
         scores, exam = (None, None) if quiz is None else scored(run, plain, quiz, lengths)
+        if scores is not None:
+            proof.check_scores(scores, wanted.precision)
         examples = None if tokenizer is None else golden.golden(run, plain, tokenizer, lengths)
     content = file.read_bytes()
     said = {

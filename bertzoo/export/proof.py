@@ -40,6 +40,9 @@ LIMITS: dict[Precision, Limit] = {
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
+# Points that a file's score may be below its model's, and how many examples' worth besides: a few are few points.
+LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
+EXAMPLES = 3
 SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length, which its rows fill
 
 
@@ -62,6 +65,17 @@ def prove(
             _check(f"{key} at length {length}", outputs[key], LIMITS[precision])
         found[name] = {"length": length, "rows": len(given), "outputs": outputs}
     return found
+
+
+def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
+    """Raise ExportFailed where a file's score, in points, is further below its model's than its precision excuses."""
+    room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
+    for metric, points in scores["file"].items():
+        if not points >= scores["model"][metric] - room:  # nor where it is NaN
+            raise ExportFailed(
+                f"the file is not the model: {metric} of {scores['task']} is {points:.2f} on {scores['examples']:,} "
+                f"examples, where the model has {scores['model'][metric]:.2f} (at most {room:.2f} points less)"
+            )
 
 
 def rows(plain: Plain, tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FORMATS = ("litert", "torch-export", "torchscript", "onnx", "executorch")
 RUNTIMES = {"torch-export": "torch", "torchscript": "torch"}  # of the others the name is the format's
 SCORED = ("sequence_classification", "token_classification", "span", "joint_span")  # heads of tasks
+FEW = 16  # texts that set the scales
 EXAMPLES = 1500  # that a file is scored on: all of GLUE's smaller tasks
 
 
@@ -40,12 +41,14 @@ def write(args: argparse.Namespace, model: "Callable[[], Pretrained]") -> "tuple
     target.check()
     companions = beside.companions(destination)
     atomic.check_file(destination, *companions)
+    texts = _calibration(args)
     pretrained = model()
+    if texts and pretrained.tokenizer is None:
+        raise UserError(f"--calibration={args.calibration}: {args.source} holds no tokenizer that could read its texts")
     if args.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
         )
-    texts = _calibration(args, pretrained)
     given = {name: getattr(args, name) for name in ("precision", "pooling") if getattr(args, name) is not None}
     lengths = target.lengths(pretrained, args.lengths or ())
     wanted = Wanted(lengths=lengths, optimise=not args.no_optimize, calibration=texts, **given)
@@ -75,23 +78,34 @@ def _memory(args: argparse.Namespace, model: Any, file: Path, length: int, input
         return worker.peak()
 
 
-def _calibration(args: argparse.Namespace, pretrained: "Pretrained") -> tuple[str, ...]:
+def _calibration(args: argparse.Namespace) -> tuple[str, ...]:
     """The lines of the file of texts, which int8-static needs and nothing else takes."""
     if args.precision != "int8-static":
         if args.calibration is not None:
             raise UserError(f"--calibration is of --precision=int8-static, not of {args.precision or 'fp32'}")
         return ()
     if args.calibration is None:
-        raise UserError("--precision=int8-static needs --calibration=FILE, texts as the app will read them, one a line")
-    if pretrained.tokenizer is None:
-        raise UserError(f"--calibration={args.calibration}: {args.source} holds no tokenizer that could read its texts")
+        raise UserError(
+            "--precision=int8-static needs --calibration=FILE, texts as the app will read them, one a line, with a tab "
+            "between the two of a pair"
+        )
     try:
         lines = args.calibration.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise UserError(f"--calibration={args.calibration} is no UTF-8 text") from None
+    except OSError as error:
+        raise UserError(f"--calibration={args.calibration} cannot be read: {error.strerror}") from None
     texts = tuple(line for line in lines if line.strip())
     if not texts:
         raise UserError(f"--calibration={args.calibration} holds no text")
+    for text in texts:
+        if text.count("\t") > 1:
+            raise UserError(
+                f"--calibration={args.calibration} has a line of {text.count(chr(9)) + 1} texts between tabs, where a "
+                f"row has two at most: {text[:60]!r}"
+            )
+    if len(texts) < FEW:
+        say(f"--calibration={args.calibration} has {len(texts)} texts: scales of fewer than {FEW} are seldom good")
     return texts
 
 
@@ -133,6 +147,8 @@ def _quiz(args: argparse.Namespace, pretrained: "Pretrained", longest: int) -> "
             _labels(trained.of(found), pretrained, longest, most) if asked is None else _questions(asked, longest, most)
         )
     except UserError as error:
+        if args.examples is not None:
+            raise
         say(f"the task's scores are not measured: {error}")
         return None
     count, whole = quiz.share

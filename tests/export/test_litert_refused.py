@@ -62,6 +62,8 @@ def test_a_package_that_is_missing(
             "int8-static needs --calibration=FILE, texts as the app will read them, one a line",
         ),
         (["--precision=int8-static", f"--calibration={__file__}"], "holds no tokenizer that could read its texts"),
+        (["--precision=int8-static", "--calibration=no.txt"], "--calibration=no.txt cannot be read: No such file"),
+        (["--precision=int8-static", "--calibration=/"], "--calibration=/ cannot be read: Is a directory"),
         (["--calibration=texts"], "--calibration is of --precision=int8-static, not of fp32"),
         (["--precision=int4"], "invalid choice: 'int4'"),
         (["--examples=-1"], "--examples = -1 is no number, as in --examples=500"),

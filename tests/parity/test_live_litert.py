@@ -286,11 +286,14 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
     said = json.loads((tmp_path / "all.json").read_text())
     assert said["precision"] == "int8-static" and said["calibration"] == len(proof.TEXT)
     assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
-    for name, content in (("empty", b"\n \n"), ("bytes", b"\xff\xfe")):
+    assert "all has 8 texts: scales of fewer than 16 are seldom good" in capsys.readouterr().err
+    wrong = {"empty": b"\n \n", "bytes": b"\xff\xfe", "three": b"a\tb\na\tb\tc"}
+    said = {"empty": "holds no text", "bytes": "is no UTF-8 text", "three": "has a line of 3 texts between tabs"}
+    for name, content in wrong.items():
         (tmp_path / name).write_bytes(content)
         options = ("--precision=int8-static", f"--calibration={tmp_path / name}")
         assert export(source, tmp_path / "no.tflite", "--lengths=8", *options) == 2
-        assert f"{name} {'holds no text' if name == 'empty' else 'is no UTF-8 text'}" in capsys.readouterr().err
+        assert f"{name} {said[name]}" in capsys.readouterr().err
 
 
 def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
@@ -339,6 +342,20 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     (tmp_path / "dev.csv").unlink()
     _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
     assert "the task's scores are not measured: " in err and "dev.csv" in err
+    asked = ["--to=litert", "--lengths=8", "--examples=5"]  # which are not to be had
+    _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "none.tflite", *asked, code=2)
+    assert "dev.csv" in err and not (tmp_path / "none.tflite").exists()
+
+
+def test_a_file_that_scores_less_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    planted.fill(tmp_path)
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
+    monkeypatch.setitem(proof.LOST, "fp32", -100.0)
+    words = ["convert", tmp_path / "run", tmp_path / "run.tflite", "--to=litert", "--lengths=24"]
+    _, err = planted.said(capsys, *words, code=1)
+    assert "the file is not the model: accuracy of own is" in err and not list(tmp_path.glob("run.tflite*"))
 
 
 def test_what_differs_is_not_written(

@@ -1,0 +1,41 @@
+"""What a file may lose, and how the texts that set scales are read; without a runtime."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import golden, proof
+from bertzoo.export.failure import ExportFailed
+from bertzoo.export.quantise import PRECISIONS
+
+
+def scores(file: float, examples: int = 1000) -> dict:
+    return {"task": "mrpc", "examples": examples, "file": {"f1": file}, "model": {"f1": 80.0}}
+
+
+@pytest.mark.parametrize(
+    ("precision", "room"),
+    [("fp32", 0.8), ("fp16", 0.8), ("int8-dynamic", 2.3), ("int8-static", 5.3), ("int8-weight", 2.3)],
+)
+def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, room: float) -> None:
+    """By more than its precision excuses and three examples of a thousand are worth."""
+    assert precision in PRECISIONS
+    proof.check_scores(scores(80.0 - room + 0.01), precision)
+    proof.check_scores(scores(90.0), precision)
+    for worse in (80.0 - room - 0.01, float("nan")):
+        with pytest.raises(ExportFailed, match=rf"f1 of mrpc is .* 80.00 \(at most {room:.2f} points less\)"):
+            proof.check_scores(scores(worse), precision)
+    proof.check_scores(scores(66.0, examples=20), "fp32")  # three of twenty are fifteen points
+
+
+def test_a_tab_parts_the_texts_of_a_pair() -> None:
+    tokenizer = tokenizers.build(WordPiece(vocab_size=40), lambda: iter(["one two three"] * 20))
+    plain = SimpleNamespace(inputs=("input_ids", "token_type_ids", "attention_mask"))
+    single, pair, cut = golden.calibration(plain, tokenizer, ["one two", "one\ttwo", "one two three " * 9], 16)
+    assert not single["token_type_ids"].any() and pair["token_type_ids"].any()
+    sep = tokenizer.specials.sep
+    assert [np.sum(row["input_ids"] == sep) for row in (single, pair, cut)] == [1, 2, 1]
+    assert cut["attention_mask"].all() and cut["input_ids"].shape == (1, 16)
