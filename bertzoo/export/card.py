@@ -12,7 +12,7 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         f"# {name}",
         "",
         f"A {model['kind']} model of {model['layers']} layers{_width(model)} and {said['parameters']:,} parameters,"
-        f" head {head['kind']}{labels}, as a {said['format']} file of {said['bytes'] / 1e6:,.1f} MB in"
+        f" head {head['kind']}{labels}, as {_article(said['format'])} file of {said['bytes'] / 1e6:,.1f} MB in"
         f" {said['precision']}, written by bertzoo {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
         "",
         "Made from " + (_source(said["source"]) or "a model whose origin is not known") + ".",
@@ -36,11 +36,28 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         lines += ["", f"{scores['task']}, {scores['split']}, {asked}: {points}."]
     if "operators" in said:
         lines += ["", "## Operators", "", *_operators(said)]
+    if "delegated" in said:
+        lines += ["", "## Operators", "", *_left(said)]
     lines += [
         "",
         "`golden.json` has texts with their ids and outputs, on which an app is tested; docs/phone.md says how.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+def _left(said: Mapping[str, Any]) -> Iterator[str]:
+    """ExecuTorch: what XNNPACK takes, and the operators that it leaves."""
+    yield f"XNNPACK takes {said['delegated']} of {said['nodes']} nodes, in {said['delegates']} parts."
+    if said["not_delegated"]:
+        yield (
+            "Left to the runtime: "
+            + ", ".join(f"{name} {times}" for name, times in said["not_delegated"].items())
+            + "."
+        )
 
 
 def _memory(said: Mapping[str, Any]) -> str:

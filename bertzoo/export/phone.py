@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bertzoo.export.beside import companions
 from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.scored import Quiz, scored
-from bertzoo.export.targets import Target, Wanted
+from bertzoo.export.targets import Target, Wanted, counted
 
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
 
@@ -57,9 +57,10 @@ def write(
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": wanted.pooling} if pretrained.head.kind == "none" else {}),
-        "source": pretrained.source,
+        "source": _origin(pretrained.source),
         "inputs": {name: "int32" for name in plain.inputs},
         "sentences": "random ids" if tokenizer is None else list(proof.TEXT),
+        **({} if "flops" in made else {"flops": counted(plain, lengths)}),
         **made,
         "limits": proof.LIMITS[wanted.precision]._asdict(),
         "signatures": measured,
@@ -75,3 +76,10 @@ def write(
             if rows is not None:
                 (folder / f"{name}.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")
     return said
+
+
+def _origin(source: Any) -> Any:
+    """Where a model comes from, without where that was on this machine."""
+    if not isinstance(source, Mapping) or "path" not in source:
+        return source
+    return {key: Path(str(value)).name if key == "path" else value for key, value in source.items()}

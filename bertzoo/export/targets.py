@@ -115,8 +115,13 @@ def _litert(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) ->
         "operators": tables.operators(content),
         "xnnpack": litert.Interpreter(content).delegated(),
         "ports": tables.ports(content),
-        "flops": {litert.signature(length): flops(graph, length) for length in wanted.lengths},
+        "flops": counted(graph, wanted.lengths),
     }
+
+
+def counted(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
+    """By signature the operations of a row of every length."""
+    return {litert.signature(length): flops(graph, length) for length in lengths}
 
 
 def flops(graph: Any, length: int) -> int:
@@ -129,13 +134,15 @@ def flops(graph: Any, length: int) -> int:
 
 def _torch_export(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) -> dict[str, Any]:
     span = _span(pretrained, wanted)
-    file.write_bytes(torch_files.torch_export(pretrained, _example(plain, wanted), wanted.pooling, span))
-    return _reads(span)
+    content, operators = torch_files.torch_export(pretrained, _example(plain, wanted), wanted.pooling, span)
+    file.write_bytes(content)
+    return _reads(span) | {"operators": operators}
 
 
 def _torchscript(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) -> dict[str, Any]:
-    file.write_bytes(torch_files.torchscript(pretrained, _example(plain, wanted), wanted.pooling))
-    return _reads(lengths.bounds(pretrained))
+    content, operators = torch_files.torchscript(pretrained, _example(plain, wanted), wanted.pooling)
+    file.write_bytes(content)
+    return _reads(lengths.bounds(pretrained)) | {"operators": operators}
 
 
 def _onnx(pretrained: Pretrained, plain: Plain, wanted: Wanted, file: Path) -> dict[str, Any]:

@@ -5,7 +5,8 @@ It and the runtimes alone import torch, but for what is copied beside a model.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,26 @@ DIMENSION = "length"
 Rows = Mapping[str, np.ndarray]
 
 
-def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> bytes:
-    """A .pt2 file, read with torch.export.load; rows have one length, or two: the shortest and the longest of all.
+Counted = dict[str, int]  # how often each operator stands in a file, the commonest first
+
+
+def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
+    """A .pt2 file, read with torch.export.load, and its operators; rows have one length, or two: the shortest and the
+    longest of all.
 
     `rows` is an example of the inputs. Raises ExportFailed where torch does not take the model.
     """
     import torch
 
     with refusing("torch.export"):
-        content = io.BytesIO()
-        torch.export.save(_program(pretrained, rows, pooling, lengths), content)
-    return content.getvalue()
+        program, content = _program(pretrained, rows, pooling, lengths), io.BytesIO()
+        torch.export.save(program, content)
+    return content.getvalue(), _counted(str(node.target) for node in program.graph.nodes if node.op == "call_function")
 
 
-def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> bytes:
-    """A .pt file, read with torch.jit.load: a trace of the rows, frozen, which reads rows of other lengths too.
+def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Counted]:
+    """A .pt file, read with torch.jit.load, and its operators: a trace of the rows, frozen, which reads rows of other
+    lengths too.
 
     Raises ExportFailed where torch does not take the model.
     """
@@ -41,12 +47,14 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> bytes:
     with refusing("TorchScript"):
         module, content = _module(pretrained, rows, pooling), io.BytesIO()
         traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
-        torch.jit.save(torch.jit.freeze(traced), content)
-        return _without_sources(content)
+        frozen = torch.jit.freeze(traced)
+        torch.jit.save(frozen, content)
+        kinds = [node.kind() for node in frozen.inlined_graph.nodes()]
+        return _without_sources(content), _counted(kind for kind in kinds if kind.startswith("aten::"))
 
 
-def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, dict[str, int]]:
-    """An .onnx file, lengths as in `torch_export`, and how often each operator stands in it.
+def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
+    """An .onnx file, lengths as in `torch_export`, and its operators.
 
     Raises ExportFailed where the exporter does not take the model.
     """
@@ -117,11 +125,14 @@ def _without_sources(content: io.BytesIO) -> bytes:
     return kept.getvalue()
 
 
-def _name(model: Any, outputs: Sequence[str]) -> dict[str, int]:
+def _counted(operators: Iterable[str]) -> Counted:
+    return dict(Counter(operators).most_common())
+
+
+def _name(model: Any, outputs: Sequence[str]) -> Counted:
     """Name the outputs of an ONNX model, and all between so that no name is there twice; forget where nodes come from;
     the operators, counted.
     """
-    found: dict[str, int] = {}
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()
@@ -130,9 +141,8 @@ def _name(model: Any, outputs: Sequence[str]) -> dict[str, int]:
             value.name = f"value_{place}_{index}"
             value.metadata_props.clear()
             value.shape = value.shape if value in model.graph.outputs else None
-        found[node.op_type] = found.get(node.op_type, 0) + 1
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
     for value in (*model.graph.inputs, *model.graph.outputs):
         value.shape = type(value.shape)([size if isinstance(size, int) else DIMENSION for size in value.shape])
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+    return _counted(node.op_type for node in model.graph)

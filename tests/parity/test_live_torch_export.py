@@ -29,8 +29,8 @@ SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
     (example, *_) = proof.rows(plain, None, 9)
-    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16)))
-    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean"))
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16))[0])
+    (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
     for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
         exported.same(runtime(tmp_path / f"model{suffix}"), plain, (8, 11))
 
@@ -41,7 +41,7 @@ def test_answers_given_more_starts_than_there_are_short_rows_for(tmp_path: Path)
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
     plain = exported.graph(source)
     (example, *_) = proof.rows(plain, None, 16)
-    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16)))
+    (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16))[0])
     exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (7, 11))
 
 
@@ -61,7 +61,11 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     said = json.loads((file.parent / "model.json").read_text())
     assert said["format"] == to and said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert said["lengths"] == {"shortest": 4, "longest": 32} and list(said["signatures"]) == ["length_4", "length_32"]
-    assert ("LayerNormalization" in said["operators"]) if to == "onnx" else "operators" not in said
+    norm = {"onnx": "LayerNormalization", "torchscript": "aten::layer_norm", "torch-export": "aten.layer_norm.default"}
+    assert said["operators"][norm[to]] >= 3 and said["flops"]["length_32"] > 8 * said["flops"]["length_4"] > 0
+    assert said["source"].get("path") in (None, source.name)  # and not where on this machine
+    card = (file.parent / "model.files" / "README.md").read_text()
+    assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
     read, run = directory.read(source), RUNTIMES[to](file)
     module, params = read.module()
     (row, *_) = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 23)
@@ -102,8 +106,8 @@ def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
     source, plain = exported.both("bert")
     (example, *_) = proof.rows(plain, None, 8)
     made = {
-        "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16)),
-        "torchscript": lambda: torch_files.torchscript(source, example, "mean"),
+        "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16))[0],
+        "torchscript": lambda: torch_files.torchscript(source, example, "mean")[0],
         "onnx": lambda: torch_files.onnx(source, example, "mean", (4, 16))[0],
     }[to]()
     (tmp_path / "file").write_bytes(made)
