@@ -31,7 +31,7 @@ from bertzoo.benchmark.worker import Load
 from bertzoo.convert import directory
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import litert, rewrites
+from bertzoo.export import litert, proof, rewrites
 from bertzoo.export.quantise import Precision
 from bertzoo.tasks.glue import GLUE
 
@@ -53,9 +53,6 @@ class Files:
         """All of them."""
         for name in self.names:
             self._of(name)
-        if "bert_base" in self.names:
-            merged = (rewrites.fold_scale, rewrites.first_token, rewrites.merge_projections)
-            self._file("bert_base merged", [LENGTH], "fp32", lambda: self._graph("bert_base", merged))
         for norm, activation in CORNERS if "mobilebert" in self.names else ():
             options = [("model.norm", norm), ("model.activation", activation)]
             if options != phone_page.RELEASED:
@@ -76,6 +73,11 @@ class Files:
         for kind, lengths in (("one", [LENGTH]), ("five", FIVE)):
             for precision in ("fp32", "int8-dynamic"):
                 self._file(f"{name} {kind} {precision}", lengths, precision, lambda: self._graph(name, every))
+        self._file(f"{name} one int8-static", [LENGTH], "int8-static", lambda: self._graph(name, every), name)
+        # Before it, as groups apart are no projections that could be merged.
+        changes = (rewrites.fold_scale, rewrites.fold_no_norm, rewrites.first_token, rewrites.merge_projections)
+        merged = (*changes, rewrites.keep_groups_apart)
+        self._file(f"{name} merged", [LENGTH], "fp32", lambda: self._graph(name, merged))
 
     def hub(self, name: str) -> Path:
         """The directory of a Hugging Face model."""
@@ -88,12 +90,18 @@ class Files:
             graph = change(graph)
         return graph
 
-    def _file(self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any]) -> None:
+    def _file(
+        self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any], calibrated: str = ""
+    ) -> None:
         path = self.folder / f"{key.replace(' ', '_')}.tflite"
         self.paths[key], self.lengths[key] = path, lengths
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
-            made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision)
+            rows = None
+            if calibrated:  # no time depends on the scales
+                plain = backends.plain(directory.read(self.hub(calibrated)))
+                rows = {litert.signature(length): proof.rows(plain, None, length) for length in lengths}
+            made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)
 
 
@@ -162,6 +170,14 @@ def versions(peer: str) -> Mapping[str, str]:
     return theirs | {name: version(name) for name in ("litert-converter", "ai-edge-litert", "litert-quantizer")}
 
 
+def processor() -> str:
+    """The name of this machine's, and whether it multiplies int8 four at a time."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    said = dict(line.split(":", 1) for line in text.split("\n\n")[0].replace("\t", "").splitlines() if ":" in line)
+    vectors = [name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in said.get("flags", "").split()]
+    return f"{said.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no vectors that are known of'})"
+
+
 def main() -> None:
     """Make what is not there, measure what is not measured, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -184,6 +200,10 @@ def main() -> None:
         sys.exit(f"--models={unknown[0]} is none of {', '.join(MODELS)}")
     if (args.sst2 is None) != (args.vocab is None):
         sys.exit("--sst2 and --vocab go together: give both, or measure no sentences")
+    if names == list(MODELS) and not (args.sst2 and args.scored):
+        sys.exit(
+            "the page has targets of --sst2 with --vocab and of --scored: give them, or some --models to be printed"
+        )
     litert.check()
     read = sentences(args.sst2, args.vocab) if args.sst2 else []
     files = Files(args.runs, args.peer, names)
@@ -203,6 +223,7 @@ def main() -> None:
         read=read,
         each=args.each,
         versions=versions(args.peer),
+        processor=processor(),
     )
     section, missed = phone_page.page(found)
     if names == list(MODELS):

@@ -27,7 +27,9 @@ def scores(run: Path, kept: Path) -> dict[str, Any]:
         examples = task.read("train", model.recipe.data_dir).examples[:TEXTS]
         pairs = [(" ".join(text.split()) for text in (each.text_a, each.text_b) if text) for each in examples]
         texts.write_text("\n".join("\t".join(pair) for pair in pairs))
-    found: dict[str, Any] = {"run": run.name, "task": task.name, "metrics": list(task.metrics)}
+    shape, count = model.pretrained.model, model.pretrained.parameter_count
+    kind = f"{shape.kind}, {shape.layers} layers, {count / 1e6:.1f} M"
+    found: dict[str, Any] = {"kind": kind, "task": task.name, "metrics": list(task.metrics)}
     for precision in PRECISIONS:
         file = kept / f"{precision}.tflite"
         if not file.exists():

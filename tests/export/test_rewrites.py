@@ -145,6 +145,14 @@ def test_projections_of_one_input_are_one_product() -> None:
     assert difference(rewrites.merge_projections, "convbert-span")[0]["dot_general"] == 2 * 3  # the convolved value too
 
 
+@pytest.mark.parametrize("name", ["squeezebert", "bottleneck-grouped"])
+def test_groups_of_merged_projections_are_kept_apart(name: str) -> None:
+    _, graph = graphs(name)
+    made = rewrites.keep_groups_apart(rewrites.merge_projections(graph))
+    assert operations(made)["dot_general"] < operations(rewrites.keep_groups_apart(graph))["dot_general"]
+    assert_equal(made, name)
+
+
 def test_merged_heads_are_transposed_once() -> None:
     gone, _ = difference(rewrites.merge_projections, "bert")
     assert gone["transpose"] == 2 * 2  # of three, in each layer
