@@ -1,6 +1,7 @@
 """What an app is tested with: texts, their ids as the tokenizer makes them, and what the file and the model give."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,21 +14,18 @@ from bertzoo.export.proof import TEXT
 from bertzoo.export.runtimes import Runtime
 
 TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), ("Why?", "No."))
+_LEAST = 3  # rows of every length
 _LARGEST = 4096  # numbers; of a larger output the likeliest are kept
 
 
 def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """For every text that fits: its signature, the shortest that holds it, inputs and outputs, the file's as `outputs`
-    and the model's as `expected`; under a masked head of the first token after [CLS].
+    """For every text of `placed`: its signature, inputs and outputs, the file's as `outputs` and the model's as
+    `expected`; under a masked head of the first token after [CLS].
     """
     reference = jax.jit(lambda plain, row: plain(**row))
     found = []
-    for texts in TEXTS:
-        ids, types = tokens(tokenizer, texts)
-        length = next((length for length in sorted(lengths) if length >= len(ids)), None)
-        if length is None:
-            continue
-        row = padded(plain, tokenizer, ids, types, length)
+    for texts, length in placed(tokenizer, lengths):
+        row = padded(plain, tokenizer, *tokens(tokenizer, texts), length)
         outputs = run({name: array[None] for name, array in row.items()})
         found.append(
             {
@@ -39,6 +37,36 @@ def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[i
             }
         )
     return found
+
+
+def placed(tokenizer: Tokenizer, lengths: Sequence[int]) -> list[tuple[tuple[str, ...], int]]:
+    """Texts, each with the shortest length that holds it, and of every length one that fills it, more if it has few."""
+    shortest = [(texts, _holding(tokenizer, texts, lengths)) for texts in TEXTS]
+    found = [(texts, length) for texts, length in shortest if length is not None]
+    for length in sorted(lengths):
+        few = max(1, _LEAST - sum(length == other for _, other in found))
+        found.extend((texts, length) for texts, _ in zip(_filling(tokenizer, length), range(few), strict=False))
+    return found
+
+
+def _holding(tokenizer: Tokenizer, texts: Sequence[str], lengths: Sequence[int]) -> int | None:
+    count = len(tokens(tokenizer, texts)[0])
+    return next((length for length in sorted(lengths) if length >= count), None)
+
+
+def _filling(tokenizer: Tokenizer, length: int) -> Iterator[tuple[str, ...]]:
+    """Texts of as many words of TEXT, from another sentence on each time, as the length holds; the second is a pair."""
+    for start in range(len(TEXT)):
+        words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
+        words *= 1 + length // len(words)
+        second = ("Why?",) if start == 1 else ()
+        count = bisect_right(range(1, len(words) + 1), length, key=lambda n: _count(tokenizer, words[:n], second))
+        if count:
+            yield " ".join(words[:count]), *second
+
+
+def _count(tokenizer: Tokenizer, words: Sequence[str], second: tuple[str, ...]) -> int:
+    return len(tokens(tokenizer, (" ".join(words), *second))[0])
 
 
 def padded(

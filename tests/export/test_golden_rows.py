@@ -1,0 +1,38 @@
+"""Golden inputs: every length of a file has some, and each text stands under the shortest length that holds it."""
+
+import pytest
+
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.vocabulary import Tokenizer
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import golden, proof
+
+
+@pytest.fixture(scope="module", params=[120, 600])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    """One of short pieces, and one that knows most of the words whole."""
+    return tokenizers.build(WordPiece(vocab_size=request.param), lambda: iter(proof.TEXT * 20))
+
+
+@pytest.mark.parametrize("lengths", [(32, 64, 128), (128, 64, 32, 256, 384, 512), (8,), (512,)])
+def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> None:
+    found = golden.placed(tokenizer, lengths)
+    for texts, length in found:
+        count = len(golden.tokens(tokenizer, texts)[0])
+        assert max((other for other in lengths if other < length), default=0) < count <= length, texts
+    for length in lengths:
+        of = [texts for texts, other in found if other == length]
+        assert len(of) >= 3 and len(set(of)) == len(of), length
+    assert max(lengths) == 8 or any(len(texts) == 2 for texts, _ in found)
+
+
+def test_a_length_that_no_word_fits(tokenizer: Tokenizer) -> None:
+    assert golden.placed(tokenizer, (2,)) == [] and golden.placed(tokenizer, (2, 64))
+
+
+def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
+    """To within a word, whose pieces here are a dozen at most."""
+    counts = {length: 0 for length in (32, 64, 512)}
+    for texts, length in golden.placed(tokenizer, (32, 64, 512)):
+        counts[length] = max(counts[length], len(golden.tokens(tokenizer, texts)[0]))
+    assert all(length - 12 <= count <= length for length, count in counts.items()), counts
