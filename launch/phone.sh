@@ -7,8 +7,9 @@
 # PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). It and the file are pushed over adb. Every signature
 # is then timed `--runs` times under each delegate and number of threads, and under each delegate the phone computes the
 # golden inputs beside the file and, of a classifier, the examples that it was scored on (the first N), which are
-# compared and scored here. What was pushed is removed again unless --keep is given. A delegate that the phone has not, or
-# that computes something else, is said, and the exit code is 1.
+# compared and scored here. What was pushed is removed again unless --keep is given. Of a delegate it is said how many of
+# the operators it took; one that took none, as the phone has it not, or that computes something else, is said instead, and
+# the exit code is 1.
 set -euo pipefail
 home=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=launch/common.sh
@@ -39,20 +40,22 @@ done
 # What comes after is removed on the phone, and is a word of a shell's there.
 [[ $folder =~ ^/data/local/tmp/[A-Za-z0-9_.-]+$ && $folder != */.. && $folder != */. ]] ||
   die "--folder=$folder is not a folder in /data/local/tmp, the one place where a phone runs what is pushed"
+[[ -n $delegates ]] || die "--delegates= names none of cpu, xnnpack, gpu and nnapi; leave it out, or name some"
+[[ -n $threads ]] || die "--threads= names no number of threads; leave it out, or give some, such as 1,4"
 IFS=, read -ra delegates <<<"$delegates"
 IFS=, read -ra threads <<<"$threads"
 for count in "${threads[@]}"; do whole --threads "$count" 1; done
 
-# What benchmark_model is told for a delegate, and how far its outputs may be off: GPUs and NNAPI compute in float16.
+# What benchmark_model is told for a delegate, and what judges its outputs: GPUs and NNAPI compute in float16.
 chosen=() limit=()
 choose() { # choose DELEGATE
   limit=()
   case $1 in
     cpu) chosen=(--use_xnnpack=false) ;;
     xnnpack) chosen=(--use_xnnpack=true) ;;
-    gpu) chosen=(--use_gpu=true) limit=(--limit=0.02) ;;
-    nnapi) chosen=(--use_nnapi=true) limit=(--limit=0.02) ;;
-    *) die "--delegates: $1 is none of cpu, xnnpack, gpu and nnapi" ;;
+    gpu) chosen=(--use_gpu=true) limit=(--float16) ;;
+    nnapi) chosen=(--use_nnapi=true) limit=(--float16) ;;
+    *) die "--delegates: ${1:-nothing between two commas} is none of cpu, xnnpack, gpu and nnapi" ;;
   esac
 }
 for delegate in "${delegates[@]}"; do choose "$delegate"; done
@@ -89,13 +92,32 @@ said() { # said FILE TEXT DIVISOR
     END { if (n == "") print "-"; else printf "%.2f", n / by }' "$1"
 }
 
+# How many of the operators a delegate took, of how many; nothing where benchmark_model, which then times the CPU and exits
+# with 0, does not say that it was applied. Every signature's graph has a line, and so has XNNPACK for what a GPU leaves.
+taken() { # taken FILE DELEGATE
+  [[ $2 != cpu ]] || { echo - && return; }
+  awk -v name="$2" '{ line = tolower($0) }
+    index(line, "though " name " delegate is explicitly applied") { refused = 1 }
+    index(line, "applied " name " delegate, and the model graph will be ") { applied = 1; whole = line ~ /completely/ }
+    line ~ "replacing [0-9]+ out of [0-9]+ node.s. with delegate .[a-z]*" name {
+      split(substr(line, index(line, "replacing ")), word, " "); took += word[2]; all += word[5] }
+    END { if (refused || !(applied || took)) exit; if (all) print took "/" all; else print whole ? "all" : "some" }' "$1"
+}
+
+# The line that says why benchmark_model failed, or took no delegate; the last, or what is given, where none does.
+why() { # why FILE [ELSE]
+  grep -E '^ERROR|^WARN|unsupported|will not be executed' "$1" | grep -v 'Benchmarking failed' | tail -n 1 | grep . ||
+    echo "${2:-$(tail -n 1 "$1")}"
+}
+
 if "$dry_run"; then
   signatures="length_128 NAMES SHAPES"
 else
   signatures=$(<"$work/packed/signatures")
 fi
 wrong=0
-printf '%-8s %7s  %-12s %10s %10s %12s\n' delegate threads signature 'mean ms' 'median ms' 'memory MB'
+declare -A absent=()
+printf '%-8s %7s  %-12s %10s %10s %12s %12s\n' delegate threads signature 'mean ms' 'median ms' 'memory MB' 'operators'
 for delegate in "${delegates[@]}"; do
   choose "$delegate"
   for count in "${threads[@]}"; do
@@ -108,17 +130,23 @@ for delegate in "${delegates[@]}"; do
       if "$dry_run"; then
         act "${adb[@]}" shell "$words"
       elif ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
-        say "$delegate, $count threads, $signature: benchmark_model failed: $(tail -n 1 "$work/said")"
+        say "$delegate, $count threads, $signature: benchmark_model failed: $(why "$work/said")"
         wrong=1
+      elif operators=$(taken "$work/said" "$delegate") && [[ -z $operators ]]; then
+        say "$delegate, $count threads, $signature: not applied, so that the CPU was timed:" \
+          "$(why "$work/said" "benchmark_model does not say why")"
+        wrong=1 absent[$delegate]=yes
       else
-        printf '%-8s %7s  %-12s %10s %10s %12s\n' "$delegate" "$count" "$signature" "$(said "$work/said" 'Inference (avg): ' 1000)" \
-          "$(said "$work/said" 'median=' 1000)" "$(said "$work/said" 'overall=' 1)"
+        printf '%-8s %7s  %-12s %10s %10s %12s %12s\n' "$delegate" "$count" "$signature" \
+          "$(said "$work/said" 'Inference (avg): ' 1000)" "$(said "$work/said" 'median=' 1000)" \
+          "$(said "$work/said" 'overall=' 1)" "$operators"
       fi
     done <<<"$signatures"
   done
 done
 
 for delegate in "${delegates[@]}"; do
+  [[ -z ${absent[$delegate]-} ]] || continue
   choose "$delegate"
   words="cd $folder && sh phone_rows.sh --num_threads=${threads[0]} ${chosen[*]}"
   if "$dry_run"; then
@@ -130,7 +158,7 @@ for delegate in "${delegates[@]}"; do
   say "$delegate: golden inputs${rows:+, $rows examples}"
   rm -rf -- "$work/given"
   if ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
-    say "$delegate: benchmark_model failed: $(tail -n 1 "$work/said")"
+    say "$delegate: benchmark_model failed: $(why "$work/said")"
     wrong=1
     continue
   fi

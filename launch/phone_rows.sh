@@ -8,7 +8,7 @@ while read -r row signature names shapes; do
   ./benchmark_model --graph=model.tflite --signature_to_run_for="$signature" --input_layer="$names" \
     --input_layer_shape="$shapes" --input_layer_value_files="$files" --output_filepath="given/$row" \
     --num_runs=1 --warmup_runs=0 --warmup_min_secs=0 --min_secs=0 "$@" </dev/null >said 2>&1 || {
-    tail -n 1 said
+    cat said
     exit 1
   }
 done <packed/rows/list

@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def file(tmp_path: Path) -> Path:
         }
         for length in (8, 16)
     }
-    said = {"format": "litert", "bytes": 7, "ports": ports, "limits": {"error": 1e-4, "cosine": 0.9}}
+    said = {"format": "litert", "precision": "fp32", "bytes": 7, "sentences": ["Good."], "ports": ports}
     path.with_suffix(".json").write_text(json.dumps(said))
     folder = tmp_path / "my model.files"
     folder.mkdir()
@@ -60,12 +61,12 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
     out = cloud.run("phone.sh", str(file), tool, "--delegates=xnnpack,cpu", "--threads=1,4", "--runs=9", **ROOT)
     timed = [line.split() for line in out.splitlines() if " length_" in line and not line.startswith("+")]
     assert timed == [
-        [delegate, threads, f"length_{length}", "2.01", "2.00", "7.25"]
-        for delegate in ("xnnpack", "cpu")
+        [delegate, threads, f"length_{length}", "2.01", "2.00", "7.25", operators]
+        for delegate, operators in (("xnnpack", "602/640"), ("cpu", "-"))
         for threads in "14"
         for length in (8, 16)
     ]
-    assert out.count("logits: largest error 0 of values up to 56, 2 rows") == 2
+    assert out.count("logits: largest error 0 of values up to 56, cosine 1.000000, 2 rows") == 2
     assert out.count("sst2, dev, 4 of 9 examples: accuracy 75.00, here 75.00") == 2
     calls = cloud.calls("benchmark_model")
     assert sum("--num_runs=9" in call for call in calls) == 8 and sum("--num_threads=4" in call for call in calls) == 4
@@ -77,7 +78,9 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
 def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
-    assert "logits: largest error 0.5 of values up to 56" in out and "errors beyond 0.0001 of the largest" in out
+    assert (
+        "does not compute what the file computes here: logits is off by 0.5 of values up to 56 (at most 0.0001" in out
+    )
     assert (
         "sst2, dev, 2 of 9 examples: accuracy 100.00" in out and (cloud.folder / "phone" / "bertzoo" / "given").exists()
     )
@@ -85,11 +88,42 @@ def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Pa
     assert "largest error 0.5" in out and "sst2" not in out  # a GPU computes in float16
 
 
-def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(cloud: Cloud, file: Path, tool: str) -> None:
-    (cloud.folder / "gpu").write_text("no OpenCL here")
+@pytest.mark.parametrize(
+    ("gpu", "timed", "rows"),
+    [
+        (
+            "fails",
+            "benchmark_model failed: ERROR: Failed to apply GPU delegate.",
+            "benchmark_model failed: ERROR: Failed",
+        ),
+        ("unsupported", "not applied, so that the CPU was timed: WARN: GPU acceleration is unsupported on this", None),
+        ("not", "not applied, so that the CPU was timed: INFO: Though GPU delegate is explicitly applied, the", None),
+    ],
+)
+def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(
+    cloud: Cloud, file: Path, tool: str, gpu: str, timed: str, rows: str | None
+) -> None:
+    (cloud.folder / "gpu").write_text(gpu)
     out = cloud.run("phone.sh", str(file), tool, "--delegates=gpu,xnnpack", "--threads=2", code=1, **ROOT)
-    assert "gpu, 2 threads, length_8: benchmark_model failed: no OpenCL here" in out
-    assert "gpu: benchmark_model failed: no OpenCL here" in out and out.count("2 rows") == 1
+    assert f"gpu, 2 threads, length_8: {timed}" in out and f"gpu, 2 threads, length_16: {timed}" in out
+    assert out.count("2 rows") == 1 and (f"gpu: {rows}" in out if rows else "gpu: " not in out)
+    assert [line.split()[0] for line in out.splitlines() if line.endswith("/640")] == ["xnnpack"] * 2
+
+
+def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: str) -> None:
+    for gpu, operators in (("", "640/640"), ("partly", "108/640")):
+        (cloud.folder / "gpu").write_text(gpu)
+        out = cloud.run("phone.sh", str(file), tool, "--delegates=gpu", "--threads=2", "--rows=0", **ROOT)
+        assert [line.split()[-1] for line in out.splitlines() if line.startswith("gpu ")] == [operators] * 2
+    out = cloud.run("phone.sh", str(file), tool, "--delegates=nnapi", "--threads=2", "--rows=0", code=1, **ROOT)
+    assert "nnapi, 2 threads, length_8: not applied" in out and "NNAPI acceleration is unsupported" in out
+
+
+def test_a_phone_that_computes_nothing_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+    cloud.set(broken=True)
+    for delegate in ("xnnpack", "gpu"):
+        out = cloud.run("phone.sh", str(file), tool, f"--delegates={delegate}", "--threads=1", code=1, **ROOT)
+        assert "logits is off by 56 of values up to 56" in out and "cosine 0.0000 (at least" in out
 
 
 def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
@@ -106,6 +140,11 @@ def test_a_dry_run_touches_no_phone(cloud: Cloud, file: Path, tool: str) -> None
         (["{file}", "{file}", "{tool}"], "one file at a time"),
         (["{file}", "{tool}", "--delegates=npu"], "npu is none of cpu, xnnpack, gpu and nnapi"),
         (["{file}", "{tool}", "--threads=1,x"], "--threads=x is not a whole number"),
+        (["{file}", "{tool}", "--threads=1,,4"], "--threads= is not a whole number"),
+        (["{file}", "{tool}", "--threads="], "--threads= names no number of threads"),
+        (["{file}", "{tool}", "--delegates="], "--delegates= names none of cpu, xnnpack, gpu and nnapi"),
+        (["{file}", "{tool}", "--delegates=", "--dry-run"], "--delegates= names none of cpu, xnnpack, gpu and nnapi"),
+        (["{file}", "{tool}", "--delegates=gpu,,cpu"], "nothing between two commas is none of cpu"),
         (["{file}", "{tool}", "--folder=/data/local/tmp/.."], "is not a folder in /data/local/tmp"),
         (["{file}", "{tool}", "--folder=/sdcard"], "is not a folder in /data/local/tmp"),
         (["{file}", "{tool}", "--thread=1"], "unknown option --thread=1"),
@@ -120,6 +159,15 @@ def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
     (cloud.folder / "state").write_text("error: more than one device/emulator")
     assert "(error: more than one device/emulator); with several" in cloud.run("phone.sh", str(file), tool, code=1)
     assert not cloud.calls("adb", "shell")
+
+
+def test_a_model_without_a_tokenizer_is_refused_before_anything_is_pushed(cloud: Cloud, file: Path, tool: str) -> None:
+    described = json.loads(file.with_suffix(".json").read_text())
+    file.with_suffix(".json").write_text(json.dumps(described | {"sentences": "random ids"}))
+    shutil.rmtree(file.parent / "my model.files")  # of which a conversion writes none
+    out = cloud.run("phone.sh", str(file), tool, code=2, **ROOT)
+    assert "was made of a model without a tokenizer, so that no golden inputs stand beside it" in out
+    assert "Traceback" not in out and not cloud.calls("adb", "push")
 
 
 def said(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
@@ -160,6 +208,7 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
         (["pack", "{here}/none.tflite", "x"], "is no file"),
         (["pack", "{file}", "x", "y"], "given is of judge"),
         (["pack", "{file}", "x", "--limit=1"], "limit is of judge"),
+        (["pack", "{file}", "x", "--float16"], "float16 is of judge"),
         (["judge", "{file}", "{here}"], "judge needs GIVEN"),
         (["judge", "{file}", "{here}", "x", "--rows=1"], "--rows is of pack"),
         (["judge", "{file}", "{here}", "x"], "is not what `bertzoo phone pack` writes"),
@@ -174,12 +223,16 @@ def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureF
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and "has 7 bytes, but it has 13" in out
-    file.with_suffix(".json").write_text(json.dumps({"format": "onnx"}))
+    file.write_bytes(b"weights")
+    (file.parent / "my model.files" / "golden.json").write_text("[]")
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "is of the format onnx" in out
+    assert code == 2 and "golden.json has no rows" in out
     (file.parent / "my model.files" / "golden.json").unlink()
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and "golden.json is missing" in out
+    file.with_suffix(".json").write_text(json.dumps({"format": "onnx"}))
+    code, out = said(capsys, "pack", file, "x")
+    assert code == 2 and "is of the format onnx" in out
     file.with_suffix(".json").write_text("{")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and "is damaged; convert the model again" in out
