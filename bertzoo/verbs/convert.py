@@ -75,7 +75,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", type=_lengths, help="of a phone's file: tokens in a row (default: 128, or any)")
     parser.add_argument("--precision", choices=PRECISIONS, help="of its weights (default: fp32; others: litert)")
     parser.add_argument(
-        "--calibration", type=Path, help="litert, int8-static: a file of texts, one a line, that sets the scales"
+        "--calibration",
+        type=Path,
+        help="litert, int8-static: a file of texts that sets the scales, one a line, a tab within a pair",
     )
     parser.add_argument(
         "--pooling",
