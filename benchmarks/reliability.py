@@ -97,14 +97,16 @@ def soak(run: Path, config: str, options: Sequence[str], times: int, seed: int) 
     return kills
 
 
-def outcome(run: Path) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """The parameters of a run and its held-out losses, in the order of steps."""
+def outcome(run: Path) -> tuple[dict[str, np.ndarray], set[tuple[Any, ...]]]:
+    """The parameters of a run, and every line of held-out losses; a step that was repeated has one if all are alike."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    losses = [
-        {key: value for key, value in line.items() if key in ("stage", "step") or key.endswith(("loss", "accuracy"))}
+    losses = {
+        tuple(
+            (key, line[key]) for key in sorted(line) if key in ("stage", "step") or key.endswith(("loss", "accuracy"))
+        )
         for line in lines
         if line.get("split") == "heldout"
-    ]
+    }
     return dict(directory.read(run).params), losses
 
 
