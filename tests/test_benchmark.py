@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from bertzoo.export import litert
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
-from bertzoo.verbs.cases import prepared
+from bertzoo.verbs.cases import ANY_VOCABULARY, _length, prepared
 
 SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)
 
@@ -109,6 +110,12 @@ def test_a_row_is_full() -> None:
     assert set(made["input_ids"].ravel()) == set(range(7))
     assert made["attention_mask"].all() and not made["token_type_ids"].any()
     assert not row({"masked_positions": (1,)}, 7)["masked_positions"].any()
+
+
+def test_no_other_runtime_takes_the_memory_of_jax() -> None:
+    """What a worker imports counts beside its model, or hides some of it."""
+    alone = "import sys, bertzoo.benchmark.worker, bertzoo.export.runtimes; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", alone]).returncode == 0
 
 
 def test_what_does_not_run_says_so(tmp_path: Path) -> None:
@@ -330,6 +337,7 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         "head": {"kind": "span"},
         "parameters": 7,
         "flops": {"length_8": 5, "length_16": 10},
+        "model": {"vocab_size": 61, "max_positions": 16},
         "sha256": hashlib.sha256(b"").hexdigest(),
     }
     said.write_text(json.dumps(document))
@@ -338,9 +346,18 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     _, args, _ = parse(["benchmark", str(file), "--lengths=8,16"])
     eight, sixteen = prepared(args, of_file, ["onnx"], tmp_path)
     assert (eight.precision, eight.flops(8), sixteen.flops(16), eight.flops(32)) == ("fp16", 5, 10, None)
+    assert eight.vocabulary == 61  # of a table that is larger than the ids that are read, memory is not all touched
+    _, args, _ = parse(["benchmark", str(file)])
+    (free,) = prepared(args, of_file, ["onnx"], tmp_path)
+    assert (_length(free, ()), _length(free, (4, 8)), _length(free, (8, 128, 256))) == (16, 8, 128)
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
     assert "model.json is of another model.onnx" in capsys.readouterr().err
+    del document["model"]  # as files of earlier versions
+    said.write_text(json.dumps(document))
+    file.write_bytes(b"")
+    (free,) = prepared(args, subject.read(str(file), [], [".onnx"]), ["onnx"], tmp_path)
+    assert (free.vocabulary, _length(free, ())) == (ANY_VOCABULARY, 128)
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2

@@ -13,14 +13,16 @@ from bertzoo.export.beside import companions
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """Of a file: the names of its inputs; its precision, head and number of parameters; the operations of a row by
-    signature. What nobody has said is None or empty.
+    """Of a file: the names of its inputs; its precision, head and number of parameters; how many ids and positions it
+    has; the operations of a row by signature. What nobody has said is None or empty.
     """
 
     inputs: tuple[str, ...] = TEXT
     precision: str | None = None
     head: str | None = None
     parameters: int | None = None
+    vocabulary: int | None = None
+    positions: int | None = None
     flops: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -31,15 +33,18 @@ def described(file: Path) -> Described:
         return Described()
     try:
         document = json.loads(said.read_text(encoding="utf-8"))
+        model = document.get("model", {})
         found = Described(
             inputs=tuple(document["inputs"]),
             precision=document["precision"],
             head=document["head"]["kind"],
             parameters=document.get("parameters"),  # which files of earlier versions do not say
+            vocabulary=model.get("vocab_size"),
+            positions=model.get("max_positions"),
             flops=dict(document.get("flops", {})),
         )
         digest = document["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{said} is damaged: export the file again, or move this away") from error
     with file.open("rb") as content:
         own = hashlib.file_digest(content, "sha256").hexdigest()

@@ -9,6 +9,7 @@ row by name, each in one list, and {"peak": true} the most bytes that it took in
 without a model.
 """
 
+import io
 import json
 import os
 import sys
@@ -47,10 +48,10 @@ class Loaded(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """A runtime once it is imported: the package that has the version, and how it loads a model."""
+    """A runtime with all that it imports for a model: the package that has the version, and how it loads the model."""
 
     package: str
-    load: Callable[[Load], Loaded]
+    load: Callable[[], Loaded]
 
 
 def row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
@@ -66,12 +67,12 @@ def row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any
     return {name: filled(name, tuple(shape)) for name, shape in shapes.items()}
 
 
-def litert(threads: int) -> Runtime:
+def litert(given: Load) -> Runtime:
     """LiteRT's interpreter, the file mapped into memory as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
-    def load(given: Load) -> Loaded:
-        interpreter = Interpreter(model_path=given.path, num_threads=threads)
+    def load() -> Loaded:
+        interpreter = Interpreter(model_path=given.path, num_threads=given.threads)
         runners = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         details = {name: runner.get_input_details() for name, runner in runners.items()}
         lengths = {max(int(one["shape"][-1]) for one in inputs.values()): name for name, inputs in details.items()}
@@ -82,25 +83,21 @@ def litert(threads: int) -> Runtime:
             made = {name: array.astype(inputs[name]["dtype"]) for name, array in made.items()}
             return lambda: runner(**made)
 
-        return Loaded(run, tuple(sorted(lengths)), threads)
+        return Loaded(run, tuple(sorted(lengths)), given.threads)
 
     return Runtime("ai-edge-litert", load)
 
 
-def torch(threads: int) -> Runtime:
+def torch(given: Load) -> Runtime:
     """PyTorch without a compiler, on the module that `--to=pytorch` writes, or on a file."""
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(given.threads)
+    if Path(given.path).is_file():
+        return Runtime("torch", _torch_file(given))
+    from bertzoo.convert.modeling_bertzoo import load as module_in
 
-    def load(given: Load) -> Loaded:
-        if Path(given.path).is_file():
-            from bertzoo.export import runtimes
-
-            kind = runtimes.TorchExport if given.path.endswith(".pt2") else runtimes.TorchScript
-            return _file(kind(Path(given.path), threads), given, torch.get_num_threads())
-        from bertzoo.convert.modeling_bertzoo import load as module_in
-
+    def load() -> Loaded:
         module = module_in(given.path)
 
         def run(length: int) -> Run:
@@ -118,16 +115,31 @@ def torch(threads: int) -> Runtime:
     return Runtime("torch", load)
 
 
-def onnx(threads: int) -> Runtime:
+def _torch_file(given: Load) -> Callable[[], Loaded]:
+    import torch
+
+    from bertzoo.export import runtimes
+
+    kind = runtimes.TorchScript
+    if given.path.endswith(".pt2"):
+        kind = runtimes.TorchExport
+        # Half of torch is imported by the first that is read: this is, so that none of it counts as the model's.
+        first, some = io.BytesIO(), {0: torch.export.Dim("some")}
+        torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(some,)), first)
+        torch.export.load(io.BytesIO(first.getvalue())).module()(torch.zeros(2))
+    return lambda: _file(kind(Path(given.path), given.threads), given, torch.get_num_threads())
+
+
+def onnx(given: Load) -> Runtime:
     """onnxruntime on the CPU."""
     import onnxruntime  # noqa: F401 (it takes memory without a model, too)
 
     from bertzoo.export import runtimes
 
-    return Runtime("onnxruntime", lambda given: _file(runtimes.Onnx(Path(given.path), threads), given, threads))
+    return Runtime("onnxruntime", lambda: _file(runtimes.Onnx(Path(given.path), given.threads), given, given.threads))
 
 
-def executorch(threads: int) -> Runtime:
+def executorch(given: Load) -> Runtime:
     """ExecuTorch's runtime, in a Python that has it."""
     import executorch.runtime
     import torch
@@ -136,8 +148,8 @@ def executorch(threads: int) -> Runtime:
 
     executorch.runtime.Runtime.get()
 
-    def load(given: Load) -> Loaded:
-        inputs, outputs, method = opened(given.path, threads)
+    def load() -> Loaded:
+        inputs, outputs, method = opened(given.path, given.threads)
         shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
 
         def run(length: int) -> Run:
@@ -145,7 +157,7 @@ def executorch(threads: int) -> Runtime:
             tensors = [torch.tensor(made[name], dtype=torch.int32) for name in inputs]
             return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
 
-        return Loaded(run, (max(shape[-1] for shape in shapes.values()),), threads)
+        return Loaded(run, (max(shape[-1] for shape in shapes.values()),), given.threads)
 
     return Runtime("executorch", load)
 
@@ -161,9 +173,9 @@ def _file(opened: Any, given: Load, threads: int) -> Loaded:
     return Loaded(run, (), threads)
 
 
-def jax(threads: int) -> Runtime:
+def jax(given: Load) -> Runtime:
     """The training graph, compiled by XLA; its threads are as many as the cores that the process may use."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
     import jax
     import jax.numpy as jnp
 
@@ -173,7 +185,7 @@ def jax(threads: int) -> Runtime:
 
     jnp.zeros(1).block_until_ready()
 
-    def load(given: Load) -> Loaded:
+    def load() -> Loaded:
         module, params = directory.read(Path(given.path)).module()
         plain = Plain(params=params, pooling=FirstEmbedding(), model=module)
         compiled = jax.jit(lambda plain, given: plain(**given))
@@ -188,7 +200,7 @@ def jax(threads: int) -> Runtime:
     return Runtime("jax", load)
 
 
-RUNTIMES: dict[str, Callable[[int], Runtime]] = {
+RUNTIMES: dict[str, Callable[[Load], Runtime]] = {
     "litert": litert,
     "torch": torch,
     "onnx": onnx,
@@ -212,9 +224,9 @@ def serve(asked: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     """Load what the first line says, and run until there are no more lines."""
     first = json.loads(next(asked))
     given = Load(**first)
-    runtime = RUNTIMES[given.backend](given.threads)
+    runtime = RUNTIMES[given.backend](given)
     empty = peak()
-    loaded = runtime.load(given)
+    loaded = runtime.load()
     said = {"empty": empty, "lengths": loaded.lengths, "threads": loaded.threads}
     answer({**said, "version": version(runtime.package)})
     runs: dict[int, Run] = {}

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.export import litert
 from bertzoo.export.failure import ExportFailed, refusing
 
 Row = Mapping[str, np.ndarray]
@@ -49,10 +48,13 @@ class LiteRT(Runtime):
     """A .tflite file, or its content, in LiteRT's interpreter; a row is read by the signature of its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
+        from bertzoo.export import litert  # and with it jax, whose memory no other runtime takes
+
+        self._signature = litert.signature
         self._run = litert.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)
 
     def __call__(self, given: Row) -> dict[str, np.ndarray]:
-        return self._run(litert.signature(given["input_ids"].shape[1]), given)
+        return self._run(self._signature(given["input_ids"].shape[1]), given)
 
 
 class _Torch(Runtime):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bertzoo.benchmark.shares import Shares
     from bertzoo.benchmark.subject import Subject
 
-ANY_VOCABULARY = 32  # ids that every file has
+ANY_VOCABULARY = 32  # ids that every file has, where nothing beside it says how many
 
 
 class Case(NamedTuple):
@@ -36,7 +36,7 @@ class Case(NamedTuple):
     def vocabulary(self) -> int:
         """How many ids rows are made of."""
         found = self.subject.pretrained
-        return ANY_VOCABULARY if found is None else found.model.vocab_size
+        return self.subject.said.vocabulary or ANY_VOCABULARY if found is None else found.model.vocab_size
 
     def flops(self, length: int) -> int | None:
         """Operations of a row, where they are known."""
@@ -123,8 +123,12 @@ def measured(args: argparse.Namespace, cases: Sequence[Case]) -> list["Row"]:
 
 def _length(case: Case, lengths: Sequence[int]) -> int:
     """The one asked for, or of a file without one 128 tokens or else its most; raises UserError where it lacks it."""
-    if case.length is None:
-        return 128 if 128 in lengths else max(lengths)
+    from bertzoo.export import lengths as ladders
+
+    if case.length is None and lengths:
+        return ladders.USUAL if ladders.USUAL in lengths else max(lengths)
+    if case.length is None:  # it reads any that its positions are enough for
+        return min(ladders.USUAL, case.subject.said.positions or ladders.USUAL)
     if lengths and case.length not in lengths:
         raise UserError(f"--lengths={case.length}: {case.subject.name} has {', '.join(map(str, lengths))} alone")
     return case.length

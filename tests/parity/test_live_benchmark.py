@@ -21,6 +21,8 @@ from bertzoo.benchmark.worker import Load
 from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.export import litert, tables
+from bertzoo.models import Bert
+from bertzoo.models.tasks import SequenceClassification
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,31 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     broken.write_bytes(b"no model")
     assert main(["benchmark", str(broken)]) == 1
     assert f"{broken} in litert does not run: ValueError" in capsys.readouterr().err
+
+
+def test_memory_is_the_model_s_and_not_what_its_runtime_imports(
+    file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Of files without a length of their own, at that of the model's positions."""
+    files = [tmp_path / name for name in ("script.pt", "export.pt2", "small.onnx")]
+    for to, made in zip(("torchscript", "torch-export", "onnx"), files, strict=True):
+        assert main(["convert", str(model), str(made), f"--to={to}"]) == 0
+    rows = measured(capsys, *files, file)["rows"]
+    assert [each["length"] for each in rows] == [CASES["mobilebert"][0].max_positions] * 3 + [16]
+    for each in rows:
+        assert 0 < each["peak_bytes"] < 60e6, each["model"]
+
+
+def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """As rows of both touch as much of a table, here of 41 MB."""
+    wide = Bert(vocab_size=80_000, hidden_size=128, max_positions=128, layers=1, heads=2, feed_forward_size=16)
+    folder, made = tmp_path / "wide", tmp_path / "wide.tflite"
+    folder.mkdir()
+    directory.write(pretrained(wide, SequenceClassification()), folder)
+    assert main(["convert", str(folder), str(made), "--to=litert"]) == 0
+    said = json.loads(made.with_suffix(".json").read_text())["memory"]
+    (row,) = measured(capsys, made)["rows"]
+    assert row["peak_bytes"] == pytest.approx(said, rel=0.1)
 
 
 def test_a_profile_by_ablation(
