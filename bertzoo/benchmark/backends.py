@@ -73,11 +73,17 @@ def rewritten(pretrained: Pretrained) -> Any:
 
 
 def _litert(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
-    graph, file, rows = rewritten(pretrained), place.with_suffix(".tflite"), None
-    if wanted.precision == "int8-static":  # no time depends on the scales
-        model = plain(pretrained)
-        rows = {litert.signature(length): proof.rows(model, None, length) for length in wanted.lengths}
+    graph, file = rewritten(pretrained), place.with_suffix(".tflite")
+    rows = calibration(pretrained, wanted.lengths, wanted.precision)
     return litert_file(graph, file, wanted.lengths, wanted.precision, rows)
+
+
+def calibration(pretrained: Pretrained, lengths: Sequence[int], precision: Precision) -> Calibration | None:
+    """Random rows that set the scales of a precision that has some; no time depends on them."""
+    if precision != "int8-static":
+        return None
+    model = plain(pretrained)
+    return {litert.signature(length): proof.rows(model, None, length) for length in lengths}
 
 
 def litert_file(

@@ -1,4 +1,4 @@
-"""What share of a LiteRT file's operations and time each part has (SqueezeBERT's Table 1), and how that is known.
+"""What share of a LiteRT file's operations and time each part has, as SqueezeBERT's Table 1, and how that is known.
 
 The time of parts is read from the profile of LiteRT's own `benchmark_model` where that is installed; without it, it is
 what a run takes less when the graph lacks the part.
@@ -18,7 +18,7 @@ from bertzoo.benchmark.backends import litert_file
 from bertzoo.benchmark.turns import Rounds, started, take_turns
 from bertzoo.benchmark.worker import Load
 from bertzoo.export import litert, tables
-from bertzoo.export.quantise import Precision
+from bertzoo.export.quantise import Calibration, Precision
 
 BINARY = "benchmark_model"
 ABLATION = "ablation: a run's time less that of the same graph without the part"
@@ -41,7 +41,7 @@ class Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A graph as it was written, and how it runs."""
+    """A graph as it was written, and how it runs; calibration: of a precision that has scales."""
 
     graph: Any
     file: Path
@@ -49,6 +49,7 @@ class Wanted:
     length: int
     threads: int
     vocabulary: int
+    calibration: Calibration | None = None
 
 
 def shares(wanted: Wanted, runs: int, rounds: int, tell: Callable[[int], None]) -> Shares:
@@ -76,7 +77,8 @@ def by_ablation(wanted: Wanted, runs: int, rounds: int, tell: Callable[[int], No
     files = [wanted.file]
     for part in names:
         place = wanted.file.with_name(f"{wanted.file.stem}_without_{part}.tflite")
-        litert_file(parts.without(wanted.graph, part), place, [wanted.length], wanted.precision)
+        bare = parts.without(wanted.graph, part)
+        litert_file(bare, place, [wanted.length], wanted.precision, wanted.calibration)
         files.append(place)
     loads = [(file.name, Load("litert", str(file), wanted.threads, wanted.vocabulary)) for file in files]
     with started(loads) as workers:

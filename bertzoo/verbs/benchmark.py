@@ -99,15 +99,16 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         made = [case for each in subjects for case in cases.prepared(args, each, backends[each.name], Path(folder))]
         rows = cases.measured(args, made)
+        if args.out is not None:
+            pages.draw(rows, base, f"{args.runs} runs of one row in turns; x: as fast as {base}", args.out)
+        if not args.json:  # now: a profile takes as long again, and may be refused
+            print("\n".join(pages.table(rows, base)))
+            print(f"speed: times as fast as {base}, in the same backend with as many threads and tokens", flush=True)
         known = [case for case in made if case.backend == "litert" and case.written.graph is not None]
         profiles = [(case, cases.profiled(args, case)) for case in known if args.profile]
-    if args.out is not None:
-        pages.draw(rows, base, f"{args.runs} runs of one row in turns; x: as fast as {base}", args.out)
     if args.json:
         print(json.dumps(_document(args, base, rows, profiles)))
         return 0
-    print("\n".join(pages.table(rows, base)))
-    print(f"speed: times as fast as {base}, in the same backend with as many threads and tokens")
     for case, shares in profiles:
         print(f"\n{cases.title(case)}; latency by {shares.source}")
         print("\n".join(pages.shares_table(shares)))

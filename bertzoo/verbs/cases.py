@@ -135,9 +135,10 @@ def _length(case: Case, lengths: Sequence[int]) -> int:
 
 
 def profiled(args: argparse.Namespace, case: Case) -> "Shares":
+    from bertzoo.benchmark.backends import calibration
     from bertzoo.benchmark.shares import Wanted, shares
 
-    assert case.length is not None
+    assert case.length is not None and case.subject.pretrained is not None
     wanted = Wanted(
         graph=case.written.graph,
         file=case.written.path,
@@ -145,6 +146,7 @@ def profiled(args: argparse.Namespace, case: Case) -> "Shares":
         length=case.length,
         threads=case.threads,
         vocabulary=case.vocabulary,
+        calibration=calibration(case.subject.pretrained, [case.length], case.precision),
     )
     found = shares(wanted, args.runs, args.rounds, lambda count: say(f"{title(case)}: round {count} of {args.rounds}"))
     if found.note:

@@ -21,6 +21,7 @@ from bertzoo.benchmark.worker import Load
 from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.export import litert, tables
+from bertzoo.export.failure import ExportFailed
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
 
@@ -124,12 +125,14 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     assert row["peak_bytes"] == pytest.approx(said, rel=0.1)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8-static"])
 def test_a_profile_by_ablation(
-    model: Path, file: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    precision: str, model: Path, file: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a model; a file beside it has no graph that could lack a part."""
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    found = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")
+    options = ["--lengths=8", "--backends=litert", f"--precision={precision}", "--profile"]
+    found = measured(capsys, model, file, *options)
     (profile,) = found["profiles"]
     assert len(found["rows"]) == 2 and profile["source"].startswith(
         "ablation: a run's time less that of the same graph without the part"
@@ -138,6 +141,18 @@ def test_a_profile_by_ablation(
     assert sum(profile["flops"].values()) == pytest.approx(1)
     for part, (low, high) in profile["quartiles"].items():
         assert low <= profile["latency"][part] <= high <= 1
+
+
+def test_what_was_measured_is_said_where_a_profile_fails(
+    model: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ExportFailed("no graph")
+
+    monkeypatch.setattr("bertzoo.benchmark.shares.shares", fails)
+    assert main(["benchmark", str(model), "--lengths=8", "--profile", "--runs=2", "--rounds=1"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[1].startswith(f"{model}  litert   fp32") and said.err.endswith("no graph\n")
 
 
 FAKE = """#!/usr/bin/env python3
