@@ -161,9 +161,23 @@ def test_a_graph_without_a_part_lacks_its_products_alone(name: str) -> None:
     given = litert.shapes(graph, 11)
     given = {key: np.zeros(shape.shape[1:], np.int32) for key, shape in given.items()}
     assert sum(whole.values()) == matmul_flops(lambda graph, given: graph(**given), graph, given)
-    assert ("bottleneck" in whole) == (name == "mobilebert") and min(whole["projections"], whole["attention"]) > 0
+    assert ("bottleneck" in whole) == (name == "mobilebert")
+    assert min(whole[part] for part in ("projections", "attention", "attention_output", "feed_forward")) > 0
     for part in whole:
         assert parts.flops(parts.without(graph, part), 11) == whole | {part: 0}, part
+
+
+def test_the_parts_are_those_of_squeezebert_s_table() -> None:
+    """Its Table 1 has 24.3, 2.70 and 73.0 % of BERT-base, the last with the attention's output; layers that compute all
+    tokens have its shares, at sizes in BERT-base's proportions.
+    """
+    bert = Bert(vocab_size=61, hidden_size=48, max_positions=16, layers=2, heads=12, feed_forward_size=192)
+    graph = backends.rewritten(pretrained(bert, TokenClassification(labels=("x", "y"))))
+    whole = parts.flops(graph, 8)  # 128 tokens are to 768 units as 8 to 48
+    layers = sum(whole.values()) - whole["embedding"] - whole["head"]
+    found = {part: 100 * count / layers for part, count in whole.items()}
+    assert found["projections"] == pytest.approx(24.3, abs=0.05) and found["attention"] == pytest.approx(2.70, abs=0.01)
+    assert found["attention_output"] + found["feed_forward"] == pytest.approx(73.0, abs=0.05)
 
 
 PROFILE = """

@@ -16,12 +16,14 @@ from bertzoo.export.attention import Attention, AttentionApart
 from bertzoo.export.graph import BottleneckLayer, Graph, Layer
 from bertzoo.flops import PRODUCTS, inner_jaxprs, product_flops
 
-# SqueezeBERT's Table 1 (the first of MobileBERT's is not in it): maps into and out of a bottleneck.
-PARTS = ("embedding", "bottleneck", "projections", "attention", "feed_forward", "head")
+# SqueezeBERT's Table 1 has the attention's output in its FFN: BERT-base's projections are 24.3 %, attention 2.70 %, and
+# FFN 8.1 + 64.9 = 73.0 %. Maps into and out of a bottleneck, as MobileBERT's, are not in it.
+PARTS = ("embedding", "bottleneck", "projections", "attention", "attention_output", "feed_forward", "head")
 _PLACES = (
     (r"\.(embedding|projection)\b", "embedding"),
     (r"\.(pooler|head)\b", "head"),
     (r"\.layers\[\d+\]\.attention\.convolution\b", "attention"),
+    (r"\.layers\[\d+\]\.attention\.output\b", "attention_output"),
     (r"\.layers\[\d+\]\.attention\b", "projections"),
     (r"\.layers\[\d+\]\.feed_forward", "feed_forward"),
     (r"\.layers\[\d+\]", "bottleneck"),
@@ -201,13 +203,12 @@ def _width(part: Any) -> int:
 
 def _no_projections(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
     def bare(attention: Attention | AttentionApart) -> Any:
-        output = None if attention.output is None else _columns(attention.output)
         if isinstance(attention, AttentionApart):
-            return attention.replace(parts=tuple(map(bare, attention.parts)), output=output)
+            return attention.replace(parts=tuple(map(bare, attention.parts)))
         projections = tuple(each.replace(map=_columns(each.map)) for each in attention.projections)
-        return attention.replace(projections=projections, output=output)
+        return attention.replace(projections=projections)
 
-    return {"attention": bare(layer.attention), "attention_norm": Added()}
+    return {"attention": bare(layer.attention)}
 
 
 def _no_attention(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
@@ -220,6 +221,11 @@ def _no_attention(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
         return Unattended(projections=attention.projections, output=attention.output, width=width, window=window)
 
     return {"attention": bare(layer.attention)}
+
+
+def _no_attention_output(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
+    output = None if layer.attention.output is None else _columns(layer.attention.output)
+    return {"attention": layer.attention.replace(output=output), "attention_norm": Added()}
 
 
 def _no_feed_forward(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
@@ -239,6 +245,7 @@ def _no_bottleneck(layer: Layer | BottleneckLayer) -> Mapping[str, Any]:
 _CHANGES: dict[str, Callable[[Layer | BottleneckLayer], Mapping[str, Any]]] = {
     "projections": _no_projections,
     "attention": _no_attention,
+    "attention_output": _no_attention_output,
     "feed_forward": _no_feed_forward,
     "bottleneck": _no_bottleneck,
 }

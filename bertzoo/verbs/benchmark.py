@@ -9,8 +9,8 @@ changes from round to round, so that what else the machine does meets all alike:
 some that are. Speed is that of BERT-base, or without it of the first MODEL, over that of the row, in the same runtime
 with as many threads and tokens: above 1 is faster. Peak memory is beyond the runtime's own without a model.
 
---profile says which part takes how much, as SqueezeBERT's Table 1: by LiteRT's benchmark_model where that is on the
-PATH, else by leaving out a part at a time; it says by which.
+--profile says which part takes how much, as SqueezeBERT's Table 1, whose FFN is attention_output and feed_forward
+together: by LiteRT's benchmark_model where that is on the PATH, else by leaving out a part at a time; it says by which.
 
 --table measures small encoders like MODEL in LiteRT, at a few sizes of every dimension that can be cut, and
 writes a file that `bertzoo prune` counts milliseconds with (target.kind = "latency").
