@@ -1,16 +1,13 @@
-"""What was measured, as rows: for a program, for a person, and as a picture."""
+"""What was measured, as rows: for a program and for a person."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bertzoo.benchmark.shares import Shares
 from bertzoo.benchmark.turns import Rounds, ratio
 
-COLOURS = ("#8fb3d9", "#c4452d", "#7fa650", "#d9a441", "#8a6bb8")
-DPI = 120
 HEAD = (
     "model",
     "backend",
@@ -139,39 +136,3 @@ def _aligned(cells: Sequence[Sequence[str]], left: int) -> list[str]:
         ).rstrip()
         for line in cells
     ]
-
-
-def draw(rows: Sequence[Row], base: str, title: str, path: Path) -> None:
-    """Write a PNG file with a bar for each row, as long as its median, and how fast it is beside it."""
-    from matplotlib.figure import Figure  # without pyplot, as in curves.py
-    from matplotlib.patches import Patch
-
-    backends = list(dict.fromkeys(row.backend for row in rows))
-    figure = Figure(figsize=(9, 1.4 + 0.32 * len(rows)), dpi=DPI, layout="constrained")
-    axes = figure.subplots()
-    several = [len({getattr(row, name) for row in rows}) > 1 for name in ("precision", "threads", "length")]
-    medians = [statistics.median(row.milliseconds) for row in rows]
-    axes.barh(range(len(rows)), medians, color=[COLOURS[backends.index(row.backend) % len(COLOURS)] for row in rows])
-    for place, (row, median) in enumerate(zip(rows, medians, strict=True)):
-        faster = speed(row, rows, base)
-        text = (f" {median:,.0f} ms" if median >= 100 else f" {median:.3g} ms") + (
-            "" if faster is None else f", {faster:.2f}x"
-        )
-        axes.text(median, place, text, va="center", fontsize=8)
-    labels = []
-    for row in rows:
-        more = (row.precision or "", f"{row.threads} thread{'s' * (row.threads > 1)}", f"{row.length} tokens")
-        labels.append(
-            ", ".join([row.model, *(text for text, shown in zip(more, several, strict=True) if shown and text)])
-        )
-    axes.set_yticks(range(len(rows)), labels, fontsize=8, parse_math=False)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.22 * max(medians))
-    axes.set_xlabel("milliseconds of a run, median", fontsize=8)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    handles = [Patch(color=COLOURS[place % len(COLOURS)], label=name) for place, name in enumerate(backends)]
-    if len(backends) > 1:
-        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=len(backends))
-    figure.suptitle(title, fontsize=9, parse_math=False)
-    figure.savefig(path, format="png")

@@ -83,8 +83,8 @@ def _numbers(text: str) -> list[int]:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Read, write what runs, measure, print."""
+    from bertzoo.benchmark import picture, subject
     from bertzoo.benchmark import rows as pages
-    from bertzoo.benchmark import subject
     from bertzoo.benchmark.backends import SUFFIXES
 
     _check(args)
@@ -100,7 +100,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         made = [case for each in subjects for case in cases.prepared(args, each, backends[each.name], Path(folder))]
         rows = cases.measured(args, made)
         if args.out is not None:
-            pages.draw(rows, base, f"{args.runs} runs of one row in turns; x: as fast as {base}", args.out)
+            picture.draw(rows, base, args.runs, args.out)
         if not args.json:  # now: a profile takes as long again, and may be refused
             print("\n".join(pages.table(rows, base)))
             print(f"speed: times as fast as {base}, in the same backend with as many threads and tokens", flush=True)
