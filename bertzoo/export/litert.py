@@ -4,12 +4,15 @@
 It, litert_process.py, quantise.py and tables.py alone import LiteRT's packages.
 """
 
+import contextlib
+import functools
 import os
 import pickle
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +29,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
 CONVERTER = Path(__file__).with_name("litert_process.py")
+# Said once in a process, when an interpreter makes the delegate, and silenced by no setting.
+ANNOUNCED = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
 POSITIONS = 1  # of masked_positions: a blank at a time
 
 
@@ -89,12 +94,60 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
     return signature(length), text, list(given), outputs
 
 
+@functools.cache
+def announce_unheard() -> None:
+    """Have the delegate announced now, of a file of one operator, so that all that is said of a real file is heard."""
+    if sys.stderr is None:  # nobody hears anything
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as said:
+            os.dup2(said.fileno(), 2)
+            try:
+                _run_one()
+            finally:
+                os.dup2(kept, 2)
+            said.seek(0)
+            for line in said:
+                if line.strip() != ANNOUNCED:
+                    os.write(2, line)
+    finally:
+        os.close(kept)
+
+
+def _run_one() -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    # Where this is not taken, real files are not either, or they are announced.
+    with contextlib.suppress(ValueError, RuntimeError):
+        Interpreter(model_content=_one_operator(), num_threads=1).allocate_tensors()
+
+
+def _one_operator() -> bytes:
+    """The absolute value of one number."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    made: Any = schema
+    tensors = [made.TensorT(shape=[1], type=made.TensorType.FLOAT32) for _ in range(2)]
+    operator = made.OperatorT(inputs=[0], outputs=[1])
+    graph = made.SubGraphT(tensors=tensors, inputs=[0], outputs=[1], operators=[operator])
+    absolute = made.BuiltinOperator.ABS
+    code = made.OperatorCodeT(builtinCode=absolute, deprecatedBuiltinCode=absolute)
+    model = made.ModelT(version=3, subgraphs=[graph], buffers=[made.BufferT()], operatorCodes=[code])
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
 class Interpreter:
     """A LiteRT file, run: a signature's inputs by name -> its outputs by name."""
 
     def __init__(self, content: bytes, threads: int = 1):
         from ai_edge_litert.interpreter import Interpreter as Real
 
+        announce_unheard()
         try:
             self._real = Real(model_content=content, num_threads=threads)
         except (ValueError, RuntimeError) as error:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from bertzoo.export import tables
-from bertzoo.export.litert import ExportFailed
+from bertzoo.export.litert import ExportFailed, announce_unheard
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -32,6 +32,7 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
         return content
     from litert_quantizer.quantizer import Quantizer
 
+    announce_unheard()  # as calibrating runs the file
     try:
         with _quiet():
             quantizer = Quantizer(content, _recipe(precision))

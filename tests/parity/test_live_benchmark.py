@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -162,6 +163,27 @@ assert "--enable_op_profiling=true" in sys.argv and any(word.startswith("--graph
 print(open(__file__ + ".txt").read())
 """
 HEAD = "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n"
+
+
+@pytest.mark.parametrize("words", [["convert", "--to=litert"], ["benchmark", "--precision=int8-static"]])
+def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path: Path) -> None:
+    """In a process of its own, as LiteRT says it once."""
+    verb, *options = words
+    named = [str(model), str(tmp_path / "made.tflite")] if verb == "convert" else [str(model), "--runs=2", "--rounds=1"]
+    command = [sys.executable, "-m", "bertzoo", verb, *named, "--lengths=8", *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0 and "XNNPACK" not in done.stderr, done.stderr
+
+
+def test_all_else_is_heard(capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(*_: object, **__: object) -> None:
+        os.write(2, litert.ANNOUNCED + b"\nERROR: no thread\n")
+        raise ValueError
+
+    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", says)
+    litert.announce_unheard.__wrapped__()
+    os.write(2, b"later\n")
+    assert capfd.readouterr().err == "ERROR: no thread\nlater\n"
 
 
 def test_a_profile_by_benchmark_model(
