@@ -100,6 +100,7 @@ ALLOWED = {
     "bertzoo.convert.modeling_bertzoo": {"torch"},
     "bertzoo.benchmark.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
     "bertzoo.export.litert": LITERT,
+    "bertzoo.export.litert_process": {"litert_converter"},
     "bertzoo.export.quantise": {"litert_quantizer"},
     "bertzoo.export.tables": {"litert_converter"},
     "bertzoo.export.phone_module": {"torch"},

