@@ -11,7 +11,7 @@ def card(name: str, said: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        f"A {model['kind']} model of {model['layers']} layers{_width(model)} and {said['parameters']:,} parameters,"
+        f"A {model['kind']} model of {said['layers']} layers{_width(model)} and {said['parameters']:,} parameters,"
         f" head {head['kind']}{labels}, as {_article(said['format'])} file of {said['bytes'] / 1e6:,.1f} MB in"
         f" {said['precision']}, written by bertzoo {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
         "",

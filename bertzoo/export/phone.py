@@ -51,6 +51,7 @@ def write(
         "format": target.name,
         "precision": wanted.precision,
         "parameters": pretrained.parameter_count,
+        "layers": pretrained.model.layers,
         "bytes": len(content),
         **({} if memory is None else {"memory": memory(file, lengths[-1], plain.inputs)}),
         "sha256": hashlib.sha256(content).hexdigest(),

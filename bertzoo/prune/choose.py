@@ -54,24 +54,32 @@ def choose(
     }
 
 
-def uniform(structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float) -> dict[str, np.ndarray]:
+def uniform(
+    structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float, whole: Mapping[str, int]
+) -> dict[str, np.ndarray]:
     """As `choose` with every dimension shrunk by one factor, the largest that meets the budget ("BERT-all uniform").
 
-    Sizes are rounded to the nearest, at least to 1, in each group; of every dimension the largest scores stay.
+    whole: the sizes that the factor is of, those of the unpruned model: of sizes that were rounded before, a few heads
+    would never become fewer. Sizes are rounded to the nearest, at least to 1, in each group, and never grow; of every
+    dimension the largest scores stay.
     """
-    each = {name: dimension.size // dimension.groups for name, dimension in structure.dimensions.items()}
-    # A size n becomes n - 1 where the factor falls below (n - 1/2) / each.
-    steps = sorted({Fraction(2 * n - 1, 2 * size) for size in each.values() for n in range(2, size + 1)}, reverse=True)
+    groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
+    each = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}
+    first = {name: whole[name] // groups[name] for name in each}
+    # A size n becomes n - 1 where the factor falls below (n - 1/2) / first.
+    steps = sorted({Fraction(2 * n - 1, 2 * size) for size in first.values() for n in range(2, size + 1)}, reverse=True)
 
     def left(removed: int) -> dict[str, int]:
         """Of each group."""
         if not removed:
             return each
         factor = steps[removed - 1]  # just below it
-        return {name: max(1, math.ceil(factor * size + Fraction(1, 2)) - 1) for name, size in each.items()}
+        return {
+            name: min(each[name], max(1, math.ceil(factor * size + Fraction(1, 2)) - 1)) for name, size in first.items()
+        }
 
     def sizes(removed: int) -> dict[str, int]:
-        return {name: n * structure.dimensions[name].groups for name, n in left(removed).items()}
+        return {name: n * groups[name] for name, n in left(removed).items()}
 
     kept = left(_fewest(sizes, len(steps), cost, target))
     found = {}

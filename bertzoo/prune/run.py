@@ -49,7 +49,7 @@ def budget(recipe: Prune) -> tuple[float, float]:
     structure = structure_of(recipe, recipe.model)
     whole = recipe.target.cost(structure)(structure.sizes)
     target = recipe.target.amount(whole)
-    recipe.kept(structure, {name: np.ones(size) for name, size in structure.sizes.items()}, target)
+    recipe.kept(structure, {name: np.ones(size) for name, size in structure.sizes.items()}, target, structure.sizes)
     return whole, target
 
 
@@ -135,7 +135,8 @@ class Pruning:
             cut_params = source.params
         else:
             objective, trained = self._weigh(iteration, model, structure, source, corpus)
-            kept = self.recipe.kept(structure, _arrays(objective.scores(trained)), target)
+            unpruned = structure_of(self.recipe, self.recipe.model).sizes
+            kept = self.recipe.kept(structure, _arrays(objective.scores(trained)), target, unpruned)
             gates = objective.gates
             vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
             ledger.check_gamma(self.recipe.weigh.gamma, objective.betas, vectors, kept)

@@ -89,7 +89,8 @@ class Weigh(Lessons):
     def __post_init__(self):
         super().__post_init__()
         if not 0 < self.gamma < float("inf"):
-            raise ConfigError(f"gamma = {self.gamma} would prune nothing: give a number above 0")
+            effect = "everything" if self.gamma == float("inf") else "nothing"
+            raise ConfigError(f"gamma = {self.gamma} would prune {effect}: give a number above 0")
 
     @property
     def gates(self) -> Gates:
@@ -214,11 +215,13 @@ class Prune:
             distillation=self.tuning_stages,
         )
 
-    def kept(self, structure: Structure, scores: dict, target: float) -> dict:
-        """For every dimension of a model the elements that stay within a target; raises UserError as `choose` does."""
+    def kept(self, structure: Structure, scores: dict, target: float, whole: dict[str, int]) -> dict:
+        """For every dimension of a model the elements that stay within a target, `whole` being the unpruned model's
+        sizes; raises UserError as `choose` does.
+        """
         cost = self.target.cost(structure)
         if self.cut.choice == "uniform":
-            return uniform(structure, scores, cost, target)
+            return uniform(structure, scores, cost, target, whole)
         return choose(structure, scores, cost, target, self.cut.multiples.given)
 
     def _pretrain(self, model: Model, optimizer: Optimizer, stages: tuple[Stage, ...]) -> Pretrain:

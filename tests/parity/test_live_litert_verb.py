@@ -13,7 +13,7 @@ from comparing import needs, packaged
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 import planted
 import tokenizers as tokenizers_library
-from zoo import pretrained
+from zoo import CASES, pretrained
 
 from bertzoo.cli import main
 from bertzoo.convert import directory
@@ -323,3 +323,15 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
     said = json.loads(file.with_suffix(".json").read_text())
     for signature in said["signatures"].values():
         assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
+
+
+def test_layers_of_their_own_sizes_with_a_tokenizer(source: Path, tmp_path: Path) -> None:
+    """As `bertzoo prune` leaves them: the card counts them."""
+    model, head = CASES["schubert"]
+    read = directory.read(source)
+    assert read.tokenizer is not None
+    model = dataclasses.replace(model, vocab_size=max(model.vocab_size, read.tokenizer.vocab_size))
+    (tmp_path / "model").mkdir()
+    directory.write(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
+    assert export(tmp_path / "model", tmp_path / "new.tflite", "--lengths=8,16") == 0
+    assert f"A schubert model of {model.layers} layers" in (tmp_path / "new.files" / "README.md").read_text()

@@ -161,7 +161,7 @@ def test_uniform_shrinks_all_by_one_factor(case, share):
         return sizes
 
     expected = next(sizes for factor in np.linspace(1, 0, 9973) if cost(sizes := at(factor)) <= target)
-    kept = uniform(structure, scores, cost, target)
+    kept = uniform(structure, scores, cost, target, structure.sizes)
     assert {name: len(indices) for name, indices in kept.items()} == expected
     for name, dimension in structure.dimensions.items():
         for group in np.split(np.arange(dimension.size), dimension.groups):
@@ -201,3 +201,18 @@ def test_betas_of_other_models_are_shares_of_their_costliest_element():
     structure = declare(*CASES["convbert-span"])
     found = betas(structure)
     assert found["e"] == 1.0 and 0 < found["encoder/layers_0/feed_forward/f"] < 1
+
+
+def test_uniform_in_several_iterations_is_uniform_in_one():
+    """The factor is of the unpruned sizes: of rounded ones four heads would stay four."""
+    model, head = Bert(vocab_size=97, layers=3, hidden_size=64, heads=4, feed_forward_size=256), NoHead()
+    structure = declare(model, head)
+    whole, cost = structure.sizes, parameters(structure)(structure.sizes)
+    scores = random_scores(structure)
+    once = uniform(structure, scores, parameters(structure), 0.6 * cost, whole)
+    for iteration in range(1, 5):
+        target = cost - iteration / 4 * 0.4 * cost
+        kept = uniform(structure, random_scores(structure), parameters(structure), target, whole)
+        structure = declare(resized(model, {name: len(indices) for name, indices in kept.items()}), head)
+    assert structure.sizes == {name: len(indices) for name, indices in once.items()}
+    assert all(size == 3 for name, size in structure.sizes.items() if name.endswith("/a"))

@@ -84,7 +84,7 @@ def test_the_choice_under_a_table_equals_removing_one_by_one(case, share):
     kept = choose(structure, scores, cost, target)
     expected = brute(structure, scores, cost, target, dict.fromkeys("hefakv", 1))
     assert {name: list(indices) for name, indices in kept.items()} == expected
-    evenly = uniform(structure, scores, cost, target)
+    evenly = uniform(structure, scores, cost, target, structure.sizes)
     assert cost({name: len(indices) for name, indices in evenly.items()}) <= target
 
 

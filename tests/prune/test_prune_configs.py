@@ -42,7 +42,7 @@ def test_the_budget_is_met_within_one_per_cent(name):
     structure = structure_of(recipe, recipe.model)
     random = np.random.default_rng(0)
     scores = {name: random.random(size) for name, size in structure.sizes.items()}
-    kept = recipe.kept(structure, scores, target)
+    kept = recipe.kept(structure, scores, target, structure.sizes)
     left = parameters(structure)({name: len(indices) for name, indices in kept.items()})
     assert 0.99 * target < left <= target < whole
     if name in PUBLISHED:
