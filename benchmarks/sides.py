@@ -63,19 +63,21 @@ def ratio(ours: Side, theirs: Side, column: int, skip: int) -> float:
     return statistics.median(their_round[column] / our_round[column] for our_round, their_round in pairs)
 
 
-def our_step(objective: Any, settings: Any) -> Step:
-    """The compiled training step of an objective, under an optimiser's settings."""
+def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any = None, frozen: Any = None) -> Step:
+    """The compiled training step of an objective, under an optimiser's settings; of a stage under a teacher also what
+    is trained, its rates and the teacher's parameters.
+    """
     from bertzoo.train import optim, sharding
     from bertzoo.train import state as states
     from bertzoo.train import step as steps
 
-    optimizer, mesh = optim.build(settings, steps=1000), sharding.make_mesh(sharding.Mesh())
+    optimizer, mesh = optim.build(settings, steps=1000, rates=rates), sharding.make_mesh(sharding.Mesh())
     state = states.fresh(objective, optimizer, mesh, seed=0)
-    step = steps.make_train_step(objective, optimizer, shardings=states.shardings_of(state))
+    step = steps.make_train_step(trained or objective, optimizer, shardings=states.shardings_of(state))
 
     def run(batch: Any) -> float:
         nonlocal state
-        state, report = step(state, None, steps.put_batch(batch, mesh))
+        state, report = step(state, frozen, steps.put_batch(batch, mesh))
         return sum(float(total / weight) for total, weight in report["terms"].values())
 
     return run
@@ -87,13 +89,14 @@ def torch_step(network: Any, clip: float, threads: int, **adamw: float) -> Step:
 
     torch.set_num_threads(threads)
     network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), fused=True, **adamw)
+    learnt = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(learnt, fused=True, **adamw)
 
     def run(batch: Any) -> float:
         optimizer.zero_grad()
         loss = network(**{name: torch.from_numpy(array).long() for name, array in batch.items()}).loss
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+        torch.nn.utils.clip_grad_norm_(learnt, clip)
         optimizer.step()
         return loss.item()
 

@@ -16,7 +16,7 @@ from bertzoo.prune.choose import choose, uniform
 from bertzoo.prune.objective import Chances, Gates, Magnitudes
 from bertzoo.prune.shapes import LETTERS, cuttable
 from bertzoo.prune.structure import Structure
-from bertzoo.prune.target import Target
+from bertzoo.prune.target import Flops, Target
 from bertzoo.recipe import Pretrain, check
 from bertzoo.train.loop import Run
 from bertzoo.train.optim import AdamW, Optimizer
@@ -150,6 +150,12 @@ class Prune:
             raise ConfigError("tuning is empty; give at least one [[tuning]] with steps, batch_size and max_length")
         if self.tuning[0].carry == "all":
             raise ConfigError('tuning.0.carry="all" has no stage before it to carry from; remove it')
+        # Under a latency the table says the length.
+        if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
+            raise ConfigError(
+                f"target.length = {self.target.length} is not a row of the model: give 1 to model.max_positions = "
+                f"{self.model.max_positions}"
+            )
         check(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._places])
         if isinstance(self.objective, Replaced):
             for letter in self.cut.dimensions:

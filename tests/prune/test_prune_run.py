@@ -152,6 +152,14 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (['--cut.dimensions=["f", "q"]'], '"q" is no dimension: known are h, e, f, a, k, v'),
         (['--cut.dimensions=["e"]'], "e, the width of the embedding, cannot be cut in a model of kind bert"),
         (["--weigh.gamma=0"], "gamma = 0.0 would prune nothing: give a number above 0"),
+        (["--weigh.gamma=inf"], "gamma = inf would prune everything: give a number above 0"),
+        *(
+            (
+                ["--target.kind=flops", "--target.share=0.5", f"--target.length={length}"],
+                f"target.length = {length} is not a row of the model: give 1 to model.max_positions",
+            )
+            for length in (0, 4096)
+        ),
         (["--target.kind=latency"], 'kind = "latency" needs table, .* measure one with `bertzoo benchmark CONFIG'),
         (["--target.kind=latency", "--target.table=none.json", "--target.share=0.5"], "none.json cannot be read"),
         (["--target.count=9"], "either a count or a share .* count = 9 and share = 0.6: give one"),
