@@ -32,7 +32,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 OFTEN = ["--run.save_every=20", "--run.evaluate_every=100"]  # steps; a save is then never far
 MORE = 3  # checkpoints at the most, from one kill to the next
 WAIT, WITHIN = (0.0, 10.0), (0.0, 0.1)  # seconds after them, or after the first file of another, to the kill
-FUZZED = re.compile(r"^fuzzed (.*?): (\d+) files, (\d+) refused, (\d+) MB$", re.MULTILINE)
+FUZZED = re.compile(r"fuzzed (.*?): (\d+) files, (\d+) refused, (\d+) MB$", re.MULTILINE)
 
 
 class Kill(NamedTuple):
