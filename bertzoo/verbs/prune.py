@@ -26,6 +26,8 @@ from bertzoo.verbs import runs
 if TYPE_CHECKING:
     from bertzoo.prune.settings import Prune
 
+CLOSE = 0.01  # of a budget, that may be left without a word
+
 
 def config() -> type:
     """The class of the config."""
@@ -81,7 +83,9 @@ def train(args: argparse.Namespace, recipe: "Prune") -> str:
         # Not opened again by a run that is finished: the text may be gone.
         model = pruning.train(lambda: runs.open_corpus(args, recipe, run, vocabulary, tell))
     left, whole = pruning.cost_of(model), pruning.whole
+    unused = 1 - left / pruning.target
+    wide = f" and {unused:.1%} below it, as what goes last is as large" if unused > CLOSE else ""
     return (
         f"finished: {shown(left, whole)} of {shown(whole, whole)} {recipe.target.unit}, within the budget of "
-        f"{shown(pruning.target, whole)}, in {run.model}; next: bertzoo report {args.run_dir}"
+        f"{shown(pruning.target, whole)}{wide}, in {run.model}; next: bertzoo report {args.run_dir}"
     )
