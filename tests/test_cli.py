@@ -192,6 +192,8 @@ def test_a_signal_within_a_callback_that_lets_nothing_out_is_not_lost(number: st
 import os, signal, time, weakref
 from bertzoo import cli
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
+
 def verb(argv):
     thing = type("Thing", (), {{}})()
     reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.{number}))
