@@ -14,7 +14,7 @@ from bertzoo.export.graph import BottleneckLayer, Embedding, Graph, Layer
 def optimised(graph: Graph) -> Graph:
     """All rewrites that make LiteRT's files faster, in the one order in which each finds what it looks for.
 
-    merge_projections is not among them: one product is no faster than three there, and BERT-base a little slower.
+    merge_projections is not among them: it takes 0.96 to 1.02 of the time without it, by model and run.
     """
     for rewrite in (fold_scale, fold_no_norm, first_token, keep_groups_apart):
         graph = rewrite(graph)
