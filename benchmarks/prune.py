@@ -7,7 +7,7 @@ four of them in four ways, with as many steps of fine-tuning each; every part is
 is resumed if need be. The section of docs/results.md and docs/prune_layers.png are then written anew. A run takes
 minutes on a core; --jobs runs are done at a time.
 
-Rows are short and pieces of words few, as a BERT of this width else learns no attention in thousands of steps, and
+Rows are short and pieces of words few, as a BERT of this width else had learnt no attention after 1,600 steps, and
 there would be nothing of it to prune. Fails where an unpruned model is not 1 nat below the unigram entropy.
 """
 
