@@ -159,7 +159,7 @@ def test_conversions_are_measured_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_what_a_process_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = loaded("phone_costs", monkeypatch)._measured(["--version"])
-    assert 0.05 < found["seconds"] < 60 and 0.005 < found["gigabytes"] < 2
+    assert found["seconds"] > 0 and 0.005 < found["gigabytes"] < 2
     with pytest.raises(SystemExit, match="bertzoo convert fails"):
         loaded("phone_costs", monkeypatch)._measured(["convert"])
 
