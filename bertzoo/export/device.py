@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.errors import UserError
+from bertzoo.export import exams
 from bertzoo.export.beside import companions
 from bertzoo.export.failure import ExportFailed
-from bertzoo.tasks.metrics import METRICS
+from bertzoo.tasks.metrics import in_points
 
 
 class Same(NamedTuple):
@@ -72,8 +73,8 @@ def read(file: Path) -> Companions:
         raise UserError(
             f"{folder / 'golden.json'} has no rows, as no text is as short as {file} reads; name longer --lengths"
         )
-    exam = folder / "exam.json"
-    return Companions(said, golden, _json(exam) if exam.exists() else None)
+    examples = folder / "exam.json"
+    return Companions(said, golden, _json(examples) if examples.exists() else None)
 
 
 def _json(path: Path) -> Any:
@@ -95,6 +96,8 @@ def pack(file: Path, folder: Path, examples: int | None = None) -> int:
     known = read(file)
     if folder.exists():
         raise UserError(f"{folder} exists; name a new folder")
+    if known.exam:
+        exams.check(known.exam, examples)
     ports = known.said["ports"]
     lines = {
         name: f"{','.join(each[0] for each in port['inputs'])} "
@@ -159,13 +162,13 @@ def judge(
         for name, found, expected in _compared(outputs, row["outputs"]):
             pairs.setdefault(name, []).append((found.reshape(-1), expected.reshape(-1)))
     figures = {name: _figures(*map(np.concatenate, zip(*each, strict=True))) for name, each in pairs.items()}
-    exam = _exam(known, given, examples)
-    wrong = [*_beyond(figures, limits), *_lower(exam, limits)]
+    scores = _exam(known, given, examples)
+    wrong = [*_beyond(figures, limits), *_lower(scores, limits)]
     return {
         "rows": len(known.golden),
         "limits": limits._asdict(),
         "golden": figures,
-        "exam": exam,
+        "exam": scores,
         "wrong": wrong,
         "right": not wrong,
     }
@@ -192,14 +195,14 @@ def _beyond(figures: dict[str, dict[str, float]], limits: Same) -> Iterator[str]
             )
 
 
-def _lower(exam: dict[str, Any] | None, limits: Same) -> Iterator[str]:
-    if exam is None:
+def _lower(scored: dict[str, Any] | None, limits: Same) -> Iterator[str]:
+    if scored is None:
         return
-    allowed = limits.points + 100 * _CHANCE / exam["examples"]
-    for name, here in exam["scores"]["here"].items():
-        lower = here - exam["scores"]["phone"][name]
-        if name != "mse" and not lower <= allowed:  # which is not in points
-            of = f"{exam['examples']:,} examples"
+    allowed = limits.points + 100 * _CHANCE / scored["examples"]
+    for name, here in scored["scores"]["here"].items():
+        lower = here - scored["scores"]["phone"][name]
+        if in_points(name) and not lower <= allowed:
+            of = f"{scored['examples']:,} examples"
             yield f"{name} is {lower:.2f} points lower than here (at most {allowed:.3g} on {of})"
 
 
@@ -254,17 +257,15 @@ def _exam(known: Companions, given: Path, examples: int | None) -> dict[str, Any
     if known.exam is None or not (rows := known.exam["rows"][:examples]):
         return None
     ports, first = known.said["ports"], len(known.golden)
-    logits = [_outputs(given, first + i, ports[row["signature"]])["logits"] for i, row in enumerate(rows)]
-    labels, kind = np.asarray([row["label"] for row in rows]), known.exam["kind"]
-    scores = {}
-    for where, each in (("phone", logits), ("here", [np.asarray(row["logits"]) for row in rows])):
-        whole = np.stack(each)
-        said = whole[:, 0] * known.exam["scale"] if kind == "regression" else whole.argmax(-1)
-        scores[where] = {name: METRICS[kind][name](said, labels) for name in known.exam["metrics"]}
+    found = exams.points(
+        known.exam, [_outputs(given, first + i, ports[row["signature"]]) for i, row in enumerate(rows)]
+    )
+    if found is None:
+        return None
     return {
         "task": known.exam["task"],
         "split": known.exam["split"],
         "of": known.exam.get("of", len(known.exam["rows"])),  # files of earlier versions do not say it
-        "examples": len(rows),
-        "scores": scores,
+        "examples": found.examples,
+        "scores": {"phone": found.phone, "here": found.here},
     }

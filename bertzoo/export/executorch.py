@@ -16,6 +16,7 @@ from bertzoo.errors import UserError
 from bertzoo.export.runtimes import answer, ask
 
 PACKAGES = ("torch", "executorch", "safetensors")
+GROUPED = "apart"  # of phone_module.GROUPED the fastest here (benchmarks/phone_grouped.py)
 HOW = "`make .venv-executorch/stamp` in the checkout makes one, which --python=.venv-executorch/bin/python names"
 _LACKING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 
@@ -49,6 +50,6 @@ def write(
         pytorch.write(pretrained, Path(name))
         shutil.copy(Path(__file__).with_name("phone_module.py"), name)
         example = {name: row.tolist() for name, row in rows.items()}
-        request = {"directory": name, "file": str(file), "pooling": pooling, "rows": example}
+        request = {"directory": name, "file": str(file), "pooling": pooling, "grouped": GROUPED, "rows": example}
         said, _ = ask(python, "make").communicate(json.dumps(request) + "\n")
     return answer(said, "ExecuTorch does not take this model")

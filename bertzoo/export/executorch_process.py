@@ -33,7 +33,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     model = modeling_bertzoo.load(request["directory"])
     # XNNPACK has gelu of the error function alone, and would take it for this one.
     spell_out(model, modeling_bertzoo.FUNCTIONS["gelu_tanh"])
-    module = phone(model, tuple(rows), request["pooling"])
+    module = phone(model, tuple(rows), request["pooling"], request["grouped"])
     names = list(module(*rows.values()))
     exported = torch.export.export(module, tuple(rows.values()))
     said = {INPUTS: ",".join(rows), OUTPUTS: ",".join(names)}

@@ -45,6 +45,43 @@ class Convolution(nn.Module):
         return y if len(self.features) == 1 else y.unflatten(-1, self.features)
 
 
+def is_pointwise(part: Any) -> bool:
+    """Whether a Grouped part reads one position for each that it writes."""
+    return part.kernel.shape[0] == part.stride == 1 and not part.padding
+
+
+class Apart(nn.Module):
+    """A pointwise Grouped part as a dense map for each group, what they give side by side."""
+
+    def __init__(self, part: Any) -> None:
+        super().__init__()
+        self.features = tuple(part.features)
+        kernels = part.kernel[0].mT.chunk(part.groups)
+        self.weights = nn.ParameterList([nn.Parameter(kernel.contiguous()) for kernel in kernels])
+        self.biases = nn.ParameterList([nn.Parameter(bias.clone()) for bias in part.bias.chunk(part.groups)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = (x if x.ndim == 3 else x.flatten(2)).chunk(len(self.weights), -1)
+        maps = zip(shares, self.weights, self.biases, strict=True)
+        y = torch.cat([functional.linear(share, weight, bias) for share, weight, bias in maps], -1)
+        return y if len(self.features) == 1 else y.unflatten(-1, self.features)
+
+
+class Batched(nn.Module):
+    """A pointwise Grouped part as one product whose batch axis is the groups."""
+
+    def __init__(self, part: Any) -> None:
+        super().__init__()
+        self.features, self.groups = tuple(part.features), part.groups
+        kernel = part.kernel[0].unflatten(-1, (part.groups, -1))
+        self.weight, self.bias = nn.Parameter(kernel.permute(1, 0, 2).contiguous()), part.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = (x if x.ndim == 3 else x.flatten(2)).squeeze(0).unflatten(-1, (self.groups, -1))
+        y = ((x.transpose(0, 1) @ self.weight).transpose(0, 1).flatten(1) + self.bias)[None]
+        return y if len(self.features) == 1 else y.unflatten(-1, self.features)
+
+
 class Neighbours(nn.Module):
     """A Trigram part whose kernel lies as `linear` takes it."""
 
@@ -60,16 +97,21 @@ class Neighbours(nn.Module):
         return functional.linear(torch.cat([padded[:, 2:], x, padded[:, :-2]], -1), self.weight, self.bias)
 
 
-_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Grouped": Convolution, "Trigram": Neighbours}
+# How a map of groups is computed; which is the fastest, a runtime's own module says.
+GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": Apart, "batched": Batched}
+_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": Neighbours}
 
 
-def lay_out(module: nn.Module) -> None:
+def lay_out(module: nn.Module, grouped: str) -> None:
     """Put kernels, inside a module, into the layouts that runtimes multiply by, so that no call turns them."""
     for name, part in module.named_children():
-        if make := _LAID_OUT.get(type(part).__name__):
+        kind = type(part).__name__
+        if kind == "Grouped":
+            setattr(module, name, GROUPED[grouped if is_pointwise(part) else "convolution"](part))
+        elif make := _LAID_OUT.get(kind):
             setattr(module, name, make(part))
         else:
-            lay_out(part)
+            lay_out(part, grouped)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -85,11 +127,11 @@ def spell_out(module: nn.Module, named: Callable) -> None:
 
 
 class Phone(nn.Module):
-    """A model under its head, or where it has none under `pooling`, "mean" or "first"."""
+    """A model under its head, or where it has none under `pooling`, "mean" or "first"; `grouped` is one of GROUPED."""
 
-    def __init__(self, model: Any, pooling: str) -> None:
+    def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()
-        lay_out(model)
+        lay_out(model, grouped)
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
     def run(self, given: Given) -> Outputs:
@@ -137,9 +179,9 @@ _READING = {
 }
 
 
-def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str) -> Phone:
+def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
     """A model, which is used up, as a module of these inputs, in evaluation and without gradients."""
-    return _READING[inputs](model, pooling).eval().requires_grad_(False)
+    return _READING[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
 def _logits(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:

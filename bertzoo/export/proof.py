@@ -12,6 +12,7 @@ from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
 from bertzoo.export.runtimes import Runtime
+from bertzoo.tasks.metrics import in_points
 
 # Read from the beginning, and again where a row is longer; a fixed text, so that a file's golden outputs stay.
 TEXT = (
@@ -71,8 +72,8 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     """Raise ExportFailed where a file's score, in points, is further below its model's than its precision excuses."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
-        # A squared error is not in points, and less of it is better; what is NaN is refused.
-        if metric != "mse" and not points >= scores["model"][metric] - room:
+        # What is NaN is refused.
+        if in_points(metric) and not points >= scores["model"][metric] - room:
             raise ExportFailed(
                 f"the file is not the model: {metric} of {scores['task']} is {points:.2f} on {scores['examples']:,} "
                 f"examples, where the model has {scores['model'][metric]:.2f} (at most {room:.2f} points less)"

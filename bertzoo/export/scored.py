@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from bertzoo.export.litert import signature
+from bertzoo.export import exams
 from bertzoo.export.plain import Plain
 from bertzoo.export.runtimes import Runtime
-from bertzoo.nn import span_candidates
 from bertzoo.tasks import metrics
-from bertzoo.tasks.answers import Decoding, decode
+from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.spans import SpanTask
 from bertzoo.tasks.task import Example, Task
@@ -37,13 +35,12 @@ class Quiz(Protocol):
     @property
     def rows(self) -> "Rows | Windows": ...
     def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]: ...
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> dict[str, Any] | None: ...
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam: ...
 
 
-def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], dict | None]:
+def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], exams.Exam]:
     """The task, the split, how many examples of how many, and in points the scores of the file and of the model, read
-    alike: every row in the shortest length that holds it. And the same examples as a device is asked them; None where
-    it is not.
+    alike: every row in the shortest length that holds it. And the same examples as a device is asked them.
     """
     reference = jax.jit(
         lambda plain, row: {name: y[None] for name, y in plain(**{name: x[0] for name, x in row.items()}).items()}
@@ -59,8 +56,7 @@ def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tu
         "file": quiz.scores(slots, outputs),
         "model": quiz.scores(slots, [jax.device_get(reference(plain, row)) for row in given]),
     }
-    exam = quiz.exam(slots, given, outputs)
-    return said | scores, None if exam is None else said | exam
+    return said | scores, said | quiz.exam(slots, given, outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,22 +88,13 @@ class Labels:
         whole = self.rows.restore(slots, logits)
         return metrics.score(self.task, whole[:, 0] * self.scale if kind == "regression" else whole.argmax(-1), labels)
 
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> dict[str, Any] | None:
-        """What they are scored by, and in their order inputs, label and the file's logits here; None of words, which a
-        device is not asked.
-        """
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam:
+        """The examples in their order with the file's logits here, or the tags that it says of words."""
+        rows, logits = exams.asked(slots, given), [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
-            return None
-        rows = [dict[str, Any]() for _ in self.examples]
-        for slot, row, output in zip(slots, given, outputs, strict=True):
-            place = int(slot.rows[0])
-            rows[place] = {
-                "signature": signature(slot.length),
-                "inputs": {name: array[0].tolist() for name, array in row.items()},
-                "label": self.examples[place].label,
-                "logits": output["logits"][0].tolist(),
-            }
-        return {"kind": self.task.kind, "metrics": self.task.metrics, "scale": self.scale, "rows": rows}
+            tags = self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
+            return exams.of_words(self.task, self.rows, self.examples, rows, tags)
+        return exams.of_labels(self.task, self.scale, self.examples, rows, self.rows.restore(slots, logits))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,18 +117,12 @@ class Questions:
 
     def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
         """The official ones of the answers that the model's outputs are decoded to."""
-        joint = "null_logit" in outputs[0]
-        found = self.rows.restore(slots, [_candidates(one) for one in outputs] if joint else outputs)
-        answered = decode(self.rows, found, self.decoding)
-        return self.task.score(self.rows.questions, answered, self.decoding.threshold)
+        return self.task.score(self.rows.questions, self._answered(slots, outputs), self.decoding.threshold)
 
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> None:
-        """A device is not asked: its rows' outputs are no answers yet."""
-        return None
+    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam:
+        """The questions in their windows, with the answers that the file gives here."""
+        answered = self._answered(slots, outputs)
+        return exams.of_questions(self.rows, self.task.nulls, self.decoding, exams.asked(slots, given), answered)
 
-
-def _candidates(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A joint head's outputs of one row as they are decoded."""
-    names = ("start_logits", "starts", "end_logits", "null_logit")
-    start_BL, starts_BK, end_BKL, null_B1 = (jnp.asarray(output[name]) for name in names)
-    return jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
+    def _answered(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
+        return decode(self.rows, exams.candidates(self.rows.restore(slots, outputs)), self.decoding)

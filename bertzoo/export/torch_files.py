@@ -16,6 +16,8 @@ from bertzoo.convert.pretrained import Pretrained
 from bertzoo.export.failure import refusing
 
 DIMENSION = "length"
+# Of phone_module.GROUPED the fastest in each format (benchmarks/phone_grouped.py).
+GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 
 
@@ -45,7 +47,7 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
     import torch
 
     with refusing("TorchScript"):
-        module, content = _module(pretrained, rows, pooling), io.BytesIO()
+        module, content = _module(pretrained, rows, pooling, GROUPED["torchscript"]), io.BytesIO()
         traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
         frozen = torch.jit.freeze(traced)
         torch.jit.save(frozen, content)
@@ -61,7 +63,7 @@ def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int
     import torch
 
     with refusing("torch's ONNX exporter"):
-        module = _module(pretrained, rows, pooling)
+        module = _module(pretrained, rows, pooling, GROUPED["onnx"])
         outputs = list(module(**_tensors(rows)))
         exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
         program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
@@ -71,7 +73,7 @@ def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int
     return content, counted
 
 
-def _module(pretrained: Pretrained, rows: Rows, pooling: str) -> Any:
+def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> Any:
     import torch
 
     from bertzoo.convert import modeling_bertzoo  # which import torch
@@ -79,7 +81,7 @@ def _module(pretrained: Pretrained, rows: Rows, pooling: str) -> Any:
 
     described = pytorch.describe(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling)
+    return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling, grouped)
 
 
 def _tensors(rows: Rows) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
 def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> Any:
     import torch
 
-    module = _module(pretrained, rows, pooling)
+    module = _module(pretrained, rows, pooling, GROUPED["torch-export"])
     made = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
     for node in made.graph.nodes:  # it would tell where on this machine its lines stand
         node.meta.pop("stack_trace", None)

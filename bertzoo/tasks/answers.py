@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertzoo.errors import ConfigError, UserError
-from bertzoo.tasks.windows import Window, Windows
+from bertzoo.tasks.paragraphs import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]
 NEVER = 1e6  # what null odds are where nothing can be answered; finite, since JSON has no infinity
@@ -79,7 +79,7 @@ class Pairs(NamedTuple):
     null_pair: tuple[float, float] | None
 
 
-def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
+def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
     """The answers to all questions, in their order, from what a model gave for every row of their windows.
 
     An output has `start_logits` and `end_logits` (L,), or of a joint head `start_scores` and `starts` (K,),
@@ -141,7 +141,7 @@ def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
     )
 
 
-def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:
+def _answer(key: str, several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> Answered:
     ranked = _ranked(several, windows, decoding)
     best = next((candidate for candidate in ranked if candidate.text), None)
     text = best.text if best else ""
@@ -160,7 +160,7 @@ def _null(several: list[Pairs]) -> Pairs:
     return min(several, key=lambda pairs: pairs.null)
 
 
-def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[Candidate]:
+def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> list[Candidate]:
     """The best answers whose texts differ, and with nulls none among them, or after them where it is not."""
     if not several:
         return []

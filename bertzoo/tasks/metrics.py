@@ -125,17 +125,27 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 
     Raises ValueError where the two differ in length, where there is none, and for a number that is not finite.
     """
+    return points(task.kind, task.metrics, task.labels, predictions, labels)
+
+
+def points(kind: str, names: Sequence[str], tags: Sequence[str], predictions: Any, labels: Any) -> dict[str, float]:
+    """`score` of a task of this kind, with metrics of these names; tags: of words, in the order of the logits."""
     if len(predictions) != len(labels) or not len(labels):
         raise ValueError(f"{len(predictions)} predictions of {len(labels)} labels")
-    if task.kind == "tokens":
-        predictions, labels = ([_tags(task, each) for each in both] for both in (predictions, labels))
+    if kind == "tokens":
+        predictions, labels = ([_tags(tags, each) for each in both] for both in (predictions, labels))
     else:
-        dtype = np.float64 if task.kind == "regression" else None
+        dtype = np.float64 if kind == "regression" else None
         predictions, labels = np.asarray(predictions, dtype), np.asarray(labels, dtype)
         if not (np.isfinite(predictions).all() and np.isfinite(labels).all()):
             raise ValueError("a prediction or a label is not a finite number")
-    return {name: METRICS[task.kind][name](predictions, labels) for name in task.metrics}
+    return {name: METRICS[kind][name](predictions, labels) for name in names}
 
 
-def _tags(task: Task, each: Sequence[int]) -> list[str]:
-    return [_CUT if place < 0 else task.labels[place] for place in each]
+def _tags(labels: Sequence[str], each: Sequence[int]) -> list[str]:
+    return [_CUT if place < 0 else labels[place] for place in each]
+
+
+def in_points(name: str) -> bool:
+    """Whether a score of this name is in points, of which more is better: no squared error is, and no threshold."""
+    return name != "mse" and not name.endswith("_thresh")

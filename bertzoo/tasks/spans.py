@@ -96,19 +96,26 @@ class SpanTask:
         return self.read("train" if whole else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best that any could make of the
-        answers.
-        """
-        if not self.nulls:
-            return score_1(questions, {answer.key: answer.text for answer in answered})
-        odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
-        found = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
-        return {name: found[name] for name in ("exact", "f1", *BEST)}
+        """`score` of the task's answers."""
+        return score(self.nulls, questions, answered, threshold)
 
     @property
     def chosen_by(self) -> str:
         """The score by which an epoch is chosen."""
         return "best_f1" if self.nulls else "f1"
+
+
+def score(
+    nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
+) -> dict[str, float]:
+    """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best that any could make of the
+    answers.
+    """
+    if not nulls:
+        return score_1(questions, {answer.key: answer.text for answer in answered})
+    odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
+    found = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
+    return {name: found[name] for name in ("exact", "f1", *BEST)}
 
 
 BEST = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")

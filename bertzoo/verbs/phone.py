@@ -1,7 +1,7 @@
 """What a phone is to compute of a LiteRT file, and whether it did; launch/phone.sh calls both and moves the files.
 
 `pack` writes into the new folder FOLDER, as the bytes that LiteRT's benchmark_model reads, the golden inputs that
-`bertzoo convert --to=litert` left beside FILE and, of a classifier, the examples that it was scored on. `judge`
+`bertzoo convert --to=litert` left beside FILE and, of a fine-tuned model, what it was scored on. `judge`
 compares the outputs in the folder GIVEN, one file a row, with those of the same file on this machine, and scores the
 task; it exits with 1 where an output is further off than another device's kernels round, or a score is lower.
 
@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="what is packed")
     parser.add_argument("given", metavar="GIVEN", type=Path, nargs="?", help="judge: what the phone computed")
-    parser.add_argument("--rows", type=int, help="pack: of the task's examples the first so many (default: all)")
+    parser.add_argument("--rows", type=int, help="pack: of the task's rows the first so many (default: all)")
     parser.add_argument("--limit", type=float, help="judge: the largest error, as a share of an output's largest value")
     parser.add_argument("--float16", action="store_true", help="judge: the phone computed in it, as GPUs and NNAPI do")
     parser.add_argument("--json", action="store_true", help="judge: one JSON document")

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from comparing import needs, packaged
+from device import on_a_phone
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 import planted
@@ -93,24 +94,6 @@ def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
         "| EMBEDDING_LOOKUP | 2 | 0 |",
     ):
         assert text in card, text
-
-
-def on_a_phone(file: Path, packed: Path, given: Path) -> None:
-    """Pack, and compute what was packed from its bytes as benchmark_model does."""
-    assert main(["phone", "pack", str(file), str(packed)]) == 0
-    given.mkdir()
-    run = litert.Interpreter(file.read_bytes())
-    ports = json.loads(file.with_suffix(".json").read_text())["ports"]
-    for line in (packed / "rows" / "list").read_text().splitlines():
-        number, signature, names, shapes = line.split()
-        row = {
-            name: np.fromfile(packed / "rows" / number / name, np.int32).reshape(
-                [int(size) for size in shape.split(",")]
-            )
-            for name, shape in zip(names.split(","), shapes.split(":"), strict=True)
-        }
-        outputs = run(signature, row)
-        (given / number).write_bytes(b"".join(outputs[port].tobytes() for port, _, _ in ports[signature]["outputs"]))
 
 
 @pytest.mark.parametrize("head", ["classifier", "masked"])

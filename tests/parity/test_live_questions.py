@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from comparing import needs
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 import quiz
+from device import on_a_phone
 from planted import said
 
 
@@ -28,7 +30,19 @@ def test_the_scores_of_a_file_are_those_of_its_model(
     for points in (scores["file"], scores["model"]):
         assert points == pytest.approx(expected, abs=1e-4)
     assert f", dev: f1 {expected['f1']:.2f}, the model's {expected['f1']:.2f}\n" in out
-    assert not (tmp_path / "run.files" / "exam.json").exists()
+    on_a_phone(file, tmp_path / "packed", tmp_path / "given")
+    judged = ("phone", "judge", file, tmp_path / "packed", tmp_path / "given")
+    exam = json.loads(said(capsys, *judged, "--json")[0].splitlines()[-1])["exam"]
+    both = {"phone": scores["file"], "here": scores["file"]}
+    assert exam == {"task": scores["task"], "split": "dev", "of": 24, "examples": 24, "scores": both}
+    golden = len(json.loads((tmp_path / "run.files" / "golden.json").read_text()))
+    for row in sorted((tmp_path / "given").iterdir())[golden:]:  # a phone that answers by chance
+        content = np.frombuffer(row.read_bytes(), "<f4")
+        row.write_bytes(content[::-1].tobytes())
+    out, _ = said(capsys, *judged, code=1)
+    name, expected_points = next(iter(expected.items()))
+    assert f"dev, 24 of 24 examples: {name} " in out and f", here {expected_points:.2f}\n" in out
+    assert f"{name} is " in out and "points lower than here (at most 8.83 on 24 examples)" in out
     card = (tmp_path / "run.files" / "README.md").read_text()
     assert f"{scores['task']}, dev, 24 of 24 examples: {next(iter(expected))} " in card
 

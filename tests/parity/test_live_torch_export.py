@@ -146,15 +146,28 @@ def test_what_differs_is_not_written(source: Path, tmp_path: Path, capsys, monke
 
 
 def test_layouts_are_those_of_the_module() -> None:
-    """Kernels are turned once, and no parameter is there twice."""
+    """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
     from bertzoo.convert import modeling_bertzoo, pytorch
     from bertzoo.export import phone_module
 
     for name in CASES:
         source, plain = exported.both(name)
-        tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
-        model = modeling_bertzoo.make(pytorch.describe(plain.model), tensors.pop, "")
-        count = sum(parameter.numel() for parameter in model.parameters())
-        module = phone_module.phone(model, plain.inputs, "mean")
-        assert sum(parameter.numel() for parameter in module.parameters()) == count
-        assert not any(type(part).__name__ in ("Dense", "Grouped", "Trigram") for part in module.modules())
+        row = {name: torch.from_numpy(array) for name, array in proof.rows(plain, None, 8)[0].items()}
+        found = []
+        for grouped in phone_module.GROUPED:
+            tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
+            model = modeling_bertzoo.make(pytorch.describe(plain.model), tensors.pop, "")
+            count = sum(parameter.numel() for parameter in model.parameters())
+            parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
+            pointwise = any(map(phone_module.is_pointwise, parts))
+            module = phone_module.phone(model, plain.inputs, "mean", grouped)
+            assert sum(parameter.numel() for parameter in module.parameters()) == count
+            kinds = {type(part).__name__ for part in module.modules()}
+            assert not kinds & {"Dense", "Grouped", "Trigram"}
+            assert [kind for kind in ("Apart", "Batched") if kind in kinds] == [grouped.title()] * (
+                pointwise and grouped != "convolution"
+            )
+            found.append(module(**row))
+        for other in found[1:]:
+            for output, array in found[0].items():
+                torch.testing.assert_close(other[output], array, rtol=1e-5, atol=1e-5)

@@ -10,6 +10,7 @@ from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.tokenizer import build
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.tasks import windows
+from bertzoo.tasks.paragraphs import cut, max_context
 from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.squad import Answer
 from bertzoo.tasks.windows import Windowing
@@ -38,10 +39,10 @@ def ids(made, row):
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 30))
 @example(410, 300, 250)  # the last window is so much shorter that its size outweighs a piece of context
 def test_every_piece_has_one_window_of_most_context(count, room, stride):
-    parts = windows.cut(count, room, stride)
+    parts = cut(count, room, stride)
     assert sum(size for _, size in parts) >= count and all(0 < size <= room for _, size in parts)
     assert [first for first, _ in parts] == [i * min(room, stride) for i in range(len(parts))]
-    owners = windows.max_context(parts, count)
+    owners = max_context(parts, count)
     for piece in range(count):
         scores = [
             min(piece - first, first + size - 1 - piece) + 0.01 * size if first <= piece < first + size else -1

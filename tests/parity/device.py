@@ -1,0 +1,27 @@
+"""LiteRT on this machine in the place of a phone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from bertzoo.cli import main
+from bertzoo.export import litert
+
+
+def on_a_phone(file: Path, packed: Path, given: Path) -> None:
+    """Pack, and compute what was packed from its bytes as benchmark_model does."""
+    assert main(["phone", "pack", str(file), str(packed)]) == 0
+    given.mkdir()
+    run = litert.Interpreter(file.read_bytes())
+    ports = json.loads(file.with_suffix(".json").read_text())["ports"]
+    for line in (packed / "rows" / "list").read_text().splitlines():
+        number, signature, names, shapes = line.split()
+        row = {
+            name: np.fromfile(packed / "rows" / number / name, np.int32).reshape(
+                [int(size) for size in shape.split(",")]
+            )
+            for name, shape in zip(names.split(","), shapes.split(":"), strict=True)
+        }
+        outputs = run(signature, row)
+        (given / number).write_bytes(b"".join(outputs[port].tobytes() for port, _, _ in ports[signature]["outputs"]))
