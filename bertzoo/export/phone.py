@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from bertzoo import __version__, config
-from bertzoo.convert import tokenizers
+from bertzoo.convert import tensors, tokenizers
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.export import card, golden, proof
 from bertzoo.export.beside import companions
@@ -19,6 +19,7 @@ from bertzoo.export.plain import Plain
 from bertzoo.export.scored import Quiz, scored
 from bertzoo.export.targets import Target, Wanted, counted
 
+_PATHS = ("path", "from")  # what of a model's source is one
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
 
 
@@ -58,7 +59,7 @@ def write(
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": wanted.pooling} if pretrained.head.kind == "none" else {}),
-        "source": _origin(pretrained.source),
+        "source": _origin(pretrained),
         "inputs": {name: "int32" for name in plain.inputs},
         "sentences": "random ids" if tokenizer is None else list(proof.TEXT),
         **({} if "flops" in made else {"flops": counted(plain, lengths)}),
@@ -79,8 +80,7 @@ def write(
     return said
 
 
-def _origin(source: Any) -> Any:
-    """Where a model comes from, without where that was on this machine."""
-    if not isinstance(source, Mapping) or "path" not in source:
-        return source
-    return {key: Path(str(value)).name if key == "path" else value for key, value in source.items()}
+def _origin(pretrained: Pretrained) -> dict[str, Any]:
+    """Where a model comes from, without where that was on this machine, and the hash of its parameters."""
+    said = {key: Path(str(value)).name if key in _PATHS else value for key, value in pretrained.source.items()}
+    return said | {"parameters_sha256": tensors.digest(pretrained.params)}

@@ -185,6 +185,8 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
             "max_length": self._work.recipe.max_length,
+            "from": Path(begun.record["path"]).name,
+            "from_sha256": begun.record["parameters_sha256"],
             **self._work.lessons.notes,
         }
         directory.write(

@@ -17,7 +17,7 @@ import tokenizers as tokenizers_library
 from zoo import CASES, pretrained
 
 from bertzoo.cli import main
-from bertzoo.convert import directory
+from bertzoo.convert import directory, tensors
 from bertzoo.data import tokenizer as tokenizers
 from bertzoo.data.wordpiece import WordPiece
 from bertzoo.export import golden, litert, proof, rewrites
@@ -206,6 +206,11 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     for name, points in expected.items():
         assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
         assert f"own, dev: {name} {points:.2f}, the model's {points:.2f}" in out
+    said = json.loads(file.with_suffix(".json").read_text())["source"]
+    began = json.loads((tmp_path / "run" / "run.json").read_text())["from"]["parameters_sha256"]
+    assert (said["format"], said["task"], said["from"], said["from_sha256"]) == ("finetune", "own", "model", began)
+    digest = tensors.digest(directory.read(tmp_path / "run").params)
+    assert said["parameters_sha256"] == digest != began and str(tmp_path) not in json.dumps(said)
     on_a_phone(file, tmp_path / "packed", tmp_path / "given")
     capsys.readouterr()
     assert main(["phone", "judge", str(file), str(tmp_path / "packed"), str(tmp_path / "given"), "--json"]) == 0
