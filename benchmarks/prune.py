@@ -176,10 +176,15 @@ def slant(runs: Path, seeds: int) -> str:
         columns = []
         for seed in range(seeds):
             sizes = cuts.read(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"]
-            columns.append([size for name, size in sorted(sizes.items()) if name.endswith(f"/{letter}")])
+            columns.append([_one(sizes, f"encoder/layers_{layer}/", f"/{letter}") for layer in range(LAYERS)])
         means = [statistics.mean(layer) for layer in zip(*columns, strict=True)]
         lines.append(f"- {cuts.NAMES[letter]}: {', '.join(f'{mean:.1f}' for mean in means)}")
     return "\n".join(lines)
+
+
+def _one(sizes: dict[str, int], start: str, end: str) -> int:
+    (found,) = (size for name, size in sizes.items() if name.startswith(start) and name.endswith(end))
+    return found
 
 
 def page(found: dict[str, list[dict[str, float]]], runs: Path) -> str:

@@ -66,14 +66,17 @@ def draw(cuts: Sequence[Cut], path: Path) -> Path:
                 ends = number in (0, len(sizes) - 1)
                 label = ("unpruned" if number == 0 else "pruned") if ends else None
                 style = {"color": LAST if number == len(sizes) - 1 else FIRST, "linewidth": 1.6 if ends else 0.8}
-                axes.plot(list(state), list(state.values()), marker="o", markersize=4, label=label, **style)
+                axes.plot(
+                    list(state), list(state.values()), marker="o", markersize=4, clip_on=False, label=label, **style
+                )
             axes.set_xlabel("layer")
         else:
-            axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", color=LAST)
+            axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", clip_on=False, color=LAST)
             axes.set_xlabel("iteration")
         axes.set_ylabel(NAMES[letter])
         axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        for axis in (axes.xaxis, axes.yaxis):  # sizes are whole, too
+            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False, loc="best")

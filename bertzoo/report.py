@@ -214,8 +214,11 @@ def _figures(history: History) -> str:
 def _last(lines: list[Line], key: str) -> str:
     if lines and (words := nothing(key, lines[-1])):
         return words
-    values = series(lines, key)[1]
-    return show(key, values[-1]) if values else ""
+    steps, values = series(lines, key)
+    if not values:
+        return ""
+    # A stage before may have had what the last one has not.
+    return show(key, values[-1]) + ("" if key in lines[-1] else f" at step {steps[-1]}")
 
 
 def _events(history: History) -> str:

@@ -43,7 +43,7 @@ def choose(
     def sizes(removed: int) -> dict[str, int]:
         return _sizes(structure, bundles[:removed])
 
-    first = _fewest(sizes, len(bundles), cost, target)
+    first = _fewest(sizes, len(bundles), cost, target, ", or smaller multiples" if multiples else "")
     gone = defaultdict(set)
     for bundle in bundles[:first]:
         for name, index in bundle.elements:
@@ -90,8 +90,10 @@ def uniform(
     return found
 
 
-def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float) -> int:
-    """The fewest of so many steps after which the cost, which falls with every step, is within the target."""
+def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, more: str = "") -> int:
+    """The fewest of so many steps after which the cost, which falls with every step, is within the target; `more` is
+    what else would make it possible.
+    """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     if target >= whole:
         own = shown(whole, whole)
@@ -99,7 +101,7 @@ def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, targ
     if target < least:
         raise UserError(
             f"a budget of {shown(target, whole)} is below {shown(least, whole)}, the least that is left when all is "
-            "cut that may be: give a larger one, or let more dimensions be cut"
+            f"cut that may be: give a larger one, or let more dimensions be cut{more}"
         )
     first, last = 0, steps
     while first < last:

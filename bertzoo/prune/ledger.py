@@ -50,6 +50,16 @@ def price(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, 
     }
 
 
+def stays(structure: Structure, kept: Kept) -> dict[str, float]:
+    """By letter as h_stays, the share that a cut leaves of what its dimensions are now."""
+    found = {}
+    for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
+        names = [name for name, dimension in structure.dimensions.items() if dimension.letter == letter]
+        before, after = (sum(each[name] for name in names) for each in (structure.sizes, _sizes(kept)))
+        found[f"{letter}_stays"] = after / before
+    return found
+
+
 def entry(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
     """What a cut does, for the record; saved: by letter, what a cut of its dimensions alone would."""
     before, after = structure.sizes, structure.sizes | _sizes(kept)

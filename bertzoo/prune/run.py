@@ -47,6 +47,7 @@ def structure_of(recipe: Prune, model: Model) -> Structure:
 def budget(recipe: Prune) -> tuple[float, float]:
     """What the unpruned model costs, and what is to be left; raises UserError where no cut gets there."""
     structure = structure_of(recipe, recipe.model)
+    recipe.cut.multiples.check(structure)
     whole = recipe.target.cost(structure)(structure.sizes)
     target = recipe.target.amount(whole)
     recipe.kept(structure, {name: np.ones(size) for name, size in structure.sizes.items()}, target, structure.sizes)
@@ -134,7 +135,7 @@ class Pruning:
             kept = {name: np.arange(size) for name, size in structure.sizes.items()}
             cut_params = source.params
         else:
-            objective, trained = self._weigh(iteration, model, structure, source, corpus)
+            objective, trained = self._weigh(iteration, model, structure, source, corpus, target)
             unpruned = structure_of(self.recipe, self.recipe.model).sizes
             kept = self.recipe.kept(structure, _arrays(objective.scores(trained)), target, unpruned)
             gates = objective.gates
@@ -147,19 +148,25 @@ class Pruning:
         return model, replace(source, params=self._padded(model, cut_params))
 
     def _weigh(
-        self, iteration: int, model: Model, structure: Structure, source: Start, corpus: Corpus
+        self, iteration: int, model: Model, structure: Structure, source: Start, corpus: Corpus, target: float
     ) -> tuple[PruneObjective, Any]:
-        """The trained vectors of a model."""
+        """The trained vectors of a model; target: what is to be left when they are cut, which is told on the way."""
         recipe, part = self.recipe, self.run.weighing(self.recipe, iteration)
         weigh, made = recipe.weigh, recipe.weighing(model)
         inner = recipe.objective.build(model, recipe.compute)
         objective = PruneObjective(inner, structure, betas(structure), weigh.gamma, weigh.gates)
+        unpruned = structure_of(recipe, recipe.model).sizes
+
+        def watch(params: Any) -> dict[str, float]:
+            return ledger.stays(structure, recipe.kept(structure, _arrays(objective.scores(params)), target, unpruned))
+
         if not part.finished:
             self.tell(f"iteration {iteration} of {recipe.cut.iterations}, weighing {', '.join(recipe.letters)}")
             phase = Phase(
                 objective=objective,
                 optimizer=weigh.optimizer,
                 rule=lambda rate: _rule(rate, objective, weigh.penalty),
+                watch=watch,
                 name=f"weighing {', '.join(recipe.letters)}",
             )
             given = replace(source, params={}, frozen=self._placed(inner, self._padded(model, source.params)))

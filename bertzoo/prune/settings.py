@@ -49,6 +49,15 @@ class Multiples:
         """Those that say something."""
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
+    def check(self, structure: Structure) -> None:
+        """Raise ConfigError where a dimension is smaller than what its size is to be a multiple of."""
+        for name, dimension in structure.dimensions.items():
+            if dimension.size < (multiple := getattr(self, dimension.letter)):
+                raise ConfigError(
+                    f"cut.multiples.{dimension.letter} = {multiple} is more than the {dimension.size} of {name}, of "
+                    "which nothing could go: give a smaller one"
+                )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:

@@ -41,7 +41,7 @@ def run(job: Job) -> State:
                 # 1. Dispatch the step: the device works on it while the host goes on.
                 state, report = train_step(state, job.frozen, batch)
                 # 2. Read the metrics of the step before, done by now; a number that is not finite ends the run.
-                record.put(step, row, report, batch)
+                record.put(step, row, report, batch, state.params)
                 evaluates, saves = _due(job, step, start_of(job.stages, index + 1))
                 # A signal is looked at once a step, so that what is said below is what was done; all processes stop
                 # after the same step, whichever of them was told to.

@@ -13,6 +13,7 @@ from bertzoo.train.state import name_of
 from bertzoo.train.step import Batch, Objective, Sums
 
 Rates = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0: it is frozen
+Watch = Callable[[Any], dict[str, float]]  # of the parameters
 Rule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # of the schedule: step -> learning rate
 
 
@@ -21,14 +22,15 @@ class Phase:
     """A stage's loss, its optimiser with the schedule, and how fast each parameter moves; `name` is for a person.
 
     rates: by a parameter's path the factor of the learning rate; a frozen one has no gradient and no moments. None: all
-    move at the full rate. rule: what takes the place of the optimiser's own update under its schedule. Every phase of a
-    run has the same parameters.
+    move at the full rate. rule: what takes the place of the optimiser's own update under its schedule. watch: figures
+    of the parameters, for every record of the training. Every phase of a run has the same parameters.
     """
 
     objective: Objective
     optimizer: Optimizer
     rates: Rates | None = None
     rule: Rule | None = None
+    watch: Watch | None = None
     name: str = ""
 
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:

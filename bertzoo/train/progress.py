@@ -103,8 +103,9 @@ def line(record: Record, stages: Sequence[Stage]) -> str:
     parts += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
-    if left := [f"{name.removesuffix('_left')} {record[name]:.0%}" for name in record if name.endswith("_left")]:
-        parts.append(f"left {' '.join(left)}")
+    for ending in ("left", "stays"):  # of prune vectors, and of what they are of if it were cut now
+        if found := [f"{name.partition('_')[0]} {record[name]:.0%}" for name in record if name.endswith(f"_{ending}")]:
+            parts.append(f"{ending} {' '.join(found)}")
     if "learning_rate" in record:
         parts.append(f"lr {record['learning_rate']:.2e}")
     rates = ("examples_per_second", "ex/s"), ("tokens_per_second", "tok/s"), ("flops_per_second", "FLOP/s")

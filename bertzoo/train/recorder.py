@@ -18,7 +18,7 @@ class Recorder:
     def __init__(self, job: Job):
         self._job = job
         self._peak = metrics.peak_flops(jax.devices()[0].device_kind)
-        self._pending: tuple[int, int, dict[str, Any], tuple[int, float]] | None = None
+        self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
         self._flops: dict[int, float] = {}  # of a row, by its length, in this stage
         self._totals = metrics.Totals()
         self._meter = metrics.Meter()
@@ -39,8 +39,11 @@ class Recorder:
         stage, _ = locate(self._job.stages, max(step - 1, 0))
         self._emit({"event": name, "step": step, "stage": stage, **details})
 
-    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch) -> None:
-        """Take the report of the step just dispatched, whose batch begins with `row`, and read the one before."""
+    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
+        """Take the report of the step just dispatched, whose batch begins with `row`, and read the one before.
+
+        params: after that step, which the next one takes the memory of.
+        """
         index, _ = locate(self._job.stages, step - 1)
         stage = self._job.stages[index]
         length = self._job.length(batch) if self._job.length else stage.max_length
@@ -48,13 +51,16 @@ class Recorder:
             self._meter.restart()  # it was compiled, which the step before would seem to have taken
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        self._pending = step, row, report, (stage.batch_size * length, stage.batch_size * self._flops[length])
+        watch = self._job.phases[index].watch
+        figures = watch(params) if watch and self._records(step) else {}
+        work = stage.batch_size * length, stage.batch_size * self._flops[length]
+        self._pending = step, row, report, work, figures
 
     def drain(self) -> None:
         """Read the report that is still unread; raises NonFinite when its numbers are not finite."""
         if self._pending is None:
             return
-        (step, row, report, work), self._pending = self._pending, None
+        (step, row, report, work, figures), self._pending = self._pending, None
         if not bool(report["finite"]):
             records = self._job.records(step, row)
             error = self._job.non_finite(step, records)
@@ -62,8 +68,8 @@ class Recorder:
             raise error
         self._totals.add(report)
         self._meter.step(*work)
-        if step % self._job.config.log_every == 0 or self._ends_stage(step):
-            self._emit(self._train_record(step, float(report["gradient_norm"])))
+        if self._records(step):
+            self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
         """Record the held-out figures after `step` and return the loss; raises NonFinite where that is not finite."""
@@ -79,8 +85,9 @@ class Recorder:
         """An evaluation or a save has ended: its time does not count as a step's."""
         self._meter.resume()
 
-    def _ends_stage(self, step: int) -> bool:
-        return locate(self._job.stages, step)[1] == 0
+    def _records(self, step: int) -> bool:
+        """Whether a record is made of a step: at the interval, and at the end of a stage."""
+        return step % self._job.config.log_every == 0 or locate(self._job.stages, step)[1] == 0
 
     def _emit(self, record: dict[str, Any]) -> None:
         for reporter in self._job.reporters:

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from latencies import planted
 from PIL import Image
 from pruning import MODEL, SHAPE, WEIGH, fill, prune, written
 from test_pretrain import error
+
+sys.path.append(str(Path(__file__).parent.parent / "finetune"))
+import planted as planted_task
 
 from bertzoo import config, pruned, start
 from bertzoo.cli import main
@@ -58,6 +63,21 @@ def test_every_iteration_cuts_its_part(finished, folder):
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
 
+def test_what_would_stay_is_told_on_the_way(finished):
+    """By dimension, in every record of a weighing; in the last it is what the cut then leaves."""
+    for iteration, found in enumerate(cuts(finished), start=1):
+        text = (pruned.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
+        records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]
+        assert [record["step"] for record in records] == [1, 2]
+        for letter in "hfakv":
+            before, after = (
+                sum(size for name, size in found["sizes"][when].items() if name.split("/")[-1] == letter)
+                for when in ("before", "after")
+            )
+            assert 0 < records[0][f"{letter}_stays"] <= 1
+            assert records[1][f"{letter}_stays"] == after / before
+
+
 def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
     found, last = directory.read(finished), directory.read(pruned.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
@@ -77,6 +97,20 @@ def test_it_trains_on_and_exports(finished, tmp_path):
     assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={run}", *options]) == 0
     assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface"]) == 0
+
+
+@pytest.mark.slow
+def test_it_is_fine_tuned(finished, tmp_path):
+    planted_task.fill(tmp_path)
+    words = [
+        *planted_task.OPTIONS,
+        "--epochs=1",
+        "--seeds=1",
+        f"--data_dir={tmp_path}",
+        f"--run_dir={tmp_path / 'run'}",
+    ]
+    assert main(["finetune", "finetune", *words, f"--from={finished}"]) == 0
+    assert directory.read(tmp_path / "run").model == directory.read(finished).model
 
 
 def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
@@ -126,6 +160,28 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
     assert cuts(run) == cuts(finished)
 
 
+@pytest.mark.slow
+def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, monkeypatch):
+    """Stopped in its first step, of a budget that one iteration meets."""
+    begin = [f"--from={folder / 'unpruned'}", "--teaching.ground_truth=0.5", "--cut.iterations=1"]
+    assert prune(folder, tmp_path / "whole", *begin) == 0
+    original, done = loop._due, []
+
+    def due(job, step, stage_end):
+        done.append(step)
+        if len(done) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(job, step, stage_end)
+
+    monkeypatch.setattr(loop, "_due", due)
+    assert prune(folder, tmp_path / "run", *begin) == 3
+    assert prune(folder, tmp_path / "run", *begin[1:]) == 0
+    assert len(done) == 4
+    one, other = (directory.read(tmp_path / name).params for name in ("run", "whole"))
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
 def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "run", lambda job: pytest.fail("it trains"))
     assert prune(folder, finished) == 0
@@ -171,6 +227,11 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (["--cut.iterations=0"], "iterations = 0 is less than 1"),
         (["--cut.choice=uniform", "--cut.multiples.f=8"], "keeps no multiples; remove one of both"),
         (['--cut.dimensions=["h"]', "--cut.multiples.f=8"], r"multiples.f is given, but dimensions = \['h'\] does not"),
+        (["--cut.multiples.a=3"], "cut.multiples.a = 3 is more than the 2 of encoder/layers_0/attention/a, of which"),
+        (
+            ["--target.share=0.3", "--cut.multiples.f=16", "--cut.multiples.h=16"],
+            "is below .* let more dimensions be cut, or smaller multiples",
+        ),
         (["--cut.multiples.f=0"], "f = 0 is not a size to be a multiple of"),
         (["--tuning.0.carry=all"], "no stage before it to carry from"),
         (["--tuning.0.max_length=40"], "tuning.0.max_length = 40 is longer than model.max_positions = 32"),
@@ -253,7 +314,7 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     if "--teaching.ground_truth=0.5" in options:
         lines = (pruned.part(run, 1, "tune") / "metrics.jsonl").read_text()
         assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
-    assert re.search(r"left( [hfakv] \d+%)+ ", said) and directory.read(run).params
+    assert re.search(r"left( [hfakv] \d+%)+  stays( [hfakv] \d+%)+  lr", said) and directory.read(run).params
 
 
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
