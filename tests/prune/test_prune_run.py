@@ -389,3 +389,15 @@ def test_a_factorised_embedding_prunes_too(folder, tmp_path):
     assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
     found = directory.read(tmp_path / "run")
     assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
+
+
+@pytest.mark.slow
+def test_the_demo_of_the_demo(tmp_path, capsys):
+    """configs/demo_prune.toml on the demo's model, which has trained for fewer steps, and tunes for fewer."""
+    run, options = tmp_path / "run", ["--stages.0.steps=20", "--stages.1.steps=1"]
+    assert main(["pretrain", "demo", f"--run_dir={tmp_path / 'demo'}", *options]) == 0
+    whole = size(directory.read(tmp_path / "demo"))
+    assert main(["prune", "demo_prune", f"--from={tmp_path / 'demo'}", f"--run_dir={run}", "--tuning.0.steps=2"]) == 0
+    assert 0.99 * 0.9 < size(directory.read(run)) / whole <= 0.9
+    assert {name.split("/")[-1] for name in cuts(run)[-1]["sizes"]["after"]} == {"f"}
+    assert main(["report", str(run)]) == 0 and (run / "layers.png").is_file()

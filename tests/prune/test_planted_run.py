@@ -1,0 +1,67 @@
+"""`bertzoo prune` on a trained model with dead units, a dead head and dead value dimensions cuts just these."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pruning import MODEL, SHAPE, fill, written
+
+from bertzoo import cuts
+from bertzoo.cli import main
+from bertzoo.convert import directory
+from bertzoo.prune import declare, parameters
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]  # trains a model first
+
+LAYER = "encoder/layers_0"
+DEAD = {"feed_forward/f": [2, 3, 7, 8, 13, 17, 20, 21, 28, 31], "attention/a": [2], "attention/v": [1]}
+RUN = {"log_every": 500, "evaluate_every": 0, "save_every": 0, "keep_best": 0}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A folder with a corpus and `planted`, a trained model of which nothing reads what the dead elements give."""
+    folder = tmp_path_factory.mktemp("planted")
+    fill(folder)
+    model = MODEL | {"heads": 4, "initializer_range": 0.15}
+    file = written(folder, "long.toml", folder, model=model, run=RUN, stages=[{"steps": 1500, **SHAPE}])
+    assert main(["pretrain", str(file), f"--run_dir={folder / 'long'}"]) == 0
+    found = directory.read(folder / "long")
+    params = {name: np.array(array) for name, array in found.params.items()}
+    params[f"{LAYER}/feed_forward/output/kernel"][DEAD["feed_forward/f"]] = 0
+    params[f"{LAYER}/attention/output/kernel"][DEAD["attention/a"]] = 0
+    params[f"{LAYER}/attention/output/kernel"][:, DEAD["attention/v"]] = 0
+    (folder / "planted").mkdir()
+    directory.write(replace(found, params=params), folder / "planted")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "weigh",
+    [{"penalty": "l1", "gamma": 0.02, "learning_rate": 1e-2}, {"penalty": "l0", "gamma": 0.05, "learning_rate": 3e-2}],
+    ids=lambda weigh: weigh["penalty"],
+)
+def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
+    """Of a budget that leaves room for all else, and for no more."""
+    found = directory.read(planted / "planted")
+    structure = declare(found.model, found.head, ("f", "a", "v"))
+    left = {f"{LAYER}/{name}": structure.sizes[f"{LAYER}/{name}"] - len(dead) for name, dead in DEAD.items()}
+    file = written(
+        tmp_path,
+        "prune.toml",
+        planted,
+        model=MODEL | {"heads": 4, "initializer_range": 0.15},
+        target={"kind": "parameters", "count": int(parameters(structure)(structure.sizes | left))},
+        cut={"dimensions": ["f", "a", "v"]},
+        weigh={"steps": 100, **weigh, **SHAPE},
+        tuning=[{"steps": 1, **SHAPE}],
+        run=RUN,
+    )
+    run = tmp_path / "run"
+    assert main(["prune", str(file), f"--run_dir={run}", f"--from={planted / 'planted'}"]) == 0
+    (cut,) = cuts.read(run)
+    assert cut["sizes"]["after"] == structure.sizes | left
+    params = directory.read(run).params  # a step of 0.01 after the cut
+    for name, axes in (("feed_forward", (1,)), ("attention", (1, 2)), ("attention", (0, 2))):
+        reading = np.abs(params[f"{LAYER}/{name}/output/kernel"]).mean(axes)
+        assert reading.min() > 0.03, name
