@@ -8,6 +8,7 @@ from typing import cast
 from bertzoo.errors import UserError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # of a run's directory, where a model is
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # what a Path makes of a URL
 
 
@@ -41,6 +42,13 @@ def place(name: Path | str) -> Path:
     for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, whose remembered listings would be old ones
         conf.setdefault(protocol, {})["use_listings_cache"] = False
     return cast(Path, epath.Path(name))
+
+
+def named(name: Path | str) -> str:
+    """Which model a path is of, without where on this machine: RUN, RUN/checkpoints/10, RUN/seed-0/model."""
+    parts = Path(name).parts
+    inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
+    return "/".join(parts[inside - 1 :])
 
 
 def cache(kind: str) -> Path:

@@ -155,7 +155,7 @@ for delegate in "${delegates[@]}"; do
     act bertzoo phone judge "$file" "$work/packed" "$work/given" "${limit[@]}"
     continue
   fi
-  say "$delegate: golden inputs${rows:+, $rows rows of the task}"
+  say "$delegate: $(wc -l <"$work/packed/rows/list") rows, each a start of benchmark_model"
   rm -rf -- "$work/given"
   if ! "${adb[@]}" shell "$words" </dev/null >"$work/said" 2>&1; then
     say "$delegate: benchmark_model failed: $(why "$work/said")"

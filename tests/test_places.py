@@ -7,7 +7,7 @@ import pytest
 import bertzoo
 from bertzoo.cli import main
 from bertzoo.errors import UserError
-from bertzoo.places import is_url, on_disk
+from bertzoo.places import is_url, named, on_disk
 from bertzoo.rundir import RunDirectory
 
 URL = "s3://bucket/place"
@@ -64,3 +64,18 @@ def test_what_a_path_has_made_of_a_url_is_refused_too():
 @pytest.mark.parametrize("name", ["runs/a", "../a b", "/a:b/c", "C:/a", "a", "a:b"])
 def test_paths_are_paths(name):
     assert on_disk(name, "a", "b") == Path(name) and not is_url(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a/b/runs/first", "first"),
+        ("/a/b/first/checkpoints/10", "first/checkpoints/10"),
+        ("/a/sst2/seed-0/model", "sst2/seed-0/model"),
+        ("first/checkpoints/10", "first/checkpoints/10"),
+        ("gs://bucket/first", "first"),
+        ("pruned/iterations/1-tune", "pruned/iterations/1-tune"),
+    ],
+)
+def test_a_model_is_named_without_where_it_is(path, name):
+    assert named(path) == name

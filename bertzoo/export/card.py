@@ -31,6 +31,7 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
             for metric, value in scores["file"].items()
+            if not metric.endswith("_thresh")
         )
         asked = f"{scores['examples']:,} of {scores['of']:,} examples"
         lines += ["", f"{scores['task']}, {scores['split']}, {asked}: {points}."]

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.convert import atomic
 from bertzoo.errors import UserError
-from bertzoo.export import exams
+from bertzoo.export import exams, proof
 from bertzoo.export.beside import companions
 from bertzoo.export.failure import ExportFailed
 from bertzoo.tasks.metrics import in_points
@@ -73,8 +74,17 @@ def read(file: Path) -> Companions:
         raise UserError(
             f"{folder / 'golden.json'} has no rows, as no text is as short as {file} reads; name longer --lengths"
         )
-    examples = folder / "exam.json"
-    return Companions(said, golden, _json(examples) if examples.exists() else None)
+    return Companions(said, golden, _exam_of(folder / "exam.json", said))
+
+
+def _exam_of(path: Path, said: dict[str, Any]) -> exams.Exam | None:
+    """The examples that a file was scored on; None where it was on none."""
+    if not said.get("scores"):
+        return None
+    found = _json(path)
+    if not isinstance(found, dict) or found.get("kind") not in exams.KINDS or not found.get("rows"):
+        raise UserError(f"{path} is damaged, or of another version; convert the model again")
+    return found
 
 
 def _json(path: Path) -> Any:
@@ -86,9 +96,9 @@ def _json(path: Path) -> Any:
         raise UserError(f"{path} is damaged; convert the model again") from None
 
 
-def pack(file: Path, folder: Path, examples: int | None = None) -> int:
-    """Write to a new folder what a phone is to compute, and return how many rows: the golden inputs, and the examples
-    of the task, at most `examples` of them.
+def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
+    """Write to a new folder what a phone is to compute, and return how many rows: the golden inputs, and the task's, at
+    most `examples` of them.
 
     `signatures` and `rows/list` name signatures, inputs and shapes as benchmark_model takes them; `rows/NUMBER/INPUT`
     and `timed/SIGNATURE/INPUT` are numbers as they lie in memory (int32, little-endian).
@@ -98,22 +108,26 @@ def pack(file: Path, folder: Path, examples: int | None = None) -> int:
         raise UserError(f"{folder} exists; name a new folder")
     if known.exam:
         exams.check(known.exam, examples)
+    elif examples:
+        raise UserError(f"--rows={examples} asks for rows of a task, but {file} was scored on none: leave it out")
     ports = known.said["ports"]
     lines = {
         name: f"{','.join(each[0] for each in port['inputs'])} "
         f"{':'.join(','.join(map(str, each[2])) for each in port['inputs'])}"
         for name, port in ports.items()
     }
-    listed = []
-    for number, row in enumerate(_rows(known, examples)):
-        _write(folder / "rows" / f"{number:05}", row)
-        listed.append(f"{number:05} {row['signature']} {lines[row['signature']]}\n")
-    for name in ports:
-        fitting = [row for row in _rows(known, 0) if row["signature"] == name] or [_blank(ports[name], name)]
-        _write(folder / "timed" / name, fitting[-1])
-    (folder / "rows" / "list").write_text("".join(listed), encoding="utf-8")
-    (folder / "signatures").write_text("".join(f"{name} {line}\n" for name, line in lines.items()), encoding="utf-8")
-    return len(listed)
+    rows = _rows(known, examples)
+    listed = [f"{number:05} {row['signature']} {lines[row['signature']]}\n" for number, row in enumerate(rows)]
+    signatures = [f"{name} {line}\n" for name, line in lines.items()]
+    with atomic.directory(folder) as made:
+        for number, row in enumerate(rows):
+            _write(made / "rows" / f"{number:05}", row)
+        for name in ports:
+            fitting = [row for row in known.golden if row["signature"] == name] or [_blank(ports[name], name)]
+            _write(made / "timed" / name, fitting[-1])
+        (made / "rows" / "list").write_text("".join(listed), encoding="utf-8")
+        (made / "signatures").write_text("".join(signatures), encoding="utf-8")
+    return len(known.golden), len(rows) - len(known.golden)
 
 
 def packed(file: Path, folder: Path) -> int:
@@ -122,7 +136,11 @@ def packed(file: Path, folder: Path) -> int:
         lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"{folder} is not what `bertzoo phone pack` writes") from None
-    return len(lines) - len(read(file).golden)
+    known = read(file)
+    count = len(lines) - len(known.golden)
+    if not 0 <= count <= len(known.exam["rows"] if known.exam else ()):
+        raise UserError(f"{folder} was packed of another file than {file}: pack it again")
+    return count
 
 
 def _rows(known: Companions, examples: int | None) -> list[dict[str, Any]]:
@@ -160,7 +178,7 @@ def judge(
     for number, row in enumerate(known.golden):
         outputs = _outputs(given, number, known.said["ports"][row["signature"]])
         for name, found, expected in _compared(outputs, row["outputs"]):
-            pairs.setdefault(name, []).append((found.reshape(-1), expected.reshape(-1)))
+            pairs.setdefault(name, []).append((found, expected))
     figures = {name: _figures(*map(np.concatenate, zip(*each, strict=True))) for name, each in pairs.items()}
     scores = _exam(known, given, examples)
     wrong = [*_beyond(figures, limits), *_lower(scores, limits)]
@@ -188,7 +206,7 @@ def _figures(found: np.ndarray, expected: np.ndarray) -> dict[str, float]:
 
 def _beyond(figures: dict[str, dict[str, float]], limits: Same) -> Iterator[str]:
     for name, one in figures.items():
-        if one["max_error"] > limits.error * one["largest"] or one["cosine"] < limits.cosine:
+        if not (one["max_error"] <= limits.error * one["largest"] and one["cosine"] >= limits.cosine):
             yield (
                 f"{name} is off by {one['max_error']:.2g} of values up to {one['largest']:.3g} (at most "
                 f"{limits.error:g} of the largest), cosine {one['cosine']:.4f} (at least {limits.cosine:g})"
@@ -201,7 +219,9 @@ def _lower(scored: dict[str, Any] | None, limits: Same) -> Iterator[str]:
     allowed = limits.points + 100 * _CHANCE / scored["examples"]
     for name, here in scored["scores"]["here"].items():
         lower = here - scored["scores"]["phone"][name]
-        if in_points(name) and not lower <= allowed:
+        if np.isnan(lower):
+            yield f"{name} cannot be scored, as an output is not finite"
+        elif in_points(name) and lower > allowed:
             of = f"{scored['examples']:,} examples"
             yield f"{name} is {lower:.2f} points lower than here (at most {allowed:.3g} on {of})"
 
@@ -227,14 +247,16 @@ def _outputs(given: Path, number: int, port: dict[str, Any]) -> dict[str, np.nda
 
 def _compared(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """(name, what the phone gave, what the file gives here); of a large output the likeliest alone are known."""
-    if "starts" in expected:
+    joint = "starts" in expected
+    if joint:
         outputs, expected = _answers(outputs, expected)
     for name, values in expected.items():
-        found = outputs[name]
+        found = outputs[name].reshape(-1).astype(np.float64)
         if isinstance(values, dict):
-            yield name, found.reshape(-1)[values["likeliest"]].astype(np.float64), np.asarray(values["values"])
-        else:
-            yield name, found.astype(np.float64), np.asarray(values, np.float64)
+            found, values = found[values["likeliest"]], values["values"]
+        want = np.asarray(values, np.float64).reshape(-1)
+        found, want = proof.answerable(found, want) if joint and name.endswith("_logits") else (found, want)
+        yield name, found, want
 
 
 def _answers(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -243,11 +265,9 @@ def _answers(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[
         return outputs, expected
     if isinstance(expected["end_logits"], dict):  # whose likeliest cannot be put in another order
         return outputs, {name: values for name, values in expected.items() if name not in ("starts", "end_logits")}
-    from bertzoo.export.proof import aligned
-
     whole = {name: array[None] for name, array in outputs.items()}
     try:
-        theirs, kept = aligned(whole, {name: np.asarray(values) for name, values in expected.items()})
+        theirs, kept = proof.aligned(whole, {name: np.asarray(values) for name, values in expected.items()})
     except ExportFailed:  # not one start is the same
         return {name: np.full(array.shape, np.nan) for name, array in outputs.items()}, expected
     return {name: array[0] for name, array in theirs.items()}, dict(kept)

@@ -101,7 +101,7 @@ def points(exam: Exam, outputs: Outputs) -> Points | None:
     The device's scores are NaN where an output is not finite.
     """
     rows, outputs = exam["rows"][: len(outputs)], candidates(outputs)
-    scored = {"tokens": _words, "span": _questions}.get(exam["kind"], _labels)
+    scored = KINDS[exam["kind"]]
     finite = all(np.isfinite(array).all() for output in outputs for array in output.values())
     found = scored(exam, rows, outputs if finite else None) if rows else None
     return found if finite or found is None else found._replace(phone=dict.fromkeys(found.here, np.nan))
@@ -221,3 +221,6 @@ def _searched(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name])[None] for name in names)
     found = jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
     return {name: array[0] for name, array in found.items()}
+
+
+KINDS = {"classification": _labels, "regression": _labels, "tokens": _words, "span": _questions}

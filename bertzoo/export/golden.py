@@ -12,8 +12,10 @@ from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.proof import TEXT
 from bertzoo.export.runtimes import Runtime
+from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 
-TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), ("Why?", "No."))
+QUESTION = "Why?"
+TEXTS: tuple[tuple[str, ...], ...] = (*((text,) for text in (*TEXT, "Good.")), (TEXT[5], TEXT[0]), (QUESTION, "No."))
 _LEAST = 3  # rows of every length
 _LARGEST = 4096  # numbers; of a larger output the likeliest are kept
 
@@ -23,8 +25,8 @@ def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[i
     `expected`; under a masked head of the first token after [CLS].
     """
     reference = jax.jit(lambda plain, row: plain(**row))
-    found = []
-    for texts, length in placed(tokenizer, lengths):
+    found, asked = [], isinstance(plain.model, (SpanFinder, JointSpanFinder))
+    for texts, length in placed(tokenizer, lengths, asked):
         row = padded(plain, tokenizer, *tokens(tokenizer, texts), length)
         outputs = run({name: array[None] for name, array in row.items()})
         found.append(
@@ -39,13 +41,16 @@ def golden(run: Runtime, plain: Plain, tokenizer: Tokenizer, lengths: Sequence[i
     return found
 
 
-def placed(tokenizer: Tokenizer, lengths: Sequence[int]) -> list[tuple[tuple[str, ...], int]]:
-    """Texts, each with the shortest length that holds it, and of every length one that fills it, more if it has few."""
-    shortest = [(texts, _holding(tokenizer, texts, lengths)) for texts in TEXTS]
+def placed(tokenizer: Tokenizer, lengths: Sequence[int], asked: bool = False) -> list[tuple[tuple[str, ...], int]]:
+    """Texts, each with the shortest length that holds it, and of every length one that fills it, more if it has few;
+    asked: all of them behind a question.
+    """
+    wanted = [(QUESTION, *texts) if asked and len(texts) == 1 else texts for texts in TEXTS]
+    shortest = [(texts, _holding(tokenizer, texts, lengths)) for texts in wanted]
     found = [(texts, length) for texts, length in shortest if length is not None]
     for length in sorted(lengths):
         few = max(1, _LEAST - sum(length == other for _, other in found))
-        found.extend((texts, length) for texts, _ in zip(_filling(tokenizer, length), range(few), strict=False))
+        found.extend((texts, length) for texts, _ in zip(_filling(tokenizer, length, asked), range(few), strict=False))
     return found
 
 
@@ -54,15 +59,18 @@ def _holding(tokenizer: Tokenizer, texts: Sequence[str], lengths: Sequence[int])
     return next((length for length in sorted(lengths) if length >= count), None)
 
 
-def _filling(tokenizer: Tokenizer, length: int) -> Iterator[tuple[str, ...]]:
-    """Texts of as many words of TEXT, from another sentence on each time, as the length holds; the second is a pair."""
+def _filling(tokenizer: Tokenizer, length: int, asked: bool) -> Iterator[tuple[str, ...]]:
+    """Texts of as many words of TEXT, from another sentence on each time, as the length holds; the second is a pair, or
+    where they are `asked` all are.
+    """
     for start in range(len(TEXT)):
         words = " ".join([*TEXT[start:], *TEXT[:start]]).split()
         words *= 1 + length // len(words)
-        second = ("Why?",) if start == 1 else ()
+        second = (QUESTION,) if asked or start == 1 else ()
         count = bisect_right(range(1, len(words) + 1), length, key=lambda n: _count(tokenizer, words[:n], second))
         if count:
-            yield " ".join(words[:count]), *second
+            texts = " ".join(words[:count]), *second
+            yield texts[::-1] if asked else texts
 
 
 def _count(tokenizer: Tokenizer, words: Sequence[str], second: tuple[str, ...]) -> int:

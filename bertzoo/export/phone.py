@@ -18,6 +18,7 @@ from bertzoo.export.heads import FirstEmbedding, MeanEmbedding
 from bertzoo.export.plain import Plain
 from bertzoo.export.scored import Quiz, scored
 from bertzoo.export.targets import Target, Wanted, counted
+from bertzoo.places import named
 
 _PATHS = ("path", "from")  # what of a model's source is one
 POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}
@@ -74,7 +75,8 @@ def write(
         folder.mkdir()
         tokenizers.write(tokenizer, folder, pretrained.model)
         (folder / "README.md").write_text(card.card(file.name, said), encoding="utf-8")
-        for name, rows in (("golden", examples), ("exam", exam)):
+        # `bertzoo phone` asks LiteRT's files alone.
+        for name, rows in (("golden", examples), ("exam", exam if target.name == "litert" else None)):
             if rows is not None:
                 (folder / f"{name}.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")
     return said
@@ -82,5 +84,5 @@ def write(
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
     """Where a model comes from, without where that was on this machine, and the hash of its parameters."""
-    said = {key: Path(str(value)).name if key in _PATHS else value for key, value in pretrained.source.items()}
-    return said | {"parameters_sha256": tensors.digest(pretrained.params)}
+    said = {key: named(str(value)) if key in _PATHS else value for key, value in pretrained.source.items()}
+    return said | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.generator)}

@@ -12,6 +12,7 @@ from bertzoo.export.litert import signature
 from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
 from bertzoo.export.runtimes import Runtime
+from bertzoo.nn.heads import EXCLUDED
 from bertzoo.tasks.metrics import in_points
 
 # Read from the beginning, and again where a row is longer; a fixed text, so that a file's golden outputs stay.
@@ -117,18 +118,31 @@ Outputs = Mapping[str, np.ndarray]
 
 
 def aligned(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Both with the ends of answers given the same starts, which may come in another order; all else as it is."""
+    """Both with the ends of answers given the same starts, which may come in another order, and of starts and ends what
+    `answerable` leaves; all else as it is.
+    """
     if "starts" not in ours:
         return theirs, ours
+    theirs, ours = dict(theirs), dict(ours)
     places = theirs["starts"][0].tolist()
     order = [places.index(start) for start in ours["starts"].tolist() if start in places]
     kept = [start in places for start in ours["starts"].tolist()]
     if not order:
         raise ExportFailed("the file looks for answers at other starts than the model")
-    theirs = {name: array for name, array in theirs.items() if name != "starts"}
-    ours = {name: array for name, array in ours.items() if name != "starts"}
     theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][kept]
+    for name in ("start_logits", "end_logits"):
+        found, ours[name] = answerable(theirs[name][0], ours[name])
+        theirs[name] = found[None]
+    del theirs["starts"], ours["starts"]
     return theirs, ours
+
+
+def answerable(found: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both with 0 at the positions where the model, which `want` is of, says that no answer can be: they are a thousand
+    lower, and beside them nothing else would count. Where the other does not say so, it is off by that much.
+    """
+    excluded = want < EXCLUDED / 2
+    return np.where(excluded, np.where(found < EXCLUDED / 2, 0, -EXCLUDED), found), np.where(excluded, 0, want)
 
 
 def _measured(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:

@@ -23,7 +23,8 @@ Outputs = Sequence[Mapping[str, np.ndarray]]  # of every slot, of one row
 class Quiz(Protocol):
     """Labelled examples of a split of a task, their rows, none longer than the file reads, and how they are scored.
 
-    share: how many examples are asked, and of how many.
+    share: how many examples are asked, and of how many. What is `read` of outputs is scored, and is what an exam has of
+    them.
     """
 
     @property
@@ -34,8 +35,9 @@ class Quiz(Protocol):
     def share(self) -> tuple[int, int]: ...
     @property
     def rows(self) -> "Rows | Windows": ...
-    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]: ...
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam: ...
+    def read(self, slots: Sequence[Slot], outputs: Outputs) -> Any: ...
+    def scores(self, read: Any) -> dict[str, float]: ...
+    def exam(self, rows: Sequence[exams.Exam], read: Any) -> exams.Exam: ...
 
 
 def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], exams.Exam]:
@@ -48,15 +50,15 @@ def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tu
     slots = quiz.rows.plan(1, lengths)
     batches = (quiz.rows.batch(slot, 1) for slot in slots)
     given = [{name: batch[name] for name in plain.inputs} for batch in batches]
-    outputs = [run(row) for row in given]
+    read = quiz.read(slots, [run(row) for row in given])
     count, whole = quiz.share
     said = {"task": quiz.name, "split": quiz.split, "of": whole}
     scores = {
         "examples": count,
-        "file": quiz.scores(slots, outputs),
-        "model": quiz.scores(slots, [jax.device_get(reference(plain, row)) for row in given]),
+        "file": quiz.scores(read),
+        "model": quiz.scores(quiz.read(slots, [jax.device_get(reference(plain, row)) for row in given])),
     }
-    return said | scores, said | quiz.exam(slots, given, outputs)
+    return said | scores, said | quiz.exam(exams.asked(slots, given), read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,23 +80,26 @@ class Labels:
     def share(self) -> tuple[int, int]:
         return len(self.examples), self.whole
 
-    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
-        """The task's metrics."""
-        logits, kind = [output["logits"] for output in outputs], self.task.kind
-        labels = [example.label for example in self.examples]
-        if kind == "tokens":
-            tags = self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
-            return metrics.score(self.task, tags, labels)
-        whole = self.rows.restore(slots, logits)
-        return metrics.score(self.task, whole[:, 0] * self.scale if kind == "regression" else whole.argmax(-1), labels)
-
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam:
-        """The examples in their order with the file's logits here, or the tags that it says of words."""
-        rows, logits = exams.asked(slots, given), [output["logits"] for output in outputs]
+    def read(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
+        """The logits (N,C) of the examples in their order, or of each the tags of its words."""
+        logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
-            tags = self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
-            return exams.of_words(self.task, self.rows, self.examples, rows, tags)
-        return exams.of_labels(self.task, self.scale, self.examples, rows, self.rows.restore(slots, logits))
+            return self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
+        return self.rows.restore(slots, logits)
+
+    def scores(self, read: Any) -> dict[str, float]:
+        """The task's metrics."""
+        if self.task.kind == "regression":
+            read = read[:, 0] * self.scale
+        elif self.task.kind != "tokens":
+            read = read.argmax(-1)
+        return metrics.score(self.task, read, [example.label for example in self.examples])
+
+    def exam(self, rows: Sequence[exams.Exam], read: Any) -> exams.Exam:
+        """The examples in their order with what was read of the file here."""
+        if self.task.kind == "tokens":
+            return exams.of_words(self.task, self.rows, self.examples, rows, read)
+        return exams.of_labels(self.task, self.scale, self.examples, rows, read)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +120,14 @@ class Questions:
     def share(self) -> tuple[int, int]:
         return len(self.rows.questions), self.whole
 
-    def scores(self, slots: Sequence[Slot], outputs: Outputs) -> dict[str, float]:
-        """The official ones of the answers that the model's outputs are decoded to."""
-        return self.task.score(self.rows.questions, self._answered(slots, outputs), self.decoding.threshold)
-
-    def exam(self, slots: Sequence[Slot], given: Outputs, outputs: Outputs) -> exams.Exam:
-        """The questions in their windows, with the answers that the file gives here."""
-        answered = self._answered(slots, outputs)
-        return exams.of_questions(self.rows, self.task.nulls, self.decoding, exams.asked(slots, given), answered)
-
-    def _answered(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
+    def read(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
+        """The answers that outputs are decoded to."""
         return decode(self.rows, exams.candidates(self.rows.restore(slots, outputs)), self.decoding)
+
+    def scores(self, read: list[Answered]) -> dict[str, float]:
+        """The official ones."""
+        return self.task.score(self.rows.questions, read, self.decoding.threshold)
+
+    def exam(self, rows: Sequence[exams.Exam], read: list[Answered]) -> exams.Exam:
+        """The questions in their windows, with the answers that the file gives here."""
+        return exams.of_questions(self.rows, self.task.nulls, self.decoding, rows, read)

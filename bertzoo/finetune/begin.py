@@ -63,14 +63,17 @@ def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
     said.append(f"starting fresh: {', '.join(fresh)}")
     if left:
         said.append(f"left out: {', '.join(left)}")
-    digest = tensors.digest(found.params | found.generator)
+    record: dict[str, Any] = {"path": str(path.resolve())}
+    record["parameters_sha256"] = tensors.digest(found.params | found.generator)
+    if "step" in found.source:
+        record["step"] = found.source["step"]
     return Begun(
         model=model,
         head=head,
         objective=objective,
         initial={name: padded_to(found.params[name], shapes[name].shape) for name in taken},
         tokenizer=found.tokenizer,
-        record={"path": str(path.resolve()), "parameters_sha256": digest},
+        record=record,
         said=said,
     )
 

@@ -23,6 +23,7 @@ from bertzoo.finetune.rates import layerwise
 from bertzoo.finetune.settings import Finetune
 from bertzoo.flops import matmul_flops
 from bertzoo.models.tasks import parameter_shapes
+from bertzoo.places import named
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.phase import Phase
@@ -170,7 +171,7 @@ class Seed:
         return {"loss": judged["loss"], **flat}
 
     def _keep(self, params: Any, entry: Judged) -> None:
-        begun, folder = self._work.begun, self._folder / MODEL
+        begun, teacher, folder = self._work.begun, self._work.lessons.teacher, self._folder / MODEL
         made = self._folder / f"{MODEL}.new"
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
@@ -185,8 +186,10 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
             "max_length": self._work.recipe.max_length,
-            "from": Path(begun.record["path"]).name,
+            "from": named(begun.record["path"]),
             "from_sha256": begun.record["parameters_sha256"],
+            **({"from_step": begun.record["step"]} if "step" in begun.record else {}),
+            **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             **self._work.lessons.notes,
         }
         directory.write(

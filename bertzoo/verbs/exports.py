@@ -118,6 +118,8 @@ def _print(said: dict[str, Any]) -> None:
             )
     if scores := said["scores"]:
         for name, points in scores["file"].items():
+            if name.endswith("_thresh"):
+                continue  # the odds above which no answer is given
             print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
     if "delegated" in said:
         print(f"XNNPACK runs {said['delegated']} of the graph's {said['nodes']} nodes, in {said['delegates']} parts")

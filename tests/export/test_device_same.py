@@ -19,7 +19,13 @@ def written(folder: Path, precision: str, golden: list[dict], exam: dict | None,
     file, files = folder / "model.tflite", folder / "model.files"
     file.write_bytes(b"weights")
     files.mkdir()
-    said = {"format": "litert", "precision": precision, "bytes": 7, "sentences": ["Good."]}
+    said = {
+        "format": "litert",
+        "precision": precision,
+        "bytes": 7,
+        "sentences": ["Good."],
+        "scores": exam and {"of": 90},
+    }
     port = {"inputs": [["input_ids", "int32", [1, 4]]], "outputs": outputs}
     file.with_suffix(".json").write_text(json.dumps(said | {"ports": {"length_4": port}}))
     (files / "golden.json").write_text(json.dumps(golden))
@@ -120,6 +126,27 @@ def test_answers_in_another_order(tmp_path: Path) -> None:
     assert not judge(file, answered(tmp_path, [0, 4, 2], ENDS))["right"]
     assert not judge(file, answered(tmp_path, [1, 1, 1], ENDS))["right"]
     assert not judge(file, answered(tmp_path, [0, 0, 0], 0 * ENDS, 0 * STARTS))["right"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
+def test_positions_that_hold_no_answer_do_not_count(tmp_path: Path, precision: str) -> None:
+    """Their logits are a thousand lower: beside them noise on the others would be nothing."""
+    far = np.array([0, 0, -1000, -1000, 0], np.float32)
+    outputs = {"start_logits": (STARTS + far).tolist(), "starts": [4, 0, 1]}
+    outputs |= {"end_logits": (ENDS + far).tolist(), "null_logit": [0.5]}
+    file = answering(tmp_path, ENDS.tolist())
+    (known,) = json.loads((tmp_path / "model.files" / "golden.json").read_text())
+    (tmp_path / "model.files" / "golden.json").write_text(json.dumps([known | {"outputs": outputs}]))
+    said = json.loads(file.with_suffix(".json").read_text())
+    file.with_suffix(".json").write_text(json.dumps(said | {"precision": precision}))
+    draw = np.random.default_rng(3)
+    assert judge(file, answered(tmp_path, [4, 0, 1], ENDS + far, STARTS + far))["right"]
+    noisy = ENDS + far + draw.normal(0, 5, ENDS.shape).astype(np.float32)
+    found = judge(file, answered(tmp_path, [4, 0, 1], noisy, STARTS + far))
+    assert not found["right"] and "end_logits" in found["wrong"][0]
+    assert not judge(file, answered(tmp_path, [4, 0, 1], ENDS + far, (10 * STARTS[::-1]) + far))["right"]
+    allowed = judge(file, answered(tmp_path, [4, 0, 1], ENDS + far, STARTS))  # where none may be
+    assert not allowed["right"] and allowed["golden"]["start_logits"]["largest"] < 10
 
 
 def test_of_many_ends_the_likeliest_are_compared(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def written(found: Questions, outputs: list[dict[str, np.ndarray]]) -> tuple[exa
     slots = [Slot(np.array([row]), 16) for row in reversed(range(len(found.rows.windows)))]  # in an order of their own
     batches = [found.rows.batch(slot, 1) for slot in slots]
     given = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
-    said = outputs[::-1]
-    return through_json(found.exam(slots, given, said)), found.scores(slots, said)
+    read = found.read(slots, outputs[::-1])
+    return through_json(found.exam(exams.asked(slots, given), read)), found.scores(read)
 
 
 def of_one(outputs: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
@@ -142,11 +142,11 @@ def test_tags_score_on_a_device_what_they_do_here() -> None:
     given = [{"input_ids": rows.batch(slot, 1)["input_ids"]} for slot in slots]
     draw = np.random.default_rng(0)
     ours, others = ([{"logits": draw.normal(size=(1, 8, 3))} for _ in slots] for _ in range(2))
-    exam = through_json(found.exam(slots, given, ours))
+    exam = through_json(found.exam(exams.asked(slots, given), found.read(slots, ours)))
     assert sum(tag < 0 for row in exam["rows"] for tag in row["tags"]) > 0
     said = [others[slot] for slot in (1, 2, 0)]
     points = exams.points(exam, of_one(said))
-    assert points == (3, found.scores(slots, others), found.scores(slots, ours))
+    assert points == (3, found.scores(found.read(slots, others)), found.scores(found.read(slots, ours)))
     assert points.phone != points.here and points.phone["word_accuracy"] > 0
 
 

@@ -26,6 +26,15 @@ def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -
     assert max(lengths) == 8 or any(len(texts) == 2 for texts, _ in found)
 
 
+def test_behind_a_question_all_are_pairs(tokenizer: Tokenizer) -> None:
+    """So that there is a text in which an answer can be."""
+    found = golden.placed(tokenizer, (32, 64, 128), asked=True)
+    assert all(len(texts) == 2 and len(texts[0]) < 80 for texts, _ in found)
+    assert {length for _, length in found} == {32, 64, 128}
+    counts = [len(golden.tokens(tokenizer, texts)[0]) for texts, length in found if length == 128]
+    assert 116 <= max(counts) <= 128
+
+
 def test_a_length_that_no_word_fits(tokenizer: Tokenizer) -> None:
     assert golden.placed(tokenizer, (2,)) == [] and golden.placed(tokenizer, (2, 64))
 

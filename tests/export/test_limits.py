@@ -31,6 +31,30 @@ def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, ro
     proof.check_scores(scores(66.0, examples=20), "fp32")  # three of twenty are fifteen points
     smaller = {"task": "own", "examples": 1000, "file": {"mse": 0.1}, "model": {"mse": 90.0}}
     proof.check_scores(smaller, precision)  # of a squared error less is better
+    odds = {"file": {"best_f1_thresh": -90.0}, "model": {"best_f1_thresh": 2.0}}
+    proof.check_scores(smaller | odds, precision)  # which are no score
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
+def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: proof.Precision) -> None:
+    """Though most positions, at which no answer can be, have a logit that is a thousand lower."""
+    draw = np.random.default_rng(0)
+    far = np.where(np.arange(12) < 8, -1000, 0).astype(np.float32)
+    ours = {"starts": np.array([9, 8, 11]), "start_logits": draw.normal(size=12) + far}
+    ours |= {"end_logits": draw.normal(size=(3, 12)) + far, "null_logit": np.array([0.1])}
+
+    def measured(theirs: dict) -> None:
+        theirs, kept = proof.aligned({name: array[None] for name, array in theirs.items()}, ours)
+        for name in kept:
+            proof._check(name, proof._measured([theirs[name][0]], [kept[name]]), proof.LIMITS[precision])
+
+    measured(ours)
+    measured(ours | {"starts": ours["starts"][::-1], "end_logits": ours["end_logits"][::-1]})
+    for name in ("start_logits", "end_logits"):
+        with pytest.raises(ExportFailed, match=f"{name} is off by"):
+            measured(ours | {name: draw.normal(0, 5, ours[name].shape) + far})
+        with pytest.raises(ExportFailed, match=f"{name} is off by"):
+            measured(ours | {name: ours[name] - far})
 
 
 def test_a_tab_parts_the_texts_of_a_pair() -> None:

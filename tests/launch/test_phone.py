@@ -39,7 +39,14 @@ def file(tmp_path: Path) -> Path:
         }
         for length in (8, 16)
     }
-    said = {"format": "litert", "precision": "fp32", "bytes": 7, "sentences": ["Good."], "ports": ports}
+    said = {
+        "format": "litert",
+        "precision": "fp32",
+        "bytes": 7,
+        "sentences": ["Good."],
+        "ports": ports,
+        "scores": {"of": 9},
+    }
     path.with_suffix(".json").write_text(json.dumps(said))
     folder = tmp_path / "my model.files"
     folder.mkdir()
@@ -177,7 +184,10 @@ def said(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
 
 def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     packed, given = tmp_path / "packed", tmp_path / "given"
-    assert said(capsys, "pack", file, packed, "--rows=1") == (0, f"Wrote {packed}: 3 rows.\n")
+    assert said(capsys, "pack", file, packed, "--rows=1") == (
+        0,
+        f"Wrote {packed}: 3 rows, 2 golden and 1 of the task.\n",
+    )
     assert (packed / "signatures").read_text().splitlines()[1].split() == [
         "length_16",
         ",".join(NAMES),
@@ -196,6 +206,12 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     (given / "00001").write_bytes(np.array((56, np.nan), "<f4").tobytes())
     code, out = said(capsys, "judge", file, packed, given)
     assert code == 1 and "largest error inf" in out
+    (given / "00002").write_bytes(np.array((np.nan, 2), "<f4").tobytes())
+    code, out = said(capsys, "judge", file, packed, given)
+    assert code == 1 and "accuracy cannot be scored, as an output is not finite" in out
+    code, out = said(capsys, "judge", file, packed, given, "--json")
+    found = json.loads(out, parse_constant=pytest.fail)
+    assert code == 1 and found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None
     (given / "00001").write_bytes(b"12345")
     code, out = said(capsys, "judge", file, packed, given)
     assert code == 2 and "has 5 bytes, but the outputs of row 1 have 8" in out
@@ -206,9 +222,12 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     [
         (["pack", "{file}", "{here}"], "exists; name a new folder"),
         (["pack", "{here}/none.tflite", "x"], "is no file"),
-        (["pack", "{file}", "x", "y"], "given is of judge"),
-        (["pack", "{file}", "x", "--limit=1"], "limit is of judge"),
-        (["pack", "{file}", "x", "--float16"], "float16 is of judge"),
+        (["pack", "{file}", "x", "y"], "GIVEN is of judge"),
+        (["pack", "{file}", "x", "--limit=0"], "--limit is of judge"),
+        (["pack", "{file}", "x", "--float16"], "--float16 is of judge"),
+        (["pack", "{file}", "x", "--rows=-1"], "-1 is not a number of rows"),
+        (["judge", "{file}", "{here}", "x", "--limit=nan"], "nan is not a share"),
+        (["judge", "{file}", "{here}", "x", "--limit=-1"], "-1 is not a share"),
         (["judge", "{file}", "{here}"], "judge needs GIVEN"),
         (["judge", "{file}", "{here}", "x", "--rows=1"], "--rows is of pack"),
         (["judge", "{file}", "{here}", "x"], "is not what `bertzoo phone pack` writes"),
@@ -217,6 +236,67 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
 def test_mistakes_of_the_verb(file: Path, capsys: pytest.CaptureFixture, words: list[str], says: str) -> None:
     code, out = said(capsys, *(word.format(file=file, here=file.parent) for word in words))
     assert code == 2 and says in out
+
+
+def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A file that was scored is never judged without them, nor one that was not by some."""
+    packed, exam = tmp_path / "packed", file.parent / "my model.files" / "exam.json"
+    assert said(capsys, "pack", file, packed)[0] == 0
+    whole = json.loads(exam.read_text())
+    exam.write_text(json.dumps(whole | {"rows": whole["rows"][:3]}))
+    code, out = said(capsys, "judge", file, packed, "x")
+    assert code == 2 and "was packed of another file than" in out
+    for text in ("{}", "[]", json.dumps(whole | {"kind": "later"})):
+        exam.write_text(text)
+        code, out = said(capsys, "pack", file, tmp_path / "x")
+        assert code == 2 and "exam.json is damaged, or of another version; convert the model again" in out
+    exam.unlink()
+    for words in (("pack", file, tmp_path / "x"), ("judge", file, packed, tmp_path)):
+        code, out = said(capsys, *words)
+        assert code == 2 and "exam.json is missing; `bertzoo convert --to=litert` writes it" in out
+    known = json.loads(file.with_suffix(".json").read_text())
+    file.with_suffix(".json").write_text(json.dumps(known | {"scores": None}))
+    code, out = said(capsys, "pack", file, tmp_path / "x", "--rows=5")
+    assert code == 2 and "--rows=5 asks for rows of a task, but" in out and "was scored on none: leave it out" in out
+    assert said(capsys, "pack", file, tmp_path / "golden") == (
+        0,
+        f"Wrote {tmp_path / 'golden'}: 2 rows, 2 golden and 0 of the task.\n",
+    )
+
+
+def test_a_question_that_is_cut_is_refused_before_anything_is_pushed(cloud: Cloud, file: Path, tool: str) -> None:
+    exam = file.parent / "my model.files" / "exam.json"
+    whole = json.loads(exam.read_text())
+    rows = [row | {"window": [0, 1, place, 1, place]} for place, row in enumerate(whole["rows"])]
+    exam.write_text(json.dumps(whole | {"kind": "span", "rows": rows, "questions": []}))
+    out = cloud.run("phone.sh", str(file), tool, "--rows=3", code=2, **ROOT)
+    assert "3 rows hold no question whole, as the first has 4: give at least that many" in out
+    assert not cloud.calls("adb", "push")
+
+
+def test_tags_are_scored_on_a_phone(cloud: Cloud, file: Path, tool: str) -> None:
+    """Of words; the fake phone's model says the first of two tags, or the second, by how many tokens there are."""
+    folder = file.parent / "my model.files"
+    known = json.loads(file.with_suffix(".json").read_text())
+    for port in known["ports"].values():
+        port["outputs"] = [["logits", "float32", [1, 1, 2]]]
+    file.with_suffix(".json").write_text(json.dumps(known))
+    golden = [row | {"outputs": {"logits": [row["outputs"]["logits"]]}} for row in (row(8, 5), row(8, 8))]
+    (folder / "golden.json").write_text(json.dumps(golden))
+    labels = [(0,), (1,), (0, 0)]  # of the last one word was cut off
+    rows = [row(8, 3, 0) | {"label": label, "first": [0], "tags": [0, -1][: len(label)]} for label in labels]
+    exam = {
+        "task": "own",
+        "split": "dev",
+        "of": 3,
+        "kind": "tokens",
+        "metrics": ["word_accuracy"],
+        "labels": ["O", "B"],
+    }
+    (folder / "exam.json").write_text(json.dumps(exam | {"rows": rows}))
+    out = cloud.run("phone.sh", str(file), tool, "--threads=1", **ROOT)
+    assert "xnnpack: 5 rows, each a start of benchmark_model" in out
+    assert "own, dev, 3 of 3 examples: word_accuracy 50.00, here 50.00" in out
 
 
 def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:
