@@ -70,8 +70,8 @@ def adamw() -> Any:
     return AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
 
 
-def objective(model: str) -> Any:
-    """Of a config's model, with Hugging Face's vocabulary."""
+def objective(model: str, layers: int | None = None) -> Any:
+    """Of a config's model, with Hugging Face's vocabulary; `layers` instead of its own."""
     from bertzoo import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
@@ -79,6 +79,8 @@ def objective(model: str) -> Any:
 
     recipe = config.load(Pretrain, [model])
     shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
+    if layers is not None:
+        shape = dataclasses.replace(shape, layers=layers)
     settings = recipe.objective if model in REPLACED else Masked(sentence="none")
     return settings.build(shape, Compute())
 

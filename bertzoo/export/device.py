@@ -217,11 +217,13 @@ def _lower(scored: dict[str, Any] | None, limits: Same) -> Iterator[str]:
     if scored is None:
         return
     allowed = limits.points + 100 * _CHANCE / scored["examples"]
+    phone = scored["scores"]["phone"]
+    if any(np.isnan(points) for points in phone.values()):
+        yield f"{scored['task']} cannot be scored, as an output is not finite"
+        return
     for name, here in scored["scores"]["here"].items():
-        lower = here - scored["scores"]["phone"][name]
-        if np.isnan(lower):
-            yield f"{name} cannot be scored, as an output is not finite"
-        elif in_points(name) and lower > allowed:
+        lower = here - phone[name]
+        if in_points(name) and lower > allowed:
             of = f"{scored['examples']:,} examples"
             yield f"{name} is {lower:.2f} points lower than here (at most {allowed:.3g} on {of})"
 

@@ -208,7 +208,7 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert code == 1 and "largest error inf" in out
     (given / "00002").write_bytes(np.array((np.nan, 2), "<f4").tobytes())
     code, out = said(capsys, "judge", file, packed, given)
-    assert code == 1 and "accuracy cannot be scored, as an output is not finite" in out
+    assert code == 1 and "sst2 cannot be scored, as an output is not finite" in out
     code, out = said(capsys, "judge", file, packed, given, "--json")
     found = json.loads(out, parse_constant=pytest.fail)
     assert code == 1 and found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None

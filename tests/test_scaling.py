@@ -1,0 +1,55 @@
+"""benchmarks/scaling.py: its page and picture, of stand-ins, and the memory of reading a corpus."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+from scripts import loaded
+
+from bertzoo.cli import main as bertzoo
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return loaded("scaling", monkeypatch)
+
+
+def points(script: Any) -> list[Any]:
+    """A step takes as many ms, and MiB, as what grows is large; each device more takes a tenth."""
+    axes = [
+        script.Point(model, axis, size, size / 1e3, size * 2**20)
+        for model in script.MODELS
+        for axis, sizes in script.AXES.items()
+        for size in sizes
+    ]
+    return axes + [script.Point("bert_base", "devices", n, 1 + (n - 1) / 10, 1) for n in script.DEVICES]
+
+
+def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
+    inputs = [(2_000_000, 50 * 2**20), (4_000_000, 52 * 2**20)]
+    said = script.page(points(script), inputs, 5)
+    assert "| squeezebert | 128 ms, 128 MiB | 256 ms, 256 MiB | 384 ms, 384 MiB | 512 ms, 512 MiB |" in said
+    assert "| convbert_base | 1 ms, 1 MiB | 2 ms, 2 MiB | 4 ms, 4 MiB | 8 ms, 8 MiB | 16 ms, 16 MiB |" in said
+    assert "as on one: 2: 1.10, 4: 1.30, 8: 1.70." in said
+    assert "2.0 M tokens: 50 MiB, 4.0 M tokens: 52 MiB." in said
+    script.draw(points(script), inputs, tmp_path / "scaling.png")
+    drawn = np.asarray(Image.open(tmp_path / "scaling.png").convert("RGB"))
+    assert drawn.shape[1] > 1000 and (drawn != 255).any(axis=-1).mean() > 0.01
+
+
+def test_the_memory_of_reading(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, config = tiny.write_text(tmp_path / "text.txt"), tiny.write_config(tmp_path, "nowhere")
+    assert bertzoo(["tokenize", str(text), str(tmp_path / "corpus"), f"--config={config}", "--workers=1"]) == 0
+    monkeypatch.setattr(script, "READ", 2)
+    tokens, most = script.read(tmp_path / "corpus")
+    assert tokens > 1000 and most > 2**20
+    with script.watched() as found:
+        held = np.ones(2**26 // 8)  # which no file holds
+        script.time.sleep(0.05)
+    with script.watched() as after:
+        del held
+        script.time.sleep(0.05)
+    assert found[0] - after[0] > 2**25
