@@ -16,7 +16,7 @@ from bertzoo.errors import UserError
 from bertzoo.export.runtimes import answer, ask
 
 PACKAGES = ("torch", "executorch", "safetensors")
-GROUPED = "apart"  # of phone_module.GROUPED the fastest here (benchmarks/phone_grouped.py)
+GROUPED = "apart"  # of phone_module.GROUPED, the fastest here (benchmarks/phone_grouped.py)
 HOW = "`make .venv-executorch/stamp` in the checkout makes one, which --python=.venv-executorch/bin/python names"
 _LACKING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 

@@ -16,7 +16,7 @@ from bertzoo.convert.pretrained import Pretrained
 from bertzoo.export.failure import refusing
 
 DIMENSION = "length"
-# Of phone_module.GROUPED the fastest in each format (benchmarks/phone_grouped.py).
+# Of phone_module.GROUPED the fastest in each format, or as fast (benchmarks/phone_grouped.py).
 GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 
