@@ -235,7 +235,8 @@ def page(rows: Sequence[Row], peak: float, options: argparse.Namespace) -> str:
 {options.predictions} of them masked, float32, dropout {DROPOUT}, AdamW, {options.threads} threads, beside Hugging
 Face's models in PyTorch with scaled-dot-product attention and fused AdamW; medians of {options.rounds} rounds in turns.
 `{LESSON}` is the stage of layer {lesson.LAYER}, without dropout, ours with all layers of teacher and student in
-memory, theirs with those that the stage runs; `electra_small` generator, sampling and discriminator. {names}; {platform.machine()}, {os.cpu_count()} cores.
+memory, theirs with those that the stage runs; `electra_small` generator, sampling and discriminator. {names};
+{platform.machine()}, {os.cpu_count()} cores.
 
 Utilisation is rows a second times the model's operations of a row (three times the products of the forward pass; of the
 stage what it computes) over {peak / 1e9:.0f} GFLOP/s, which the largest of a few products reaches here. At least
