@@ -197,7 +197,8 @@ def page(found: dict[str, list[dict[str, float]]], runs: Path) -> str:
 {MODEL["hidden_size"]} units and {MODEL["vocab_size"]} pieces after {BEFORE:,} steps (AdamW at {RATE},
 {batch}), brought to at most the parameters that its lower {LEFT} layers have.
 Pruned in {ITERATIONS} iterations of {WEIGH} steps for the vectors and {TUNE} of fine-tuning; {ITERATIONS * TUNE} steps
-of fine-tuning for what is not pruned, so that the vectors' {ITERATIONS * WEIGH} steps come on top. Held-out losses in nats; word frequencies alone get to {entropy:.3f}.
+of fine-tuning for what is not pruned, so that the vectors' {ITERATIONS * WEIGH} steps come on top.
+Held-out losses in nats; word frequencies alone get to {entropy:.3f}.
 
 {table(found)}
 
