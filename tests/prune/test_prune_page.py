@@ -31,7 +31,9 @@ def test_fewer_layers_are_the_lower_ones(script, tmp_path, monkeypatch):
     assert script.count(made) < script.count(whole)
 
 
-def test_the_page_has_every_seed_and_the_slant(script, tmp_path):
+def test_the_page_has_every_seed_and_the_slant(script, tmp_path, monkeypatch):
+    """Layers in the order of their numbers, of which the tenth has two digits."""
+    monkeypatch.setattr(script, "LAYERS", 12)
     losses = iter(np.arange(5, 8, 0.1))
 
     def each():
@@ -41,7 +43,7 @@ def test_the_page_has_every_seed_and_the_slant(script, tmp_path):
         ]
 
     for seed in range(2):
-        sizes = {f"encoder/layers_{n}/{place}": 10 * (n + 1) + 2 * seed for n in range(3) for place in PLACES}
+        sizes = {f"encoder/layers_{n}/{place}": 10 * (n + 1) + 2 * seed for n in range(12) for place in PLACES}
         cut = {
             "iteration": 1,
             "unit": "parameters",
@@ -55,7 +57,8 @@ def test_the_page_has_every_seed_and_the_slant(script, tmp_path):
     page = script.page({"unpruned": each(), "uniform": each()}, tmp_path)
     assert "| unpruned | 100 to 101 | 5.050 | 5.000, 5.100 | 1.000 |" in page
     assert "| uniform | 100 to 101 | 5.250 | 5.200, 5.300 | 1.000 |" in page
-    assert "- feed-forward size: 11.0, 21.0, 31.0" in page and "get to 6.000" in page
+    assert f"- feed-forward size: {', '.join(f'{10 * n + 1}.0' for n in range(1, 13))}" in page
+    assert "get to 6.000" in page
 
 
 PLACES = ("attention/a", "attention/k", "attention/v", "feed_forward/f")
