@@ -6,6 +6,7 @@ The run directory and `metrics.jsonl` are as docs/architecture.md describes them
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import isfinite
 from pathlib import Path
@@ -41,9 +42,13 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run directory: its history, its resolved config and the facts of `run.json`."""
+    """A run directory: its history, its resolved config and the facts of `run.json`.
+
+    since: the step before which figures are of another model, and none is the best.
+    """
 
     directory: Path
+    since: int = -1
     history: History
     config: Mapping[str, Any]
     facts: Mapping[str, Any]
@@ -80,14 +85,13 @@ def open_run(directory: str | Path) -> Run:
 def _chain(directory: Path, parts: list[Path]) -> Run:
     """A pruning run: the histories of its parts one after another, each of their stages one of the whole."""
     train, heldout, events, torn, done, number = [], [], [], False, 0, 0
+    begun = [0]  # at which step each part
     for part in parts:
         if not (part / "metrics.jsonl").is_file():
             continue  # it has just begun
+        begun.append(done)
         found, table = _read(part / "metrics.jsonl"), config.read(part / "config.toml")
-
-        def later(line: Line, done: int = done, number: int = number) -> Line:
-            return {**line, "step": line["step"] + done, "stage": line.get("stage", 0) + number}
-
+        later = partial(_later, done, number)
         train += map(later, found.train)
         heldout += map(later, found.heldout)
         for stage in table.get("stages") or table["distillation"]:
@@ -98,8 +102,12 @@ def _chain(directory: Path, parts: list[Path]) -> Run:
     if not train:
         raise UserError(f"{directory} has no training step yet; run the pruning for longer")
     history = History(train=train, heldout=heldout, events=events, torn=torn)
-    table = config.read(directory / "config.toml")
-    return Run(directory=directory, history=history, config=table, facts=facts.read(directory, str(directory)))
+    table, said = config.read(directory / "config.toml"), facts.read(directory, str(directory))
+    return Run(directory=directory, history=history, config=table, facts=said, since=begun[-1])
+
+
+def _later(steps: int, stages: int, line: Line) -> Line:
+    return {**line, "step": line["step"] + steps, "stage": line.get("stage", 0) + stages}
 
 
 def read_history(path: Path) -> History:
@@ -181,7 +189,7 @@ def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
 
 def page(run: Run) -> str:
     """The Markdown page: what was run, what came out, what happened, how fast."""
-    parts = [f"# {run.directory.resolve().name}", _what(run), _figures(run.history), _events(run.history), _speed(run)]
+    parts = [f"# {run.directory.resolve().name}", _what(run), _figures(run), _events(run.history), _speed(run)]
     parts += (
         ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
     )
@@ -201,10 +209,10 @@ def _what(run: Run) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def _figures(history: History) -> str:
-    rows = []
+def _figures(run: Run) -> str:
+    rows, history = [], run.history
     for key in [key for kind in KINDS for key in keys(history, kind)]:
-        top = best(history.heldout, key)
+        top = best([line for line in history.heldout if line["step"] > run.since], key)
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
         rows.append([title(key, names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
     head = f"After step {history.train[-1]['step']} (losses in nats):"

@@ -13,10 +13,19 @@ from bertzoo.pruned import shown
 Kept = Mapping[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
 LEAST = 0.1  # what is left of vectors, on average, once nothing is left of them
+ALIKE = 0.02  # how much less what stays has fallen than what goes, as a share of that, where both fell as one
 
 
-def check_gamma(gamma: float, betas: Mapping[str, float], vectors: Mapping[str, np.ndarray], kept: Kept) -> None:
-    """Raise ConfigError where γ was too small or too large for vectors to say what may go."""
+def check_gamma(
+    gamma: float,
+    betas: Mapping[str, float],
+    vectors: Mapping[str, np.ndarray],
+    fallen: Mapping[str, np.ndarray],
+    kept: Kept,
+) -> None:
+    """Raise ConfigError where γ was too small or too large for vectors to say what may go; fallen: by how much the
+    score of each element is below the one that all began with.
+    """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     weights = {name: betas[name] * np.abs(vector) for name, vector in vectors.items()}
     of_gone = removed(weights, kept) / removed(whole, kept)
@@ -31,6 +40,13 @@ def check_gamma(gamma: float, betas: Mapping[str, float], vectors: Mapping[str, 
         raise ConfigError(
             f"weigh.gamma = {gamma} prunes everything: what would stay has kept {of_kept:.0%} of its weight on "
             "average; begin another run with a smaller one, or with fewer steps of weighing"
+        )
+    falls = {name: betas[name] * fall for name, fall in fallen.items()}
+    of_gone, of_kept = removed(falls, kept) / removed(whole, kept), removed(falls, stays) / removed(whole, stays)
+    if of_kept > (1 - ALIKE) * of_gone:
+        raise ConfigError(
+            f"weigh.gamma = {gamma} prunes everything alike: what would stay has fallen by {of_kept:.4g} on average, "
+            f"and what would go by {of_gone:.4g}; begin another run with a smaller one"
         )
 
 

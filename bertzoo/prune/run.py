@@ -1,6 +1,5 @@
 """A pruning run (Khetan and Karnin 2020, Algorithm 1): runs one after another, each resumable by itself."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,13 +19,13 @@ from bertzoo.errors import ConfigError, UserError
 from bertzoo.feed import Feed
 from bertzoo.models import Model
 from bertzoo.prune import ledger
+from bertzoo.prune.budget import budget, structure_of
 from bertzoo.prune.choose import choose
-from bertzoo.prune.costs import betas
+from bertzoo.prune.costs import Cost, betas
 from bertzoo.prune.objective import PruneObjective, named, nested, proximal
 from bertzoo.prune.rundir import Directory, Part
 from bertzoo.prune.settings import Prune
-from bertzoo.prune.shapes import resized
-from bertzoo.prune.structure import Structure, declare
+from bertzoo.prune.structure import Structure
 from bertzoo.prune.surgery import cut, fold
 from bertzoo.rundir import RunDirectory
 from bertzoo.start import Start, padded_to
@@ -37,21 +36,7 @@ from bertzoo.train.restore import restore_params
 from bertzoo.transfer import Transfer
 
 GENERATOR = "generator/"
-
-
-def structure_of(recipe: Prune, model: Model) -> Structure:
-    """What can be cut of a model under the run's objective; raises ConfigError where it lacks a dimension asked for."""
-    return declare(model, directory.head_of(recipe), recipe.letters)
-
-
-def budget(recipe: Prune) -> tuple[float, float]:
-    """What the unpruned model costs, and what is to be left; raises UserError where no cut gets there."""
-    structure = structure_of(recipe, recipe.model)
-    recipe.cut.multiples.check(structure)
-    whole = recipe.target.cost(structure)(structure.sizes)
-    target = recipe.target.amount(whole)
-    recipe.kept(structure, {name: np.ones(size) for name, size in structure.sizes.items()}, target, structure.sizes)
-    return whole, target
+Chosen = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> by dimension what stays
 
 
 @dataclass(kw_only=True)
@@ -68,7 +53,8 @@ class Pruning:
     _said: set[str] = field(default_factory=set)
 
     def __post_init__(self):
-        self.whole, self.target = budget(self.recipe)
+        self.counted = self.run.counted(self.recipe)
+        self.whole, self.target = budget(self.recipe, self.counted)
 
     @cached_property
     def unpruned(self) -> Start:
@@ -84,7 +70,7 @@ class Pruning:
     def cost_of(self, model: Model) -> float:
         """What a model costs of what the budget is of."""
         structure = structure_of(self.recipe, model)
-        return self.recipe.target.cost(structure)(structure.sizes)
+        return self.counted.cost(structure)(structure.sizes)
 
     def train(self, opened: Callable[[], Corpus]) -> Model:
         """Do all that is not done yet, on the corpus that is opened where something is, and write the result; raises as
@@ -129,36 +115,43 @@ class Pruning:
             model = before.load().model
             source = self._read(before.path, model)
         structure = structure_of(self.recipe, model)
-        cost, share = self.recipe.target.cost(structure), iteration / self.recipe.cut.iterations
+        cost, share = self.counted.cost(structure), iteration / self.recipe.cut.iterations
         target = self.whole - share * (self.whole - self.target)
         if cost(structure.sizes) <= target:  # an iteration before has cut more than it had to
+            self.tell(
+                f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing: one before cut enough for it"
+            )
             kept = {name: np.arange(size) for name, size in structure.sizes.items()}
             cut_params = source.params
         else:
-            objective, trained = self._weigh(iteration, model, structure, source, corpus, target)
-            unpruned = structure_of(self.recipe, self.recipe.model).sizes
-            kept = self.recipe.kept(structure, _arrays(objective.scores(trained)), target, unpruned)
-            gates = objective.gates
+            chosen = self._chosen(structure, cost, target)
+            objective, trained = self._weigh(iteration, model, structure, source, corpus, chosen)
+            scores, gates = _arrays(objective.scores(trained)), objective.gates
+            kept = chosen(scores)
             vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
-            ledger.check_gamma(self.recipe.weigh.gamma, objective.betas, vectors, kept)
-            self._record(iteration, structure, kept, target, objective, vectors, _arrays(objective.scores(trained)))
+            fallen = {name: gates.start - score for name, score in scores.items()}
+            ledger.check_gamma(self.recipe.weigh.gamma, objective.betas, vectors, fallen, kept)
+            self._record(iteration, structure, kept, target, objective, vectors, scores)
             own = {name: array for name, array in source.params.items() if not name.startswith(GENERATOR)}
             model, cut_params = cut(structure, fold(structure, own, vectors), kept)
             cut_params |= {name: array for name, array in source.params.items() if name.startswith(GENERATOR)}
         return model, replace(source, params=self._padded(model, cut_params))
 
+    def _chosen(self, structure: Structure, cost: Cost, target: float) -> Chosen:
+        unpruned = structure_of(self.recipe, self.recipe.model).sizes
+        return lambda scores: self.recipe.kept(structure, cost, scores, target, unpruned)
+
     def _weigh(
-        self, iteration: int, model: Model, structure: Structure, source: Start, corpus: Corpus, target: float
+        self, iteration: int, model: Model, structure: Structure, source: Start, corpus: Corpus, chosen: Chosen
     ) -> tuple[PruneObjective, Any]:
-        """The trained vectors of a model; target: what is to be left when they are cut, which is told on the way."""
+        """The trained vectors of a model; what is `chosen` to stay of it is told on the way."""
         recipe, part = self.recipe, self.run.weighing(self.recipe, iteration)
         weigh, made = recipe.weigh, recipe.weighing(model)
         inner = recipe.objective.build(model, recipe.compute)
         objective = PruneObjective(inner, structure, betas(structure), weigh.gamma, weigh.gates)
-        unpruned = structure_of(recipe, recipe.model).sizes
 
         def watch(params: Any) -> dict[str, float]:
-            return ledger.stays(structure, recipe.kept(structure, _arrays(objective.scores(params)), target, unpruned))
+            return ledger.stays(structure, chosen(_arrays(objective.scores(params))))
 
         if not part.finished:
             self.tell(f"iteration {iteration} of {recipe.cut.iterations}, weighing {', '.join(recipe.letters)}")
@@ -198,7 +191,7 @@ class Pruning:
         scores: dict[str, np.ndarray],
     ) -> None:
         recipe = self.recipe
-        cost = recipe.target.cost(structure)
+        cost = self.counted.cost(structure)
         more: dict[str, Any] = {"unit": recipe.target.unit, "budget": self.target, "target": target}
         if recipe.cut.multiples.given:
             weights = {name: objective.betas[name] * np.abs(vector) for name, vector in vectors.items()}
@@ -266,17 +259,6 @@ class Pruning:
         if line not in self._said:
             self._said.add(line)
             self.tell(line)
-
-
-def devices(recipe: Prune) -> jax.sharding.Mesh:
-    """The mesh of all devices; raises ConfigError where batches do not divide over them, or a model does not of which
-    as little is cut as can be, so that hardly a size is even.
-    """
-    training.devices(recipe.weighing(recipe.model))
-    dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.given
-    steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
-    sizes = {name: one.size - steps[name] * (one.size > steps[name]) for name, one in dimensions.items()}
-    return training.devices(recipe.pretraining(resized(recipe.model, sizes)))
 
 
 def origin_of(given: Path | None, run: RunDirectory) -> tuple[str, str | None]:

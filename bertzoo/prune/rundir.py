@@ -1,6 +1,7 @@
 """The directory of a pruning run: an ordinary run for every weighing and every fine-tuning, and what came of them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError
 from bertzoo.kinds import class_of
 from bertzoo.prune.settings import Prune
-from bertzoo.prune.target import Latency
+from bertzoo.prune.target import Latency, Target
 from bertzoo.rundir import RunDirectory
 from bertzoo.train.stages import Stage, total_steps
 
@@ -76,6 +77,13 @@ class Directory(RunDirectory):
         write_atomically(self.config, config.dump(recipe).encode())
         if isinstance(recipe.target, Latency):
             write_atomically(self.path / pruned.TABLE, Path(recipe.target.table).read_bytes())
+
+    def counted(self, recipe: Prune) -> Target:
+        """The recipe's target; of a run that has begun with the copy of the table that it keeps."""
+        kept = self.path / pruned.TABLE
+        if isinstance(recipe.target, Latency) and self.latest() is not None and kept.is_file():
+            return replace(recipe.target, table=str(kept))
+        return recipe.target
 
     def _check_table(self, recipe: Prune) -> None:
         kept = self.path / pruned.TABLE

@@ -5,6 +5,7 @@ iterations, one after another.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +14,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, Replaced
 from bertzoo.prune.choose import choose, uniform
+from bertzoo.prune.costs import Cost
 from bertzoo.prune.objective import Chances, Gates, Magnitudes
 from bertzoo.prune.shapes import LETTERS, cuttable
 from bertzoo.prune.structure import Structure
@@ -50,12 +52,21 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError where a dimension is smaller than what its size is to be a multiple of."""
-        for name, dimension in structure.dimensions.items():
-            if dimension.size < (multiple := getattr(self, dimension.letter)):
+        """Raise ConfigError where a multiple is of nothing that is cut, is more than a size, or leaves no size less."""
+        for letter, multiple in self.given.items():
+            own = [dimension for dimension in structure.dimensions.values() if dimension.letter == letter]
+            key = f"cut.multiples.{letter} = {multiple}"
+            if not own:
+                raise ConfigError(f"{key} is given, but {letter} is not cut of this model: remove it")
+            steps = [math.lcm(multiple, dimension.groups) for dimension in own]
+            for dimension, step in zip(own, steps, strict=True):
+                if dimension.size < step:
+                    groups = f", in {dimension.groups} groups" if dimension.groups > 1 else ""
+                    most = f"the {dimension.size} of {dimension.name}{groups}"
+                    raise ConfigError(f"{key} is more than {most} can be: give a smaller one")
+            if all(dimension.size == step for dimension, step in zip(own, steps, strict=True)):
                 raise ConfigError(
-                    f"cut.multiples.{dimension.letter} = {multiple} is more than the {dimension.size} of {name}, of "
-                    "which nothing could go: give a smaller one"
+                    f"{key} lets nothing of {letter} go: give a smaller one, or leave {letter} out of cut.dimensions"
                 )
 
 
@@ -78,6 +89,8 @@ class Cut:
             raise ConfigError(f"iterations = {self.iterations} is less than 1")
         if self.choice == "uniform" and self.multiples.given:
             raise ConfigError('choice = "uniform" shrinks all by one factor and keeps no multiples; remove one of both')
+        if twice := [letter for letter in self.dimensions if self.dimensions.count(letter) > 1]:
+            raise ConfigError(f'cut.dimensions = {list(self.dimensions)} names "{twice[0]}" twice')
         if self.dimensions and (other := [x for x in self.multiples.given if x not in self.dimensions]):
             raise ConfigError(
                 f"multiples.{other[0]} is given, but dimensions = {list(self.dimensions)} does not cut it: add it there"
@@ -230,11 +243,10 @@ class Prune:
             distillation=self.tuning_stages,
         )
 
-    def kept(self, structure: Structure, scores: dict, target: float, whole: dict[str, int]) -> dict:
-        """For every dimension of a model the elements that stay within a target, `whole` being the unpruned model's
-        sizes; raises UserError as `choose` does.
+    def kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
+        """For every dimension of a model the elements that stay within a target of a cost, `whole` being the unpruned
+        model's sizes; raises UserError as `choose` does.
         """
-        cost = self.target.cost(structure)
         if self.cut.choice == "uniform":
             return uniform(structure, scores, cost, target, whole)
         return choose(structure, scores, cost, target, self.cut.multiples.given)

@@ -93,6 +93,11 @@ class Meter:
         if self.last is not None:
             self.last = time.perf_counter()
 
+    def leave_out(self, seconds: float) -> None:
+        """So many seconds since the last step were spent on something else."""
+        if self.last is not None:
+            self.last += seconds
+
     def restart(self) -> None:
         """The step is about to be compiled anew."""
         self.last = None

@@ -11,6 +11,8 @@ from bertzoo.train.job import Job
 from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
+_WATCHING = 0.05  # of the time, what a phase watches may take
+
 
 class Recorder:
     """Collects the reports of train steps and hands a record to every reporter each `log_every` steps."""
@@ -23,6 +25,7 @@ class Recorder:
         self._totals = metrics.Totals()
         self._meter = metrics.Meter()
         self._began = time.perf_counter()
+        self._rests = self._began  # until when nothing is watched
 
     def begin(self, index: int, fresh: bool) -> None:
         """A stage begins, `fresh` or in its middle: its first step of a length compiles and is not timed."""
@@ -51,8 +54,7 @@ class Recorder:
             self._meter.restart()  # it was compiled, which the step before would seem to have taken
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        watch = self._job.phases[index].watch
-        figures = watch(params) if watch and self._records(step) else {}
+        figures = self._watched(index, step, params)
         work = stage.batch_size * length, stage.batch_size * self._flops[length]
         self._pending = step, row, report, work, figures
 
@@ -84,6 +86,19 @@ class Recorder:
     def resume(self) -> None:
         """An evaluation or a save has ended: its time does not count as a step's."""
         self._meter.resume()
+
+    def _watched(self, index: int, step: int, params: Any) -> dict[str, float]:
+        """What the phase watches, where a record is made: not more than a small share of the time, and not timed."""
+        watch, ends = self._job.phases[index].watch, locate(self._job.stages, step)[1] == 0
+        if watch is None or not self._records(step) or (time.perf_counter() < self._rests and not ends):
+            return {}
+        jax.block_until_ready(params)
+        began = time.perf_counter()
+        found = watch(params)
+        took = time.perf_counter() - began
+        self._meter.leave_out(took)
+        self._rests = time.perf_counter() + took / _WATCHING
+        return found
 
     def _records(self, step: int) -> bool:
         """Whether a record is made of a step: at the interval, and at the end of a stage."""

@@ -56,7 +56,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
     """Prune to the end and return what there is to say; what one process can do for all, the first does."""
     from bertzoo.convert.directory import check
-    from bertzoo.prune.run import Pruning, devices, origin_of
+    from bertzoo.prune.budget import devices
+    from bertzoo.prune.run import Pruning, origin_of
     from bertzoo.prune.rundir import Directory
     from bertzoo.pruned import shown
     from bertzoo.train import hosts

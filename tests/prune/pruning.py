@@ -17,7 +17,7 @@ TABLES = {
     "optimizer": {"kind": "adamw", "learning_rate": 0.01},
     "run": {"log_every": 1, "evaluate_every": 0, "evaluate_rows": 16, "save_every": 1, "keep_best": 0},
 }
-WEIGH = {"steps": 2, "learning_rate": 0.2, "gamma": 0.01, **SHAPE}
+WEIGH = {"steps": 2, "learning_rate": 0.2, "gamma": 1e-3, **SHAPE}
 PRUNING = {
     "target": {"kind": "parameters", "share": 0.6},
     "cut": {"iterations": 2},

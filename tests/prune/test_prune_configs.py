@@ -10,7 +10,7 @@ from bertzoo.errors import ConfigError
 from bertzoo.kinds import class_of
 from bertzoo.models import Electra
 from bertzoo.prune import parameters, resized
-from bertzoo.prune.run import budget, devices, structure_of
+from bertzoo.prune.budget import budget, devices, structure_of
 from bertzoo.prune.settings import Prune
 from bertzoo.recipe import Pretrain
 from bertzoo.sizes import measure
@@ -42,7 +42,7 @@ def test_the_budget_is_met_within_one_per_cent(name):
     structure = structure_of(recipe, recipe.model)
     random = np.random.default_rng(0)
     scores = {name: random.random(size) for name, size in structure.sizes.items()}
-    kept = recipe.kept(structure, scores, target, structure.sizes)
+    kept = recipe.kept(structure, recipe.target.cost(structure), scores, target, structure.sizes)
     left = parameters(structure)({name: len(indices) for name, indices in kept.items()})
     assert 0.99 * target < left <= target < whole
     if name in PUBLISHED:

@@ -195,7 +195,7 @@ def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch
 def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
-    assert "target.share: 0.6 -> 0.5; weigh.gamma: 0.01 -> 0.02; give back these values" in said
+    assert "target.share: 0.6 -> 0.5; weigh.gamma: 0.001 -> 0.02; give back these values" in said
     other = shutil.copytree(directory.read(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
     assert "describes a pruning" in error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
@@ -227,9 +227,12 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (["--cut.iterations=0"], "iterations = 0 is less than 1"),
         (["--cut.choice=uniform", "--cut.multiples.f=8"], "keeps no multiples; remove one of both"),
         (['--cut.dimensions=["h"]', "--cut.multiples.f=8"], r"multiples.f is given, but dimensions = \['h'\] does not"),
-        (["--cut.multiples.a=3"], "cut.multiples.a = 3 is more than the 2 of encoder/layers_0/attention/a, of which"),
+        (["--cut.multiples.a=3"], "cut.multiples.a = 3 is more than the 2 of encoder/layers_0/attention/a can be"),
+        (["--cut.multiples.a=2"], "cut.multiples.a = 2 lets nothing of a go: give a smaller one, or leave a out of"),
+        (["--cut.multiples.e=8"], "cut.multiples.e = 8 is given, but e is not cut of this model: remove it"),
+        (['--cut.dimensions=["f", "f"]'], """cut.dimensions = \\['f', 'f'\\] names "f" twice"""),
         (
-            ["--target.share=0.3", "--cut.multiples.f=16", "--cut.multiples.h=16"],
+            ["--target.share=0.05", "--cut.multiples.f=16"],
             "is below .* let more dimensions be cut, or smaller multiples",
         ),
         (["--cut.multiples.f=0"], "f = 0 is not a size to be a multiple of"),
@@ -268,6 +271,13 @@ def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
     [
         (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], "weigh.gamma = 1e-06 prunes nothing: .* larger one"),
         (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], "weigh.gamma = 100.0 prunes everything: .* smaller one"),
+        *(
+            (
+                ["--weigh.gamma=1e4", "--weigh.learning_rate=0.05", "--weigh.steps=10", "--cut.iterations=1", *more],
+                "weigh.gamma = 10000.0 prunes everything alike: what would stay has fallen by .* smaller one",
+            )
+            for more in ([], ["--weigh.penalty=l0", "--weigh.learning_rate=0.15"])
+        ),
     ],
 )
 def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, capsys):
@@ -291,7 +301,7 @@ def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
     "options",
     [
         ["--cut.choice=uniform"],
-        ["--weigh.penalty=l0", "--weigh.gamma=1", "--weigh.learning_rate=1.5"],
+        ["--weigh.penalty=l0", "--weigh.gamma=0.1", "--weigh.learning_rate=1.5"],
         ["--weigh.penalty=proximal", "--weigh.gamma=2"],
         ["--target.kind=flops", "--target.share=0.6", "--target.length=16"],
         ["--cut.multiples.f=8", "--cut.multiples.h=4", "--cut.iterations=1"],
@@ -317,6 +327,18 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     assert re.search(r"left( [hfakv] \d+%)+  stays( [hfakv] \d+%)+  lr", said) and directory.read(run).params
 
 
+def test_an_iteration_that_cuts_nothing_says_so(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    options = ["--cut.choice=uniform", "--cut.iterations=3", "--target.share=0.95", "--tuning.0.steps=1"]
+    assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
+    said = capsys.readouterr().err
+    cut = {json.loads(path.read_text())["iteration"] for path in pruned.cuts(run)}
+    for iteration in (1, 2, 3):
+        nothing = f"iteration {iteration} of 3 cuts nothing, as one before cut enough" in said
+        assert nothing == (iteration not in cut)
+    assert cut < {1, 2, 3}
+
+
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     model, run, path = directory.read(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
     document = planted(model).document()
@@ -328,6 +350,11 @@ def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     assert 0.99 * found["budget"] < found["cost"]["after"] <= found["budget"] < found["cost"]["before"]
     assert re.search(r"[0-9][.][0-9]{3} -> [0-9.]+ milliseconds, of at most [0-9.]+ now", said)
     assert re.search(r"finished: [0-9]+[.][0-9]{3} of [0-9.]+ milliseconds, within the budget of", said)
+    path.unlink()
+    assert prune(folder, run, *options) == 0  # which keeps a copy
+    shutil.rmtree(run / pruned.MODEL)
+    assert prune(folder, run, *options) == 0 and (run / pruned.MODEL).is_dir()
+    capsys.readouterr()
     path.write_text(json.dumps(document | {"machine": "another"}))
     said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
     assert "table.json is not the table that " in said and "put that back" in said
@@ -339,7 +366,11 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     model = {**MODEL, "kind": "electra", "embedding_size": 8}
     file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
     assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
-    more = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    more = {
+        "target": {"kind": "parameters", "share": 0.9},
+        "weigh": WEIGH | {"gamma": 0.1},
+        "tuning": [{"steps": 2, **SHAPE}],
+    }
     file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
     run = tmp_path / "run"
     assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={run}"]) == 0
@@ -384,7 +415,7 @@ def test_a_factorised_embedding_prunes_too(folder, tmp_path):
     file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
     assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
     more = {"target": {"kind": "parameters", "share": 0.8}, "cut": {"dimensions": ["e"]}}
-    more |= {"weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
+    more |= {"weigh": WEIGH | {"gamma": 0.1}, "tuning": [{"steps": 2, **SHAPE}]}
     file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
     assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
     found = directory.read(tmp_path / "run")

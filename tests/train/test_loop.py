@@ -361,3 +361,41 @@ def test_what_is_counted_is_what_was_computed(monkeypatch: pytest.MonkeyPatch):
     assert record["examples_per_second"] == toy.ROWS
     assert record["tokens_per_second"] == pytest.approx(toy.ROWS * np.mean(timed))
     assert record["flops_per_second"] == pytest.approx(1e6 * record["tokens_per_second"])
+
+
+def test_what_is_watched_is_in_every_record_and_in_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the step's own parameters; a slow one rests between, but for the end of a stage, and takes no step's time."""
+    seen: list[Any] = []
+
+    def watch(params: Any) -> dict[str, float]:
+        seen.append(toy.copy(params))
+        return {"watched": float(len(seen))}
+
+    def phases(watch: Any) -> list[Any]:
+        return [dataclasses.replace(phase, watch=watch) for phase in toy.job().phases]
+
+    config, memory = Run(log_every=1, evaluate_every=0), Memory()
+    state = run(phases=phases(watch), config=config, reporters=[memory])
+    records = memory.train()
+    watched = [record for record in records if "watched" in record]
+    assert watched[0] is records[0] and watched[-1] is records[-1] and toy.same(seen[-1], state.params)
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("bertzoo.train.recorder.time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def slow(params: Any) -> dict[str, float]:
+        clock.now += 10.0
+        return {"watched": 1.0}
+
+    def timed(stage: int, row: int):
+        for one in toy.batches(stage, row):
+            clock.now += 1.0
+            yield one
+
+    memory = Memory()
+    run(phases=phases(slow), config=config, batches=timed, reporters=[memory])
+    records = memory.train()
+    assert [record["step"] for record in records if "watched" in record] == [1, 5, 9]
+    rates = [record["examples_per_second"] for record in records if "examples_per_second" in record]
+    assert rates and rates == [toy.ROWS] * len(rates)
