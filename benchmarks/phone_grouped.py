@@ -23,7 +23,7 @@ from bertzoo.convert.pretrained import Pretrained
 from bertzoo.export import executorch, litert, rewrites, targets, torch_files
 from bertzoo.export.read import read
 
-NOISE = 0.02  # of a ratio, from run to run
+NOISE = 0.03  # of a ratio, from run to run
 STARTS = 3  # of every process: where its memory lies decides some hundredths
 MODEL, LENGTH = "squeezebert", 128
 CONVOLUTION, APART = "convolution", "apart"

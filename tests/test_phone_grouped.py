@@ -23,8 +23,8 @@ def test_the_section_says_what_was_measured(script: Any) -> None:
     said = script.section(found, 3)
     assert "| onnx | 100.0 (1.000) | 95.0 (0.950) | 120.0 (1.200) |" in said
     assert "| litert | 100.0 (1.000) | 95.0 (0.950) | - |" in said
-    assert said.endswith("What `bertzoo convert` writes is to within 2% the fastest of each.")
-    found["executorch"] = ways | {"batched": rounds(0.094)}
+    assert said.endswith("What `bertzoo convert` writes is to within 3% the fastest of each.")
+    found["executorch"] = ways | {"batched": rounds(0.093)}
     assert script.section(found, 3).endswith("the fastest of each.")
     found["executorch"] = ways | {"batched": rounds(0.09)}
     end = "the fastest but for: in executorch the fastest is one product, batched by groups."
