@@ -32,8 +32,9 @@ BELOW = {
     "bertzoo.prune": {"errors", "flops", "models", "objectives", "pruned"},
     "bertzoo.prune.settings": ROOMS | {"prune", "recipe", "transfer"},
     "bertzoo.prune.rundir": ROOMS | RECIPES | {"prune", "rundir", "pruned"},
+    "bertzoo.prune.budget": ROOMS | RECIPES | {"prune", "training", "convert", "convert.directory"},
     "bertzoo.prune.run": READ
-    | {"prune", "prune.rundir", "start", "teacher", "training", "convert", "convert.directory"},
+    | {"prune", "prune.budget", "prune.rundir", "start", "teacher", "training", "convert", "convert.directory"},
     "bertzoo.data": {"errors", "places"},
     "bertzoo.tasks": {"errors", "places", "schema", "data"},
     "bertzoo.train": {"errors", "places", "flops"},
@@ -55,7 +56,7 @@ BELOW = {
     "bertzoo.inference": ROOMS | RECIPES | {"feed", "rundir", "phases", "pruned"},
     # Of conversion only what reads runs knows that there are runs; tensors, tables and names know no training.
     "bertzoo.convert": {"errors", "places", "schema", "config", "nn", "models", "data"},
-    "bertzoo.export": {"errors", "flops", "config", "nn", "models", "data", "tasks", "convert"},
+    "bertzoo.export": {"errors", "places", "flops", "config", "nn", "models", "data", "tasks", "convert"},
     "bertzoo.benchmark": READ | {"prune", "convert", "convert.directory", "export"},
     "bertzoo.plan": ROOMS | RECIPES | {"feed", "phases", "teacher"},
     "bertzoo.convert.directory": READ | {"convert"},

@@ -118,9 +118,7 @@ class Pruning:
         cost, share = self.counted.cost(structure), iteration / self.recipe.cut.iterations
         target = self.whole - share * (self.whole - self.target)
         if cost(structure.sizes) <= target:  # an iteration before has cut more than it had to
-            self.tell(
-                f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing: one before cut enough for it"
-            )
+            self.tell(f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing, as one before cut enough")
             kept = {name: np.arange(size) for name, size in structure.sizes.items()}
             cut_params = source.params
         else:

@@ -1,11 +1,15 @@
 """A text, a tiny BERT trained on it, and what prunes that in seconds."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import tiny
 import tomli_w
 
+from bertzoo import pruned
 from bertzoo.cli import main
+from bertzoo.prune import declare, parameters
 
 MODEL = {
     "kind": "bert", "vocab_size": 256, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32,
@@ -48,3 +52,14 @@ def written(folder: Path, name: str, of: Path, **tables) -> Path:
 def prune(folder: Path, run: Path, *options: str) -> int:
     """The run's exit code."""
     return main(["prune", str(folder / "prune.toml"), f"--run_dir={run}", *options])
+
+
+def cuts(run: Path) -> list[dict]:
+    """What every iteration cut."""
+    return [json.loads(path.read_text()) for path in pruned.cuts(run)]
+
+
+def size(model: Any) -> Any:
+    """Its parameters, as the pruner counts them."""
+    structure = declare(model.model, model.head)
+    return parameters(structure)(structure.sizes)
