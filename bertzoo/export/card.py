@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bertzoo.tasks.metrics import is_threshold
+
 
 def card(name: str, said: Mapping[str, Any]) -> str:
     """Markdown; `name` is the file's, `said` what its JSON holds."""
@@ -31,7 +33,7 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
             for metric, value in scores["file"].items()
-            if not metric.endswith("_thresh")
+            if not is_threshold(metric)
         )
         asked = f"{scores['examples']:,} of {scores['of']:,} examples"
         lines += ["", f"{scores['task']}, {scores['split']}, {asked}: {points}."]

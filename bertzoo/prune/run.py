@@ -149,7 +149,9 @@ class Pruning:
         objective = PruneObjective(inner, structure, betas(structure), weigh.gamma, weigh.gates)
 
         def watch(params: Any) -> dict[str, float]:
-            return ledger.stays(structure, chosen(_arrays(objective.scores(params))))
+            # Of this process's own copy: the others may not be watching.
+            own = nested(_arrays(named(params)))
+            return ledger.stays(structure, chosen(_arrays(objective.scores(own))))
 
         if not part.finished:
             self.tell(f"iteration {iteration} of {recipe.cut.iterations}, weighing {', '.join(recipe.letters)}")

@@ -148,4 +148,9 @@ def _tags(labels: Sequence[str], each: Sequence[int]) -> list[str]:
 
 def in_points(name: str) -> bool:
     """Whether a score of this name is in points, of which more is better: no squared error is, and no threshold."""
-    return name != "mse" and not name.endswith("_thresh")
+    return name != "mse" and not is_threshold(name)
+
+
+def is_threshold(name: str) -> bool:
+    """Whether a figure of this name is no score, but the odds above which no answer is given."""
+    return name.endswith("_thresh")

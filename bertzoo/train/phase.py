@@ -13,7 +13,7 @@ from bertzoo.train.state import name_of
 from bertzoo.train.step import Batch, Objective, Sums
 
 Rates = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0: it is frozen
-Watch = Callable[[Any], dict[str, float]]  # of the parameters
+Watch = Callable[[Any], dict[str, float]]  # of the parameters; one process may watch where others do not
 Rule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # of the schedule: step -> learning rate
 
 

@@ -110,6 +110,8 @@ def _calibration(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _print(said: dict[str, Any]) -> None:
+    from bertzoo.tasks.metrics import is_threshold
+
     for name, signature in said["signatures"].items():
         for output, measured in signature["outputs"].items():
             print(
@@ -118,8 +120,8 @@ def _print(said: dict[str, Any]) -> None:
             )
     if scores := said["scores"]:
         for name, points in scores["file"].items():
-            if name.endswith("_thresh"):
-                continue  # the odds above which no answer is given
+            if is_threshold(name):
+                continue
             print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
     if "delegated" in said:
         print(f"XNNPACK runs {said['delegated']} of the graph's {said['nodes']} nodes, in {said['delegates']} parts")

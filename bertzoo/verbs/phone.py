@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Pack, or judge."""
     from bertzoo.export import device
+    from bertzoo.tasks.metrics import is_threshold
 
     if not args.file.is_file():
         raise UserError(f"{args.file} is no file")
@@ -61,8 +62,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     if exam := found["exam"]:
         asked = f"{exam['task']}, {exam['split']}, {exam['examples']:,} of {exam['of']:,} examples"
         for name, points in exam["scores"]["phone"].items():
-            if name.endswith("_thresh"):
-                continue  # the odds above which no answer is given
+            if is_threshold(name):
+                continue
             print(f"{asked}: {name} {points:.2f}, here {exam['scores']['here'][name]:.2f}")
     if found["wrong"]:
         print(f"The phone does not compute what the file computes here: {'; '.join(found['wrong'])}.")
