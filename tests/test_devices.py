@@ -2,13 +2,16 @@
 
 import functools
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.train import optim, sharding, state, step
+from bertzoo.train import loop, optim, sharding, stages, state, step
+from bertzoo.train.phase import Phase
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
 MODELS = {
@@ -21,26 +24,27 @@ MODELS = {
 OBJECTIVES = {"convbert": Masked(), "replaced": Replaced(generator_width=0.5)}
 FALLBACKS = sharding.Fallbacks(heads=("head_size",))  # ELECTRA's generator has one head
 ROWS, LENGTH, MASKED, STEPS = 16, 12, 3, 4
+FEW = 8, 8  # rows and length of batches with fewer tokens to a part of the data than a parameter has rows
 # Devices along data, fsdp and tensor, and the dropout.
 MESHES = ((8, 1, 1), 0.0), ((4, 2, 1), 0.1), ((2, 2, 2), 0.1), ((1, 8, 1), 0.0)
 ALL = [(model, sizes, dropout) for model in MODELS for sizes, dropout in MESHES]
 QUICK = [("bert", (8, 1, 1), 0.0), ("squeezebert", (2, 2, 2), 0.1)]
 
 
-def batch_of(seed: int) -> dict[str, np.ndarray]:
+def batch_of(seed: int, rows: int = ROWS, length: int = LENGTH) -> dict[str, np.ndarray]:
     """Rows of unequal length, with unequal numbers of masked tokens; the last row counts nowhere."""
     draw = np.random.default_rng(seed)
-    lengths, row_weight = draw.integers(LENGTH // 2, LENGTH + 1, (ROWS, 1)), np.ones(ROWS, np.float32)
+    lengths, row_weight = draw.integers(length // 2, length + 1, (rows, 1)), np.ones(rows, np.float32)
     row_weight[-1] = 0
     batch = {
-        "input_ids": draw.integers(5, 64, (ROWS, LENGTH)),
-        "token_type_ids": draw.integers(0, 2, (ROWS, LENGTH)),
-        "attention_mask": np.arange(LENGTH) < lengths,
-        "masked_positions": np.stack([draw.choice(np.arange(1, LENGTH // 2), MASKED, False) for _ in range(ROWS)]),
-        "masked_ids": draw.integers(5, 64, (ROWS, MASKED)),
-        "sentence_label": draw.integers(0, 2, ROWS),
+        "input_ids": draw.integers(5, 64, (rows, length)),
+        "token_type_ids": draw.integers(0, 2, (rows, length)),
+        "attention_mask": np.arange(length) < lengths,
+        "masked_positions": np.stack([draw.choice(np.arange(1, length // 2), MASKED, False) for _ in range(rows)]),
+        "masked_ids": draw.integers(5, 64, (rows, MASKED)),
+        "sentence_label": draw.integers(0, 2, rows),
     }
-    weights = draw.integers(0, 2, (ROWS, MASKED)).astype(np.float32) * row_weight[:, None]
+    weights = draw.integers(0, 2, (rows, MASKED)).astype(np.float32) * row_weight[:, None]
     return {name: array.astype(np.int32) for name, array in batch.items()} | {
         "masked_weights": weights,
         "row_weight": row_weight,
@@ -48,7 +52,9 @@ def batch_of(seed: int) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def train(model: str, sizes: tuple[int, int, int], dropout: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def train(
+    model: str, sizes: tuple[int, int, int], dropout: float, batch: tuple[int, int] = (ROWS, LENGTH)
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The loss of every step, and the parameters after the last."""
     config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)), fallbacks=FALLBACKS)
     mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
@@ -60,15 +66,15 @@ def train(model: str, sizes: tuple[int, int, int], dropout: float) -> tuple[np.n
     places = state.shardings_of(state.abstract(objective, optimizer, mesh, config.fallbacks))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for number in range(STEPS):
-        now, report = train_step(now, None, step.put_batch(batch_of(number), mesh))
+        now, report = train_step(now, None, step.put_batch(batch_of(number, *batch), mesh))
         losses.append(sum(float(total) / float(weight) for total, weight in report["terms"].values()))
     leaves = jax.tree.leaves_with_path(now.params)
     return np.array(losses), {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def compare(model: str, sizes: tuple[int, int, int], dropout: float) -> None:
-    losses, params = train(model, sizes, dropout)
-    expected_losses, expected = train(model, (1, 1, 1), dropout)
+def compare(model: str, sizes: tuple[int, int, int], dropout: float, batch: tuple[int, int] = (ROWS, LENGTH)) -> None:
+    losses, params = train(model, sizes, dropout, batch)
+    expected_losses, expected = train(model, (1, 1, 1), dropout, batch)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-6)
     assert params.keys() == expected.keys()
     for name, value in expected.items():
@@ -80,6 +86,61 @@ def compare(model: str, sizes: tuple[int, int, int], dropout: float) -> None:
 @pytest.mark.parametrize(("model", "sizes", "dropout"), QUICK)
 def test_eight_devices_equal_one(model, sizes, dropout):
     compare(model, sizes, dropout)
+
+
+def test_few_tokens_are_not_mixed_up():
+    """XLA has gradients of other rows there, unless parameters are gathered first (sharding.as_used)."""
+    compare("squeezebert", (2, 2, 2), 0.0, FEW)
+
+
+class Scaled:
+    """A factor is trained for every output of frozen weights, as prune vectors are."""
+
+    def __init__(self, inner):
+        self.inner, self.weights = inner, inner.weights
+
+    def init(self, key):
+        shapes = jax.eval_shape(lambda: nn.unbox(self.inner.init(key)))
+        return jax.tree.map(lambda leaf: nn.Partitioned(jnp.ones(leaf.shape[-1:]), names=(None,)), shapes)
+
+    def __call__(self, params, frozen, batch, key):
+        return self.inner(jax.tree.map(jnp.multiply, frozen, params), None, batch, key)
+
+
+def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
+    """The factors after one step of a job on few tokens."""
+    config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)))
+    mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
+    made = MODELS["squeezebert"](dropout=0.0, attention_dropout=0.0, initializer_range=0.1)
+    inner, optimizer = Masked(sentence="sop").build(made, Compute()), optim.AdamW(learning_rate=0.01, epsilon=1e-3)
+    frozen = state.fresh(inner, optim.build(optimizer, 1), mesh, seed=3).params
+    job = loop.Job(
+        phases=[Phase(objective=Scaled(inner), optimizer=optimizer)],
+        stages=[stages.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
+        config=loop.Run(),
+        mesh=mesh,
+        seed=3,
+        batches=lambda stage, row: iter(()),
+        frozen=frozen,
+    )
+    now = state.fresh(Scaled(inner), job.transformation(0), mesh, seed=3)
+    now, _ = job.train_step(0)(now, frozen, step.put_batch(batch_of(0, *FEW), mesh))
+    leaves = jax.tree.leaves_with_path(now.params)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) - 1 for path, leaf in leaves}
+
+
+def test_nor_are_they_in_gradients_through_frozen_weights():
+    found, expected = scaled((2, 2, 2)), scaled((1, 1, 1))
+    assert max(np.abs(value).max() for value in expected.values()) > 1e-3
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2, 1), (1, 4, 2), (4, 1, 2)])
+@pytest.mark.parametrize("model", MODELS)
+def test_few_tokens_on_every_mesh(model, sizes):
+    compare(model, sizes, 0.0, FEW)
 
 
 @pytest.mark.slow

@@ -88,8 +88,15 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
         _optimizer(recipe, index),
         states.shardings_of(state),
     )
-    step = make_train_step(objective, optimizer, accumulate=stage.accumulate, shardings=places)
-    return step.lower(state, frozen(recipe, mesh), batch)  # type: ignore[attr-defined]  # it is jitted
+    fixed = frozen(recipe, mesh)
+    step = make_train_step(
+        objective,
+        optimizer,
+        accumulate=stage.accumulate,
+        shardings=places,
+        frozen_shardings=states.shardings_of(fixed),
+    )
+    return step.lower(state, fixed, batch)  # type: ignore[attr-defined]  # it is jitted
 
 
 def _optimizer(recipe: Recipe, index: int):

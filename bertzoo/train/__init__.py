@@ -14,7 +14,8 @@ sharding.Mesh(data, fsdp, tensor) -> sharding.make_mesh(config)                 
 optim.build(config, steps, learning_rate=None, *, stack=None, rates=None) -> optax.GradientTransformation
 optim.excluded(params) -> tree of bool;  optim.carry(old, new, what)
 state.fresh(objective, optimizer, mesh, seed, initial=None), state.abstract(objective, optimizer, mesh) -> State
-step.make_train_step(objective, optimizer, *, accumulate=1, shardings=None) -> (state, frozen, batch) -> (state, report)
+step.make_train_step(objective, optimizer, *, accumulate=1, shardings=None, frozen_shardings=None)
+    -> (state, frozen, batch) -> (state, report)
 step.make_eval_step(objective) -> (params, frozen, batch) -> report
 step.evaluate(eval_step, params, frozen, batches, mesh) -> {"loss": …, "<term>_loss": …, metric: …}
 checkpoint.Checkpoints(directory, *, keep_last=3, keep_best=1): save, wait, restore_latest, steps, latest, close

@@ -132,8 +132,13 @@ class Job:
         if index not in self.programs:
             places = states.shardings_of(self.abstract(index))
             accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
-            made = make_train_step(objective, self.transformation(index), accumulate=accumulate, shardings=places)
-            self.programs[index] = made
+            self.programs[index] = make_train_step(
+                objective,
+                self.transformation(index),
+                accumulate=accumulate,
+                shardings=places,
+                frozen_shardings=states.shardings_of(self.frozen),
+            )
         return self.programs[index]
 
     def begin(self) -> tuple[State, bool]:

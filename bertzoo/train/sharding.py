@@ -219,6 +219,23 @@ def shardings(
     )
 
 
+def as_used(params: Any, places: Any) -> Any:
+    """The parameters as products read them: with all parts that fsdp has, where every axis of the mesh splits.
+
+    There XLA (jax 0.10.2), with fewer tokens to gather over fsdp than a parameter has rows, gathers the tokens, and
+    gives them back in another order: gradients that look like any other and are wrong (tests/test_devices.py).
+    """
+
+    def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
+        named = isinstance(place, NamedSharding)
+        if not named or min(place.mesh.shape.values()) < 2 or "fsdp" not in place.spec:
+            return leaf
+        whole = PartitionSpec(*(None if axis == "fsdp" else axis for axis in place.spec))
+        return jax.lax.with_sharding_constraint(leaf, NamedSharding(place.mesh, whole))
+
+    return jax.tree.map(one, params, places)
+
+
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
     """The sharding of what every device holds whole."""
     return NamedSharding(mesh, PartitionSpec())

@@ -45,16 +45,26 @@ def _microbatches(batch: Batch, count: int) -> Batch:
 
 
 def gradients(
-    objective: Objective, params: Any, frozen: Any, batch: Batch, weights: Sums, key: jax.Array, accumulate: int = 1
+    objective: Objective,
+    params: Any,
+    frozen: Any,
+    batch: Batch,
+    weights: Sums,
+    key: jax.Array,
+    accumulate: int = 1,
+    places: Any = None,
+    frozen_places: Any = None,
 ) -> tuple[Any, Sums, dict[str, tuple[jax.Array, jax.Array]]]:
     """The gradient of the batch's loss Σ sums/weights, with the sums and the metrics, over `accumulate` microbatches.
 
     The weights are those of the whole batch, so that the cut changes nothing but rounding. Microbatch i draws from
-    fold_in(key, i).
+    fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.
     """
 
     def loss(params, part, part_key):
-        sums, metrics = objective(params, frozen, part, part_key)
+        whole = params if places is None else sharding.as_used(params, places)
+        fixed = frozen if frozen_places is None else sharding.as_used(frozen, frozen_places)
+        sums, metrics = objective(whole, fixed, part, part_key)
         _same_terms(sums, weights)
         return sum(sums[term] / weights[term] for term in sums), (sums, metrics)
 
@@ -87,19 +97,27 @@ def _size(updates: Any, params: Any) -> jax.Array:
 
 
 def make_train_step(
-    objective: Objective, optimizer: optax.GradientTransformation, *, accumulate: int = 1, shardings: Any = None
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    *,
+    accumulate: int = 1,
+    shardings: Any = None,
+    frozen_shardings: Any = None,
 ) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
     """Compile (state, frozen, batch) -> (state, report); the old state is donated.
 
     report: `terms` {name: (sum, weight)} whose quotients add up to the loss, `metrics` {name: (sum, weight)},
     `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
-    `shardings`: the state's, by default those it comes with.
+    `shardings`: the state's, by default those it comes with; `frozen_shardings`: those of `frozen`.
     """
+    places = None if shardings is None else shardings.params
 
     def train_step(state: State, frozen: Any, batch: Batch):
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), state.step)
         weights = objective.weights(batch)
-        grads, sums, metrics = gradients(objective, state.params, frozen, batch, weights, key, accumulate)
+        grads, sums, metrics = gradients(
+            objective, state.params, frozen, batch, weights, key, accumulate, places, frozen_shardings
+        )
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         norm = optax.tree.norm(grads)
