@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import json
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from pages import write_section
+from program import bertzoo
 
 from bertzoo import config, inference
 from bertzoo.recipe import Pretrain
@@ -65,12 +65,6 @@ STRATEGIES = {
     "PKT": [*OPTIMISED, *EACH],
 }
 STUDENTS = OBJECTIVES | STRATEGIES
-
-
-def bertzoo(*words: str) -> str:
-    """Run the program and return what it prints; its messages go on."""
-    command = [sys.executable, "-m", "bertzoo", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def sized(table: str, sizes: dict[str, int]) -> list[str]:

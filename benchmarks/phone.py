@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import machine
 import phone_costs
 import phone_page
 import phone_scores
@@ -169,14 +170,6 @@ def versions(peer: str) -> Mapping[str, str]:
     return theirs | {name: version(name) for name in ("litert-converter", "ai-edge-litert", "litert-quantizer")}
 
 
-def processor() -> str:
-    """The name of this machine's, and whether it multiplies int8 four at a time."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    said = dict(line.split(":", 1) for line in text.split("\n\n")[0].replace("\t", "").splitlines() if ":" in line)
-    vectors = [name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in said.get("flags", "").split()]
-    return f"{said.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no vectors that are known of'})"
-
-
 def main() -> None:
     """Make what is not there, measure what is not measured, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,7 +215,7 @@ def main() -> None:
         read=read,
         each=args.each,
         versions=versions(args.peer),
-        processor=processor(),
+        processor=machine.processor(),
     )
     section, missed = phone_page.page(found)
     if names == list(MODELS):

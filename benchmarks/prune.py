@@ -15,7 +15,6 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import tomli_w
 from pages import write_section
+from program import bertzoo
 
 from bertzoo import cuts
 from bertzoo.convert import directory
@@ -60,12 +60,6 @@ PRUNED = {  # the table's rows, and the options of `bertzoo prune`
 KEPT = f"BERT-ℓ, the lower {LEFT} layers"
 ON = "unpruned, trained as long"
 PICTURE = Path(__file__).parent.parent / "docs" / "prune_layers.png"
-
-
-def bertzoo(*words: str) -> str:
-    """Run the program and return what it prints; its messages go on."""
-    command = [sys.executable, "-m", "bertzoo", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def written(path: Path, **tables) -> Path:
