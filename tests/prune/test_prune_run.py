@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from pruning import cuts, fill, prune, size
+from pruning import cuts, prune, size
 from test_pretrain import error
 
 sys.path.append(str(Path(__file__).parent.parent / "finetune"))
@@ -25,13 +25,6 @@ from bertzoo.recipe import Pretrain
 from bertzoo.train import loop
 
 pytestmark = pytest.mark.usefixtures("one_device")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("prune")
-    fill(made)
-    return made
 
 
 @pytest.fixture(scope="module")

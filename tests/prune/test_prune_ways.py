@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from latencies import planted
-from pruning import MODEL, SHAPE, WEIGH, cuts, fill, prune, size, written
+from pruning import MODEL, SHAPE, WEIGH, cuts, prune, size, written
 from test_pretrain import error
 
 from bertzoo import pruned
@@ -14,13 +14,6 @@ from bertzoo.cli import main
 from bertzoo.convert import directory
 
 pytestmark = pytest.mark.usefixtures("one_device")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("ways")
-    fill(made)
-    return made
 
 
 @pytest.mark.slow
