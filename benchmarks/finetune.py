@@ -15,14 +15,13 @@ makes an environment that has them.
 
 import argparse
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sides
-from sides import Side, Step, ratio, take_turns
+from sides import Setting, Side, Step, ratio, take_turns
 
 MODELS = {
     "bert_base": "bert", "squeezebert": "squeezebert", "mobilebert": "mobilebert", "convbert_base": "convbert",
@@ -45,7 +44,7 @@ def random_batch(rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
 
 def our_step(model: str, threads: int) -> Step:
     """A step of the model of a shipped config or of a directory."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    sides.keep_to(Setting(threads))
     import dataclasses
 
     from bertzoo import config
@@ -72,7 +71,7 @@ def their_step(model: str, threads: int) -> Step:
 
     torch.manual_seed(0)
     network = transformers.AutoModelForSequenceClassification.from_config(their_config(model))
-    step = sides.torch_step(network, CLIP, threads, lr=RATE)
+    step = sides.torch_step(network, CLIP, Setting(threads), lr=RATE)
     names = ("input_ids", "token_type_ids", "attention_mask")
     return lambda batch: step({"labels": batch["label"]} | {name: batch[name] for name in names})
 

@@ -3,41 +3,46 @@
 
 The same sizes, batch (every token real, `--predictions` masked a row), dropout 0.1, global-norm clip, AdamW, float32,
 and the same number of threads. Each side is what its user would run: ours `bertzoo.train`'s compiled step, theirs
-`BertForMaskedLM` with sdpa attention, `loss.backward()` and torch's fused AdamW. `electra_small` is a whole step of
-replaced token detection: theirs is two of its classes on one embedding and the sampling between them. Each side lives
+Hugging Face's masked language model with its own choice of attention, `loss.backward()` and torch's fused AdamW.
+`electra_small` is a whole step of replaced token detection: theirs is two of its classes on one embedding and the
+sampling between them. Each side lives
 in a process of its own, so that the peak memory is its own; they take turns, step by step, and the ratio is the median
 of the rounds' ratios. On a busy machine compare the CPU times of `--threads 1`: what other processes take away does not
 count there. Needs torch and transformers: `make parity` makes an environment that has them.
 
 `mobilebert_transfer` is a stage of its transfer (lesson.py). --all takes every model, writes its section of
-docs/performance.md anew, and fails where a ratio is below 1.2.
+docs/performance.md anew, and fails where less than 1.2 times the speed is reached.
+
+    python benchmarks/train_step.py --all --gpu
+
+is for an NVIDIA GPU: bfloat16 on both sides, theirs under autocast and torch.compile, 256 rows of 128 tokens and 64 of
+512, and a section of its own. It wants builds of jax and torch for CUDA; those of `make parity` are for processors.
 """
 
 import argparse
 import dataclasses
+import itertools
+import json
 import os
-import platform
+import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import lesson
 import numpy as np
 import sides
+import train_step_page
 from pages import write_section
-from sides import Side, Step, ratio, take_turns
+from sides import Setting, Side, Step, ratio, take_turns
+from train_step_page import Row, met
+from train_step_peer import CLIP, DECAY, DROPOUT, EPSILON, LEARNING_RATE, LESSON, REPLACED, VOCABULARY, their_step
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-LESSON = "mobilebert_transfer"
 MODELS = ("bert_base", "squeezebert", "mobilebert", LESSON, "convbert_base", "convbert_small", "electra_small")
-REPLACED = ("electra_small",)  # the others are compared under the masked language model
-FASTER = 1.2  # times as fast as theirs, that is aimed at
-VOCABULARY, DROPOUT = 30522, 0.1
-LEARNING_RATE, DECAY, CLIP, EPSILON = 1e-4, 0.01, 1.0, 1e-6
+USUAL = (8, 128, 20)  # rows, tokens of each, masked ones
+ON_GPU = ((256, 128, 20), (64, 512, 77))
 
 
 def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[str, np.ndarray]:
@@ -55,12 +60,14 @@ def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[st
     }
 
 
-def our_step(model: str, threads: int, shape: tuple[int, int, int]) -> Step:
-    """One step of bertzoo -> its loss; XLA's thread pool has as many threads as the process has cores."""
+def our_step(model: str, setting: Setting, shape: tuple[int, int, int]) -> Step:
+    """One step of bertzoo -> its loss."""
+    sides.keep_to(setting)
     if model == LESSON:
-        return lesson.our_step(threads, adamw(), *shape)
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    return sides.our_step(objective(model), adamw())
+        return lesson.our_step(setting, adamw(), *shape)
+    from bertzoo.models import Compute
+
+    return sides.our_step(objective(model, compute=Compute(dtype=setting.dtype)), adamw())
 
 
 def adamw() -> Any:
@@ -70,8 +77,8 @@ def adamw() -> Any:
     return AdamW(learning_rate=LEARNING_RATE, weight_decay=DECAY, clip_norm=CLIP, epsilon=EPSILON)
 
 
-def objective(model: str, layers: int | None = None) -> Any:
-    """Of a config's model, with Hugging Face's vocabulary; `layers` instead of its own."""
+def objective(model: str, layers: int | None = None, compute: Any = None) -> Any:
+    """Of a config's model, with Hugging Face's vocabulary; `layers` instead of its own; float32 without `compute`."""
     from bertzoo import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
@@ -82,7 +89,7 @@ def objective(model: str, layers: int | None = None) -> Any:
     if layers is not None:
         shape = dataclasses.replace(shape, layers=layers)
     settings = recipe.objective if model in REPLACED else Masked(sentence="none")
-    return settings.build(shape, Compute())
+    return settings.build(shape, compute or Compute())
 
 
 def row_flops(model: str, shape: tuple[int, int, int]) -> float:
@@ -101,184 +108,170 @@ def row_flops(model: str, shape: tuple[int, int, int]) -> float:
     return 3 * matmul_flops(lambda params, batch: made(params, None, batch, None), params, batch) / shape[0]
 
 
-def their_step(model: str, threads: int, shape: tuple[int, int, int]) -> Step:
-    """One step of Hugging Face's model under torch -> its loss."""
-    import torch
-
-    torch.manual_seed(0)
-    step = sides.torch_step(their_network(model), CLIP, threads, lr=LEARNING_RATE, weight_decay=DECAY, eps=EPSILON)
-
-    def run(batch: dict[str, np.ndarray]) -> float:
-        if model == LESSON:
-            return step(lesson.batch(batch))
-        labels = np.full(batch["input_ids"].shape, -100, np.int64)
-        np.put_along_axis(labels, batch["masked_positions"].astype(np.int64), batch["masked_ids"], axis=1)
-        names = ("input_ids", "token_type_ids", "attention_mask")
-        return step({"labels": labels} | {name: batch[name] for name in names})
-
-    return run
-
-
-def their_network(model: str) -> Any:
-    """A Hugging Face module that gives a loss as its masked language models do."""
-    import torch
-    import transformers
-
+def their_row_flops(model: str, shape: tuple[int, int, int]) -> float:
+    """Those of the other side, whose masked language models have logits at every position."""
+    rows, length, predictions = shape
+    ours = row_flops(model, shape)
     if model == LESSON:
-        return lesson.their_network()
-    more = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT, "vocab_size": VOCABULARY}
-    if model == "bert_base":
-        return transformers.BertForMaskedLM(transformers.BertConfig(**more))
-    if model == "squeezebert":
-        return transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(**more))
-    if model == "mobilebert":
-        config = transformers.MobileBertConfig(classifier_activation=False, **more)
-        return transformers.MobileBertForMaskedLM(config)
-    if model == "convbert_base":
-        return transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(embedding_size=768, **more))
-    if model == "convbert_small":
-        sizes = {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
-        return transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**sizes, **more))
-
-    class Electra(torch.nn.Module):
-        """The generator and the discriminator of ELECTRA-small on one embedding, with the sampling between them."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            small: dict[str, Any] = {"embedding_size": 128, "num_hidden_layers": 12, **more}
-            self.generator = transformers.ElectraForMaskedLM(
-                transformers.ElectraConfig(hidden_size=64, num_attention_heads=1, intermediate_size=256, **small)
-            )
-            self.discriminator = transformers.ElectraForPreTraining(
-                transformers.ElectraConfig(hidden_size=256, num_attention_heads=4, intermediate_size=1024, **small)
-            )
-            self.generator.electra.embeddings = self.discriminator.electra.embeddings
-            self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
-
-        def forward(self, input_ids: Any, labels: Any, **rest: Any) -> Any:
-            made = self.generator(input_ids, labels=labels, **rest)
-            masked = labels >= 0
-            with torch.no_grad():
-                sampled = torch.distributions.Categorical(logits=made.logits[masked]).sample()
-            mixed = input_ids.clone()
-            mixed[masked] = sampled
-            original = torch.where(masked, labels, input_ids)
-            told = self.discriminator(mixed, labels=(mixed != original).long(), **rest)
-            return SimpleNamespace(loss=made.loss + 50 * told.loss)
-
-    return Electra()
+        return ours
+    return ours + (length - predictions) * (row_flops(model, (rows, length, predictions + 1)) - ours)
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A model: of both sides seconds of a step, the peak in MB and the last loss; how many times theirs takes as long,
-    by the clock and by the CPU; GFLOPs of a row.
-    """
-
-    model: str
-    ours: tuple[float, float, float]
-    theirs: tuple[float, float, float]
-    wall: float
-    cpu: float
-    gflops: float
-
-
-def compare(model: str, options: argparse.Namespace) -> Row:
+def compare(model: str, setting: Setting, shape: tuple[int, int, int], rounds: int, warmup: int) -> Row:
     """Take turns."""
-    shape = options.batch, options.length, options.predictions
-    ours, theirs = pair = [Side(make, model, options.threads, shape) for make in (our_step, their_step)]
-    take_turns(pair, [random_batch(*shape, seed=index) for index in range(options.warmup + options.rounds)])
-    found = [(side.median(0, options.warmup), side.rounds[-1][3], side.rounds[-1][2]) for side in pair]
-    ratios = [ratio(ours, theirs, column, options.warmup) for column in (0, 1)]
-    return Row(model, found[0], found[1], ratios[0], ratios[1], row_flops(model, shape) / 1e9)
+    peaks = (sides.of_jax, sides.of_torch) if setting.gpu else (None, None)
+    ours, theirs = pair = [
+        Side(make, model, setting, shape, peak=peak) for make, peak in zip((our_step, their_step), peaks, strict=True)
+    ]
+    take_turns(pair, [random_batch(*shape, seed=index) for index in range(warmup + rounds)])
+    found = [(side.median(0, warmup), side.rounds[-1][3], side.rounds[-1][2]) for side in pair]
+    ratios = [ratio(ours, theirs, column, warmup) for column in (0, 1)]
+    gflops = row_flops(model, shape) / 1e9, their_row_flops(model, shape) / 1e9
+    return Row(model, shape, found[0], found[1], ratios[0], ratios[1], gflops)
 
 
-def printed(row: Row, batch: int) -> str:
+def printed(row: Row) -> str:
     """The line of a table in a terminal."""
-    cells = [f"{row.model:19s}"]
+    rows, length, _ = row.shape
+    cells = [f"{row.model:19s}", f"{f'{rows}x{length}':>7s}"]
     for seconds, peak, loss in (row.ours, row.theirs):
-        cells += [f"{seconds:8.2f}", f"{batch / seconds:8.2f}", f"{peak:8.0f}", f"{loss:7.2f}"]
+        cells += [f"{seconds:8.3f}", f"{rows / seconds:8.2f}", f"{peak:8.0f}", f"{loss:7.2f}"]
     return " ".join([*cells, f"{row.wall:9.2f}", f"{row.cpu:9.2f}"])
 
 
-def fastest(threads: int) -> float:
-    """Operations a second of the fastest of some large float32 products under as many threads in torch, which is what
-    this machine reaches at the most.
-    """
+def our_product(setting: Setting, rows: int, width: int) -> Step:
+    """A product of two large matrices in XLA."""
+    sides.keep_to(setting)
+    import jax
+    import jax.numpy as jnp
+
+    left, right = (jax.random.normal(jax.random.key(0), (size, width), setting.dtype) for size in (rows, width))
+    product = jax.jit(jnp.dot)
+    return lambda _: float(product(left, right)[0, 0])
+
+
+def their_product(setting: Setting, rows: int, width: int) -> Step:
+    """The same in PyTorch."""
     import torch
 
-    torch.set_num_threads(threads)
-    left, right, found = torch.randn(1024, 3072), torch.randn(3072, 3072), []
-    for _ in range(20):
-        began = time.perf_counter()
-        left @ right
-        found.append(time.perf_counter() - began)
-    return 2 * 1024 * 3072 * 3072 / min(found)
+    torch.set_num_threads(setting.threads)
+    place, kind = torch.device(setting.place), getattr(torch, setting.dtype)
+    left, right = (torch.randn(size, width, device=place, dtype=kind) for size in (rows, width))
+    return lambda _: float((left @ right)[0, 0])
 
 
-def page(rows: Sequence[Row], peak: float, options: argparse.Namespace) -> str:
-    """Markdown."""
-    names = ", ".join(f"{name} {version(name)}" for name in ("jax", "jaxlib", "torch", "transformers"))
-    lines = []
-    for row in rows:
-        speeds = [options.batch / seconds for seconds, _, _ in (row.ours, row.theirs)]
-        used = [f"{speed * row.gflops * 1e9 / peak:.2f}" for speed in speeds]
-        cells = (
-            *(f"{speed:.2f}" for speed in speeds), f"{row.wall:.2f}", f"{row.gflops:.1f}", *used,
-            *(f"{mb:,.0f}" for _, mb, _ in (row.ours, row.theirs)), "yes" if row.wall >= FASTER else "NO",
-        )  # fmt: skip
-        lines.append(f"| {row.model} | {' | '.join(cells)} |")
-    table = "\n".join(lines)
-    return f"""## A training step on a CPU
+def fastest(setting: Setting, times: int = 20) -> tuple[float, float]:
+    """Operations a second of the fastest of some large products, which is what a machine reaches at the most: XLA's,
+    and PyTorch's.
+    """
+    sizes = (8192, 8192) if setting.gpu else (1024, 3072)
+    pair = [Side(make, setting, *sizes) for make in (our_product, their_product)]
+    take_turns(pair, range(times))
+    ours, theirs = (2 * sizes[0] * sizes[1] ** 2 / min(round[0] for round in side.rounds) for side in pair)
+    return ours, theirs
 
-`python benchmarks/train_step.py --all`: whole steps of {options.batch} rows of {options.length} tokens, all real,
-{options.predictions} of them masked, float32, dropout {DROPOUT}, AdamW, {options.threads} threads, beside Hugging
-Face's models in PyTorch with scaled-dot-product attention and fused AdamW; medians of {options.rounds} rounds in turns.
-`{LESSON}` is the stage of layer {lesson.LAYER}, without dropout, ours with all layers of teacher and student in
-memory, theirs with those that the stage runs; `electra_small` generator, sampling and discriminator. {names};
-{platform.machine()}, {os.cpu_count()} cores.
 
-Utilisation is rows a second times the model's operations of a row (three times the products of the forward pass; of the
-stage what it computes) over {peak / 1e9:.0f} GFLOP/s, which the largest of a few products reaches here. At least
-{FASTER} times theirs is aimed at.
+def device(setting: Setting) -> str:
+    """What the GPU is called; nothing of a processor."""
+    if not setting.gpu:
+        return ""
+    import torch
 
-| model | ours, rows/s | theirs | times | GFLOPs a row | ours, utilisation | theirs | ours, peak MB | theirs | met |
-|---|---|---|---|---|---|---|---|---|---|
-{table}"""
+    return torch.cuda.get_device_name()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One training step, ours beside Hugging Face PyTorch's.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="", help=f"some of {', '.join(MODELS)}; without --all all are printed")
     parser.add_argument("--all", action="store_true", help="every model, and docs/performance.md")
+    parser.add_argument("--gpu", action="store_true", help="bfloat16, torch.compile, and the shapes for a GPU")
+    parser.add_argument("--keep", type=Path, help="a file of rows: those in it are not measured again")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2, help="rounds not counted, the first of which compiles")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--predictions", type=int, default=20)
+    for name, usual in zip(("batch", "length", "predictions"), USUAL, strict=True):
+        parser.add_argument(f"--{name}", type=int, help=f"{usual} where not given; not with --all or --gpu")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     models = options.models.split(",") if options.models else list(MODELS)
+    given = [getattr(options, name) for name in ("batch", "length", "predictions")]
     if unknown := set(models) - set(MODELS):
         parser.error(f"unknown models {sorted(unknown)}; there are {', '.join(MODELS)}")
     if options.all and options.models:
         parser.error("--all is all models: leave --models out")
-    print(
-        f"batch {options.batch}x{options.length}, {options.predictions} masked a row, {options.threads} threads, fp32"
-    )
-    print(f"{'':19s} {'ours':^34s} {'Hugging Face PyTorch':^34s} {'theirs / ours':^19s}")
-    columns = 2 * [f"{'s/step':>8s}", f"{'ex/s':>8s}", f"{'peak MB':>8s}", f"{'loss':>7s}"]
-    print(" ".join([f"{'model':19s}", *columns, f"{'wall':>9s} {'CPU time':>9s}"]))
-    rows = []
-    for model in models:
-        rows.append(compare(model, options))
-        print(printed(rows[-1], options.batch), flush=True)
+    if (options.all or options.gpu) and given != [None] * 3:
+        parser.error("--all and --gpu have shapes of their own: leave --batch, --length and --predictions out")
+    os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
+    setting = Setting(options.threads, options.gpu)
+    if options.gpu and (lacking := without_gpu()):
+        parser.error(f"--gpu: {lacking}")
+    shape = (given[0] or USUAL[0], given[1] or USUAL[1], given[2] or USUAL[2])
+    rows, lost = measure(models, ON_GPU if options.gpu else (shape,), setting, options)
     if options.all:
-        if not PAGE.exists():
-            PAGE.write_text("# Performance\n", encoding="utf-8")
-        write_section(Path(__file__).name, page(rows, fastest(options.threads), options), PAGE)
-        if slow := [row.model for row in rows if row.wall < FASTER]:
-            sys.exit(f"less than {FASTER} times as fast: {', '.join(slow)}")
+        given = f"--all{' --gpu' * options.gpu} --rounds={options.rounds}"
+        write(rows, lost, setting, given)
+    elif lost:
+        sys.exit("\n".join(lost))
+
+
+def without_gpu() -> str:
+    """What of the two libraries sees no GPU here; empty where both do."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no GPU; install a build of it for CUDA"
+    asked = [sys.executable, "-c", "import jax; jax.devices()"]
+    done = subprocess.run(asked, env=os.environ | {"JAX_PLATFORMS": "cuda"}, capture_output=True, text=True)
+    return f"jax sees no GPU ({done.stderr.strip().splitlines()[-1]}); install jax[cuda12]" if done.returncode else ""
+
+
+def measure(
+    models: Sequence[str], shapes: Sequence[tuple[int, int, int]], setting: Setting, options: argparse.Namespace
+) -> tuple[list[Row], list[str]]:
+    """The rows, printed and kept one by one, and in words those that could not be measured."""
+    print(f"{options.threads} threads, {setting.dtype}")
+    print(f"{'':27s} {'ours':^34s} {'Hugging Face PyTorch':^34s} {'theirs / ours':^19s}")
+    columns = 2 * [f"{'s/step':>8s}", f"{'ex/s':>8s}", f"{'peak MB':>8s}", f"{'loss':>7s}"]
+    print(" ".join([f"{'model':19s} {'rows':>7s}", *columns, f"{'wall':>9s} {'CPU time':>9s}"]))
+    under = [*setting, options.rounds, options.warmup, *train_step_page.versions()]
+    rows, lost = kept(options.keep, under), []
+    for model, shape in itertools.product(models, shapes):
+        if not any((row.model, row.shape) == (model, shape) for row in rows):
+            try:
+                rows.append(compare(model, setting, shape, options.rounds, options.warmup))
+            except sides.Lost as error:
+                lost.append(f"{model}, {shape[0]}x{shape[1]}: {error}")
+                continue
+            if options.keep:
+                told = {"under": under, "rows": [dataclasses.asdict(row) for row in rows]}
+                options.keep.write_text(json.dumps(told))
+        print(printed(next(row for row in rows if (row.model, row.shape) == (model, shape))), flush=True)
+    return rows, lost
+
+
+def kept(file: Path | None, under: list[int | str]) -> list[Row]:
+    """The rows in a file, where there is one: of as many threads and rounds, of a GPU or none, and of the same code."""
+    if file is None or not file.exists():
+        return []
+    found, triples = json.loads(file.read_text()), ("shape", "ours", "theirs", "gflops")
+    if found["under"] != under:
+        sys.exit(
+            f"{file} has rows of other threads, rounds, packages or code ({found['under']}, not {under}): give another"
+        )
+    return [Row(**each | {name: tuple(each[name]) for name in triples}) for each in found["rows"]]
+
+
+def write(rows: Sequence[Row], lost: Sequence[str], setting: Setting, given: str) -> None:
+    """The section of docs/performance.md; fails where a row is missing or not as fast as is aimed at."""
+    if not PAGE.exists():
+        PAGE.write_text("# Performance\n", encoding="utf-8")
+    name, speeds = device(setting), fastest(setting)
+    text = train_step_page.page(rows, setting, name, speeds, given)
+    write_section(f"{Path(__file__).name}{' --gpu' if setting.gpu else ''}", text, PAGE)
+    peak = train_step_page.peak_of(name, speeds)
+    slow = [f"{row.model} {row.shape[0]}x{row.shape[1]}" for row in rows if not met(row, peak, setting.gpu)]
+    if slow or lost:
+        missed = [f"less than is aimed at: {', '.join(slow)}"] * bool(slow)
+        sys.exit("\n".join([*missed, *lost]))
 
 
 if __name__ == "__main__":
