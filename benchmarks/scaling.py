@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import machine
 from pages import write_section
 from train_step import adamw, objective, random_batch
 
@@ -91,13 +92,13 @@ def line(model: str, axis: str, sizes: Sequence[int], rounds: int) -> list[Point
 
 def in_a_process(*words: str, **variables: str) -> Any:
     """What this script prints in a process of its own, as JSON."""
-    command, known = [sys.executable, __file__, *words], {**os.environ, **variables}
+    command, known = [sys.executable, __file__, *words], {**os.environ, "JAX_PLATFORMS": "cpu", **variables}
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout)
 
 
 def on_devices(count: int, rounds: int) -> Point:
     """A step of the first model on so many devices, of eight rows whatever their number."""
-    flags = f"--xla_force_host_platform_device_count={count}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
     words = ("--worker=devices", f"--size={count}", f"--rounds={rounds}")
     return Point(*in_a_process(*words, XLA_FLAGS=flags))
 
@@ -184,7 +185,8 @@ def draw(points: Sequence[Point], inputs: Sequence[tuple[int, int]], path: Path)
             below.set_xlabel(axis)
         above.set_xlabel(axis)
         for drawn in (above, below):
-            drawn.set_ylim(bottom=0)
+            drawn.set_ylim(0, 1.05 * drawn.get_ylim()[1])
+            drawn.locator_params(axis="x", integer=True)
             drawn.grid(alpha=0.25)
             drawn.spines[["top", "right"]].set_visible(False)
         if not place:
@@ -212,8 +214,9 @@ def page(points: Sequence[Point], inputs: Sequence[tuple[int, int]], rounds: int
     return f"""## What a step costs as the work grows
 
 `python benchmarks/scaling.py`: training steps of {LAYERS} layers of the base width, {ROWS} rows of {LENGTH} tokens
-where they are not what grows, float32, AdamW, {os.cpu_count()} cores; medians of {rounds} rounds in turns, and the
-memory that XLA plans for a step beside parameters and moments.
+where they are not what grows, float32, AdamW, {machine.processor()}, {os.cpu_count()} cores;
+medians of {rounds} rounds, the points of one line in turns (lines and numbers of devices one after another, between
+which the same step differs by a fifth here), and the memory that XLA plans for a step beside parameters and moments.
 
 {shown}
 
@@ -237,6 +240,10 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.worker == "line":
         print(json.dumps(line(args.model, args.axis, AXES[args.axis], args.rounds)))
     elif args.worker == "devices":
+        import jax
+
+        if jax.device_count() != args.size:
+            sys.exit(f"{jax.device_count()} devices, not {args.size}")
         ((*_, seconds, scratch),) = line(MODELS[0], "batch", (8,), args.rounds)
         print(json.dumps(Point(MODELS[0], "devices", args.size, seconds, scratch)))
     elif args.worker == "input":

@@ -53,3 +53,28 @@ def test_the_memory_of_reading(script: Any, tmp_path: Path, monkeypatch: pytest.
         del held
         script.time.sleep(0.05)
     assert found[0] - after[0] > 2**25
+
+
+@pytest.mark.slow
+def test_the_input_is_flat(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of the corpus under one vocabulary; four times the text needs no more than some MB."""
+    monkeypatch.setattr(script, "COPIES", (1, 4))
+    (_, one), (_, four) = script.corpora(tmp_path)
+    read = [script.in_a_process("--worker=input", f"--corpus={corpus}") for corpus in (one, four)]
+    assert read[1][0] == pytest.approx(4 * read[0][0], rel=0.05)
+    assert (one / "tokenizer" / "vocab.txt").read_text() == (four / "tokenizer" / "vocab.txt").read_text()
+    assert read[1][1] - read[0][1] < 10 * 2**20 < read[0][1], "the tokens alone are 12 MiB more as integers"
+
+
+@pytest.mark.slow
+def test_a_line_and_devices_are_measured(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer rows need more memory; in a process of its own there are as many devices as are asked for."""
+    monkeypatch.setattr(script, "ROWS", 8)  # as many as the tests have devices
+    one, two = script.line("convbert_small", "length", (16, 64), rounds=1)
+    assert [(point.model, point.axis, point.size) for point in (one, two)] == [
+        ("convbert_small", "length", 16),
+        ("convbert_small", "length", 64),
+    ]
+    assert two.scratch > one.scratch > 0 and min(one.seconds, two.seconds) > 0
+    on = script.on_devices(2, rounds=1)
+    assert (on.axis, on.size) == ("devices", 2) and on.seconds > 0
