@@ -29,7 +29,8 @@ from bertzoo.convert import directory
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
-OFTEN = ["--run.save_every=20", "--run.evaluate_every=100"]  # steps; a save is then never far
+SAVES = 20  # steps from one checkpoint to the next, so that a save is never far
+OFTEN = [f"--run.save_every={SAVES}", "--run.evaluate_every=100"]
 MORE = 3  # checkpoints at the most, from one kill to the next
 WAIT, WITHIN = (0.0, 10.0), (0.0, 0.1)  # seconds after them, or after the first file of another, to the kill
 FUZZED = re.compile(r"fuzzed (.*?): (\d+) files, (\d+) refused, (\d+) MB$", re.MULTILINE)
@@ -82,8 +83,12 @@ def killed_once(run: Path, process: subprocess.Popen, draw: random.Random, savin
 def soak(run: Path, config: str, options: Sequence[str], times: int, seed: int) -> list[Kill]:
     """Run, killed so many times, to the end; what was done before is read."""
     kept, draw = run.with_suffix(".kills.json"), random.Random(seed)
+    asked = {"config": config, "options": [*options], "times": times, "seed": seed}
     if kept.exists():
-        return [Kill(*each) for each in json.loads(kept.read_text())]
+        found = json.loads(kept.read_text())
+        if found["asked"] != asked:
+            sys.exit(f"{run} was killed under {found['asked']}, not {asked}: give another --runs")
+        return [Kill(*each) for each in found["kills"]]
     kills: list[Kill] = []
     for index in range(times):
         kill = killed_once(run, start(run, config, options), draw, saving=index % 2 == 1)
@@ -93,7 +98,7 @@ def soak(run: Path, config: str, options: Sequence[str], times: int, seed: int) 
         print(f"kill {index + 1} of {times}: {kill}", flush=True)
     if start(run, config, options).wait():
         sys.exit(f"{run} does not end: see {run}.log")
-    kept.write_text(json.dumps(kills))
+    kept.write_text(json.dumps({"asked": asked, "kills": kills}))
     return kills
 
 
@@ -142,9 +147,9 @@ def page(config: str, kills: Sequence[Kill], found: Sequence[tuple[str, int, int
     readers = "\n".join(f"| {name} | {files:,} | {refused:,} | {grown} |" for name, files, refused, grown in found)
     return f"""## Killed and begun again
 
-`python benchmarks/reliability.py`: `{config}`, with a checkpoint every 20 steps, ended by SIGKILL {len(kills)} times,
-{saving} of them while a checkpoint was being written, and begun again by the same command. Its parameters and held-out
-losses are those of a run that nothing happened to, bit for bit.
+`python benchmarks/reliability.py`: `{config}`, with a checkpoint every {SAVES} steps, ended by SIGKILL
+{len(kills)} times, {saving} of them while a checkpoint was being written, and begun again by the same command. Its
+parameters and held-out losses are those of a run that nothing happened to, bit for bit.
 
 | kill | seconds after the start | step of the newest whole checkpoint | a save was under way |
 |---|---|---|---|

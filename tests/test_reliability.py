@@ -43,8 +43,13 @@ def test_a_killed_run_ends_alike_or_that_it_does_not_is_said(tmp_path: Path, mon
     monkeypatch.setattr(sys, "argv", words)
     script.main()
     text = (tmp_path / "page.md").read_text()
-    kills = json.loads((tmp_path / "runs" / "killed.kills.json").read_text())
+    kills = json.loads((tmp_path / "runs" / "killed.kills.json").read_text())["kills"]
     assert len(kills) == 4 and any(saving for *_, saving in kills) and "| 4 | " in text and "| manifest | 2 |" in text
+
+    monkeypatch.setattr(sys, "argv", [*words[:-2], "--kills=5", "--files=2"])
+    with pytest.raises(SystemExit, match=r"was killed under .*'times': 4.*give another --runs"):
+        script.main()
+    monkeypatch.setattr(sys, "argv", words)
 
     # The same with one bit changed, or with another loss.
     whole, killed = tmp_path / "runs" / "whole", tmp_path / "runs" / "killed"
