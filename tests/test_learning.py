@@ -1,0 +1,393 @@
+"""benchmarks/learning.py: one budget for all of configs/learning, and what is written of the runs."""
+
+import dataclasses
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import loaded
+
+from bertzoo import config, kinds, report
+from bertzoo.finetune.settings import Finetune
+
+BUDGET = 7e12  # training FLOPs
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return loaded("learning", monkeypatch)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return loaded("learning_page", monkeypatch)
+
+
+def recipe(arm: Any, *more: str) -> Any:
+    pairs = [tuple(option.removeprefix("--").split("=", 1)) for option in (*arm.options, *more)]
+    return config.load(kinds.recipe_class(*arm.configs), list(arm.configs), pairs)
+
+
+@pytest.mark.slow
+def test_all_have_one_budget_and_one_size(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {arm.name: recipe(arm) for arm in script.ARMS}
+    untrained = arms.pop("untrained")
+    for name, each in arms.items():
+        assert script.until(script.spent(each), 10**9) == pytest.approx(BUDGET, rel=0.005), name
+        assert (each.model.layers, each.model.hidden_size, each.model.vocab_size) == (4, 64, 300), name
+        assert each.data == arms["bert"].data and each.optimizer == arms["bert"].optimizer, name
+        assert [stage.max_length for stage in each.stages][-2:] == [32, 128], name
+    assert untrained.optimizer.learning_rate == 0
+    taught = arms["mobilebert_transfer"]
+    assert taught.model == arms["mobilebert"].model and taught.teacher == arms["ib_bert"].model
+    files = {Path(file).name for arm in script.ARMS for file in arm.configs}
+    assert files == {path.name for path in loaded("learning_arms", monkeypatch).FOLDER.glob("*.toml")}, (
+        "every file is a run's"
+    )
+
+
+def test_the_shares_of_the_cores_are_apart(script: Any) -> None:
+    work = script.Work(2)
+    if len(os.sched_getaffinity(0)) > 1:
+        met = threading.Barrier(2)
+
+        def own() -> set[int]:
+            met.wait(10)
+            return os.sched_getaffinity(0)
+
+        first, second = (work.pool.submit(own) for _ in range(2))
+        assert not first.result() & second.result()
+
+
+def test_flops_until_a_step(script: Any) -> None:
+    stages = [(10, 100), (5, 1000)]
+    assert [script.until(stages, step) for step in (0, 4, 10, 12, 15)] == [0, 400, 1000, 3000, 6000]
+
+
+def test_articles_are_documents(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wiki, plain, asked = tmp_path / "wiki.txt", tmp_path / "plain.txt", []
+    wiki.write_text("the end of one. = = = Confetti = = = Confetti are small pieces. = = = Rain = = =  It  rains. ")
+    plain.write_text("a book\n\nanother\n")
+    monkeypatch.setattr(script, "bertzoo", lambda *words: asked.append(words))
+    script.corpus([plain, wiki], ("a.toml", "b.toml"), tmp_path)
+    ((verb, sources, made, *settings),) = asked
+    cut = tmp_path / "wiki.jsonl"
+    assert (verb, sources, made) == ("tokenize", f"{plain},{cut}", str(tmp_path / "corpus"))
+    assert settings == ["--config=a.toml", "--config=b.toml"]
+    texts = [json.loads(line)["text"] for line in cut.read_text().splitlines()]
+    assert texts == ["the end of one.", "Confetti are small pieces.", "It rains."]
+    script.corpus([], ("a.toml",), tmp_path)
+    assert asked[-1][1] == "embedded:python"
+
+
+def test_a_corpus_of_other_text_is_refused(script: Any, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps({"settings": {"source": str(tmp_path / "a.jsonl")}}))
+    assert script.corpus([tmp_path / "a.jsonl"], ("a.toml",), tmp_path) == tmp_path / "corpus"
+    with pytest.raises(SystemExit, match="not of embedded:python: give another --runs"):
+        script.corpus([], ("a.toml",), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes=5"], "--minutes is for --paper"),
+        (["--paper"], "--paper wants --text"),
+        (["--text", "nowhere.txt"], "there is no nowhere.txt"),
+        (["--glue=nowhere"], "there is no nowhere/CoLA, nowhere/MRPC, nowhere/STS-B, nowhere/SST-2"),
+        (["--jobs=0"], "must be above 0"),
+        (["--paper", "--minutes=nan", "--text", __file__], "must be above 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_first(words: list[str], said: str, script: Any, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        script.main(words)
+    assert said in capsys.readouterr().err
+
+
+def test_where_runs_are_kept(script: Any) -> None:
+    assert script.arguments([]).runs == Path("runs/learning") and script.arguments([]).jobs == 2
+    paper = script.arguments(["--paper", "--text", __file__])
+    assert paper.runs == Path("runs/learning_paper") and (paper.jobs, paper.minutes) == (1, 20)
+
+
+class Program:
+    """In the place of the program: makes what its verbs make, and keeps what it was asked."""
+
+    def __init__(self, script: Any, runs: Path) -> None:
+        self.script, self.runs, self.asked = script, runs, []
+        self.taught = threading.Event()  # the teacher is kept back until all else but its student has begun
+
+    def __call__(self, *words: str) -> str:
+        self.asked.append(words)
+        run = next((Path(word.split("=")[1]) for word in words if word.startswith("--run_dir=")), None)
+        if words[0] == "tokenize":
+            (self.runs / "corpus").mkdir()
+            told = {"settings": {"source": words[1]}, "splits": {"train": {"tokens": 9}}, "hash": "f00d"}
+            (self.runs / "corpus" / "manifest.json").write_text(json.dumps(told))
+        if words[0] in ("pretrain", "transfer"):
+            assert run is not None
+            if run.name == "ib_bert":
+                assert self.taught.wait(60)
+            if run.name == "mobilebert":
+                self.taught.set()
+            assert words[0] == "pretrain" or (self.runs / "ib_bert" / "heldout.json").exists(), "its teacher is there"
+            run.mkdir()
+        if words[0] == "finetune":
+            assert run is not None
+            run.mkdir()
+            pairs = [word.removeprefix("--").split("=", 1) for word in words[2:]]
+            settings = [(name, value) for name, value in pairs if name not in ("from", "run_dir")]
+            scores = {which: {"dev": {"matthews": 1.0}} for which in ("median", "min", "max")}
+            done = config.plain(config.load(Finetune, ["finetune"], settings))
+            (run / "results.json").write_text(json.dumps(scores | {"config": done}))
+            (run / "run.json").write_text(json.dumps({"git": "beef"}))
+        return "{}"
+
+
+def test_all_is_asked_for_once(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A student waits for its teacher; a second call asks for nothing; other options than those kept are refused."""
+    program, found, took = Program(script, tmp_path), [], []
+    monkeypatch.setattr(script, "bertzoo", program)
+    monkeypatch.setattr(script, "figures", lambda arm, run, scores: (arm.name, sorted(scores)))
+    monkeypatch.setattr(script.learning_page, "write", lambda *given: found.append(given))
+    for folder in script.TASKS.values():
+        (tmp_path / "glue" / folder).mkdir(parents=True)
+    words = [f"--runs={tmp_path}", f"--glue={tmp_path / 'glue'}", "--jobs=3"]
+    for times in (1, 2):
+        script.main(words)
+        verbs = [each[0] for each in program.asked]
+        counts = [verbs.count(verb) for verb in ("tokenize", "pretrain", "transfer", "finetune")]
+        assert counts == [1, 7, 1, 28], times
+        names, told = found.pop()
+        assert [name for name, _ in names] == [arm.name for arm in script.ARMS]
+        assert all(scores == sorted(script.TASKS) or (name == "ib_bert" and not scores) for name, scores in names)
+        assert (told.tuned, told.of_task, told.jobs) == (script.TUNED, script.TUNED_TASKS, 3) and told.paper is None
+        assert told.tuned_at == [{"git": "beef"}] * 28
+        assert told.took["jobs"] == 3 and 0 < told.took["minutes"] < 5
+        took.append(told.took["minutes"])
+    assert took[0] == took[1], "what asks for nothing takes none"
+    data = f"--data.source={tmp_path / 'corpus'}"
+    trained = {each[-1]: each for each in program.asked if each[0] in ("pretrain", "transfer")}
+    assert all(each[-2] == data for each in trained.values())
+    assert f"--teacher={tmp_path / 'ib_bert'}" in trained[f"--run_dir={tmp_path / 'mobilebert_transfer'}"]
+    tuned = [each for each in program.asked if each[0] == "finetune"]
+    for each in tuned:
+        task = each[2].removeprefix("--task=")
+        assert {*script.TUNED, *script.TUNED_TASKS[task]} <= {*each}
+    assert {(*each[2:5],) for each in tuned if f"--from={tmp_path / 'bert'}" in each} == {
+        (f"--task={task}", f"--data_dir={tmp_path / 'glue' / folder}", f"--from={tmp_path / 'bert'}")
+        for task, folder in script.TASKS.items()
+    }
+    monkeypatch.setattr(script, "TUNED", ("--seeds=4", *script.TUNED[1:]))
+    with pytest.raises(SystemExit, match="was fine-tuned otherwise"):
+        script.main(words)
+
+
+def test_minutes_are_of_all_calls(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fails counts too; where runs are of nobody knows when, there is no sum."""
+    assert script.spent_before(tmp_path, script.ARMS) == {"minutes": 0, "done": 0}
+    (tmp_path / "bert").mkdir()
+    assert script.spent_before(tmp_path, script.ARMS) is None
+    (tmp_path / "bert" / "heldout.json").write_text("{}")
+    (tmp_path / "minutes.json").write_text('{"minutes": 7.5}')
+    assert script.spent_before(tmp_path, script.ARMS) == {"minutes": 7.5, "done": 1}
+
+    def bertzoo(*words: str) -> str:
+        if words[0] == "tokenize":
+            Program(script, tmp_path)(*words)
+            return ""
+        run = tmp_path / "bert-mrpc"
+        run.mkdir()
+        (run / "results.json").write_text("{}")
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(script, "bertzoo", bertzoo)
+    with pytest.raises(RuntimeError):
+        script.main([f"--runs={tmp_path}", "--jobs=1"])
+    assert json.loads((tmp_path / "minutes.json").read_text())["minutes"] > 7.5
+
+
+def test_one_failure_stops_what_is_waiting(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def bertzoo(*words: str) -> str:
+        asked.append(words[0])
+        raise RuntimeError("no")
+
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps({"settings": {"source": "embedded:python"}}))
+    monkeypatch.setattr(script, "bertzoo", bertzoo)
+    with pytest.raises(RuntimeError):
+        script.main([f"--runs={tmp_path}", "--jobs=1"])
+    assert len(asked) < len(script.ARMS)
+
+
+def test_the_papers_models(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the options of its trial, and each task those of ELECTRA's fine-tuning."""
+    program, found = Program(script, tmp_path), []
+    monkeypatch.setattr(script, "bertzoo", program)
+    monkeypatch.setattr(script, "fitting", lambda arm, runs, data, minutes: [f"--stages.0.steps={minutes:g}"])
+    monkeypatch.setattr(script, "figures", lambda arm, run, scores: arm.name)
+    monkeypatch.setattr(script.learning_page, "write", lambda *given: found.append(given))
+    for folder in script.TASKS.values():
+        (tmp_path / "glue" / folder).mkdir(parents=True)
+    words = ["--paper", "--text", __file__, "--minutes=7", f"--runs={tmp_path}", f"--glue={tmp_path / 'glue'}"]
+    script.main(words)
+    ((names, told),) = found
+    assert names == ["bert_small", "electra_small", "convbert_small"] and told.paper == 7
+    trained = [each for each in program.asked if each[0] == "pretrain"]
+    assert len(trained) == 3 and all("--stages.0.steps=7" in each for each in trained)
+    stsb = next(each for each in program.asked if "--task=stsb" in each)
+    assert {"--epochs=10", "--scale=5", "--double_unordered=true", "--reduction=sum"} <= set(stsb)
+    assert not any("--epochs=10" in each for each in program.asked if "--task=cola" in each)
+    with pytest.raises(SystemExit, match="have 7 minutes each, not 8"):
+        script.main([word.replace("=7", "=8") for word in words])
+
+
+def test_the_papers_models_have_the_steps_that_fit(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 rows a second are 2 steps of 128, so that 20 minutes are 2,400."""
+    (arm,) = [arm for arm in script.PAPER if arm.name == "electra_small"]
+    trial = tmp_path / "electra_small-trial"
+
+    def bertzoo(*words: str) -> None:
+        trial.mkdir(exist_ok=True)
+        tried = recipe(arm, *[word for word in words[2:] if "run_dir" not in word])
+        (trial / "config.toml").write_text(config.dump(tried))
+        (trial / "run.json").write_text("{}")
+        line = {"step": script.TRIAL, "stage": 0, "split": "train", "loss": 1.0, "examples_per_second": 256.0}
+        (trial / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+
+    monkeypatch.setattr(script, "bertzoo", bertzoo)
+    options = script.fitting(arm, tmp_path, Path("corpus"), 20)
+    assert script.fitting(arm, tmp_path, Path("corpus"), 1e9)[0] == "--stages.0.steps=1000000", "the paper's"
+    made = recipe(arm, *options)
+    assert made.stages[0].steps == 2400 and made.run.evaluate_every == 120
+    assert made.optimizer.schedule.warmup_steps == 0 and made.optimizer.schedule.warmup_share == 0.01
+    differing = {line.split(":")[0] for line in config.difference(recipe(arm), made)}
+    assert differing == {option.removeprefix("--").split("=")[0] for option in options}
+
+
+def found_of(pages: Any, name: str, title: str, points: float, **end: float) -> Any:
+    curve = [
+        (n * 10**12, {"mlm_hidden_loss": 4.0 - n / 10, **({"rtd_auc": 0.6, "rtd_loss": 0.4} if end else {})})
+        for n in (1, 2, 3)
+    ]
+    scores = {
+        task: {which: {metric: points + move} for which, move in (("median", 0), ("min", -1), ("max", 2))}
+        for task, (_, metric) in pages.SHOWN.items()
+    }
+    return pages.Figures(
+        name=name, title=title, parameters=232172, steps=1287, minutes=8.5, flops=3 * 10**12, longer=2 * 10**12,
+        curve=curve,
+        end={"mlm_hidden_loss": 3.4, "unigram_entropy": 4.2, "max_length": 128, **end}, scores=scores,
+        facts={"git": "0123456789abcdef+changes", "devices": ["cpu cpu"], "jax": "0.10.2"},
+    )  # fmt: skip
+
+
+def told_of(pages: Any, **more: Any) -> Any:
+    manifest = {"splits": {"train": {"tokens": 1234567}}, "hash": "0123456789abcdef"}
+    given = {"texts": ["books.txt.xz"], "manifest": manifest, "tuned": ["--seeds=3"], "took": None, "paper": None}
+    given |= {
+        "of_task": {"mrpc": ("--epochs=2",)},
+        "jobs": 2,
+        "tuned_at": [{"git": "beefbeefbeefbeef"}, {"git": "beefbeefbeefbeef"}],
+    }
+    return pages.Told(**{**given, **more})
+
+
+def test_the_page(pages: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, str]] = []
+    monkeypatch.setattr(pages, "RESULTS", tmp_path / "results.md")
+    monkeypatch.setattr(pages, "write_section", lambda *given: written.append(given))
+    bert = found_of(pages, "bert_small", "BERT-small", 60.0)
+    electra = found_of(pages, "electra_small", "ELECTRA-small", 70.0, rtd_auc=0.71, rtd_loss=0.41)
+    pages.write([bert, electra], told_of(pages, took={"minutes": 51.4, "jobs": 2, "cores": 4}))
+    name, text = written.pop()
+    scores = " | ".join(["60.0 (59.0 to 62.0)"] * 4)
+    assert (
+        f"| BERT-small | 232,172 | 1,287 | 3.00 | 3.800 / 3.400 | - | - | 8.5 | {scores} |" in text
+        and name == "learning.py"
+    )
+    assert (
+        "| 3.800 / 3.400 (generator) | 0.600 / 0.710 | 0.400 / 0.410 |" in text
+        and "Commit 0123456789ab+changes, of the fine-tuning beefbeefbeef; cpu cpu" in text
+    )
+    assert "books.txt.xz; 1,234,567 tokens, hash 0123456789ab." in text and "--text books.txt.xz --glue=glue\n" in text
+    assert "--task=mrpc --seeds=3 --epochs=2 ...\n" in text and "--task=cola --seeds=3 ...\n" in text
+    assert "those of the pretraining, 2 runs at a time." in text
+    assert "51 minutes, 2 runs at a time on 4 cores." in text and "accuracy" in text.split("MRPC")[1][:20]
+    assert "ConvBERT's Table 1" not in text and (tmp_path / "learning.png").stat().st_size > 10_000
+    pages.write([bert, electra], told_of(pages, paper=20, texts=[]))
+    name, text = written.pop()
+    assert (
+        "ELECTRA-small 70.0 (69.0 to 72.0), BERT-small 60.0 (59.0 to 62.0). ConvBERT's Table 1, of all GLUE: " in text
+    )
+    assert "BERT-small 75.1; the same order." in text and (tmp_path / "learning_paper.png").exists()
+    assert (
+        "the embedded corpus; 1,2" in text and "learning.py --paper --minutes=20 --glue" in text and "--paper" in name
+    )
+
+
+def test_what_is_not_fine_tuned_has_no_score(pages: Any) -> None:
+    bert = found_of(pages, "bert", "BERT", 60.0)
+    taught, teacher = pages.table([bert, dataclasses.replace(bert, scores={})]).splitlines()[2:]
+    assert taught.count("60.0 (59.0 to 62.0)") == 4 and teacher.endswith("| 8.5 | - | - | - | - |")
+
+
+def test_the_order(pages: Any) -> None:
+    electra = found_of(pages, "electra_small", "ELECTRA-small", 70.0)
+    assert "ANOTHER order." in pages.order([electra, found_of(pages, "bert_small", "BERT-small", 80.0)])
+    close = pages.order([electra, found_of(pages, "bert_small", "BERT-small", 68.0)])
+    assert close.endswith("the same order. The seeds of ELECTRA-small and BERT-small overlap.")
+    assert pages.printed() == {
+        **pages.printed(), "BERT-small": 75.1, "ELECTRA-small": 80.4, "ConvBERT-small": 81.4
+    }  # fmt: skip
+
+
+def test_a_run_outside_a_checkout_has_no_commit(pages: Any) -> None:
+    assert pages.revision({"git": None}) == "unknown" and pages.revision({"git": "0123456789abcdef"}) == "0123456789ab"
+
+
+def test_what_is_drawn(pages: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both losses of a model under replaced token detection, its generator's broken; a dot where rows grow longer."""
+    from matplotlib.figure import Figure
+
+    seen: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: seen.append(figure))
+    fresh = dataclasses.replace(found_of(pages, "c", "fresh", 1.0), flops=10**10)
+    pages.draw([fresh, found_of(pages, "a", "BERT", 1.0), found_of(pages, "b", "ELECTRA", 1.0, rtd_auc=0.7)], tmp_path)
+    left, right = seen[0].axes
+    curves = [line for line in left.lines if len(line.get_xdata()) == 3]
+    assert [line.get_label() for line in curves] == ["BERT", "ELECTRA's generator"]
+    assert [line.get_linestyle() for line in curves] == ["-", "--"]
+    assert right.lines[0].get_label() == "ELECTRA" and list(right.lines[0].get_xdata()) == [1, 2, 3]
+    dots = [line for line in left.lines if line.get_marker() == "o"]
+    assert [list(dot.get_xdata()) for dot in dots] == [[2.0], [2.0]], "where rows grow longer"
+    assert [list(dot.get_ydata()) for dot in dots] == [[3.8], [3.8]]
+
+
+def test_figures_of_a_run(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (arm,) = [arm for arm in script.ARMS if arm.name == "mobilebert_transfer"]
+    made = recipe(arm)
+    (tmp_path / "config.toml").write_text(config.dump(made))
+    (tmp_path / "heldout.json").write_text(json.dumps({"mlm_hidden_loss": 3.0}))
+    history = report.History(
+        train=[{"elapsed_seconds": 90.0}], heldout=[{"step": 100, "mlm_hidden_loss": 4.0}, {"step": 1070, "loss": 3.0}]
+    )
+    seen = report.Run(directory=tmp_path, history=history, config={}, facts={"git": "1"})
+    monkeypatch.setattr(script.report, "open_run", lambda run: seen)
+    monkeypatch.setattr(
+        script.directory, "read", lambda run: dataclasses.make_dataclass("Model", ["parameter_count"])(7)
+    )
+    stages = [(stage.steps, 10 + index) for index, stage in enumerate(made.stages)]
+    monkeypatch.setattr(script, "spent", lambda recipe: stages)
+    found = script.figures(arm, tmp_path, {})
+    assert found.minutes == 1.5 and found.steps == 4 * 100 + 670 + 67 and found.parameters == 7
+    assert [flops for flops, _ in found.curve] == [100 * stages[0][1], found.longer]
+    assert found.flops - found.longer == 67 * stages[-1][1]
