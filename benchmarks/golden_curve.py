@@ -31,6 +31,8 @@ def main() -> None:
     for run in runs:
         if apart := golden_curve.differences(shipped, run.config):
             sys.exit(f"{run.directory} is no run of {args.name}: {'; '.join(apart)}")
+        if run.config["data"]["source"] != shipped["data"]["source"]:
+            sys.exit(f"{run.directory} has the text of {run.config['data']['source']}, not {args.name}'s own")
         if run.facts["corpus_sha256"] != runs[0].facts["corpus_sha256"]:
             sys.exit(f"{run.directory} was trained on another corpus than {runs[0].directory}")
     names = [key for key in report.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(report.HIDDEN)]
@@ -51,7 +53,8 @@ def main() -> None:
         "tolerance": args.tolerance,
         "points": points,
     }
-    path.write_text(f"# The golden curve of {args.name}, by benchmarks/golden_curve.py.\n{tomli_w.dumps(record)}")
+    command = f"python benchmarks/golden_curve.py {args.name} RUNS --tolerance={args.tolerance:g}"
+    path.write_text(f"# The golden curve of {args.name}: {command}, of {len(runs)} runs.\n{tomli_w.dumps(record)}")
     print(f"wrote {path}")
 
 

@@ -39,6 +39,9 @@ TASKS = {"cola": "CoLA", "mrpc": "MRPC", "stsb": "STS-B", "sst2": "SST-2"}
 TRIAL = 300  # steps, that say how fast a model is
 EMBEDDED, HELDOUT, MINUTES = "embedded:python", "heldout.json", "minutes.json"
 PAPER_STEPS = 1_000_000
+# What a run may have otherwise than its arm: how its corpus is named, and what `fitting` sets.
+NAMED = ("data.source",)
+FITTED = ("stages.0.steps", "run.evaluate_every", "run.save_every", "optimizer.schedule.warmup_")
 
 
 def articles(path: Path) -> Iterator[str]:
@@ -73,15 +76,32 @@ def corpus(texts: Sequence[Path], configs: Sequence[str], runs: Path) -> Path:
 
 
 def train(arm: Arm, runs: Path, data: Path, more: Sequence[str] = ()) -> Path:
-    """An arm's run, finished, with its figures on all of the held-out text beside it."""
+    """An arm's run, finished, with its figures on all of the held-out text beside it; one that is there must be what is
+    asked for, but for the steps that a trial chose.
+    """
     run = runs / arm.name
-    if not (run / HELDOUT).exists():
+    if (run / HELDOUT).exists():
+        _same(run, arm, but=(*NAMED, *(FITTED if arm in PAPER else ())))
+    else:
         taught = [f"--teacher={runs / arm.teacher}"] if arm.teacher else []
         bertzoo(arm.verb, *arm.configs, *arm.options, *more, *taught, f"--data.source={data}", f"--run_dir={run}")
         said = bertzoo("evaluate", str(run), "--json")
         (run / "heldout.part").write_text(said)
         (run / "heldout.part").rename(run / HELDOUT)
     return run
+
+
+def pairs(options: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and values of `--name=value`."""
+    return [(name, value) for name, _, value in (option.removeprefix("--").partition("=") for option in options)]
+
+
+def _same(run: Path, arm: Arm, but: tuple[str, ...]) -> None:
+    """Exits where a finished run is not of an arm's settings."""
+    kind = kinds.recipe_class(*arm.configs)
+    found, asked = config.load(kind, [run / "config.toml"]), config.load(kind, arm.configs, pairs(arm.options))
+    if apart := [each for each in config.difference(found, asked) if not each.startswith(but)]:
+        sys.exit(f"{run} was trained otherwise ({'; '.join(apart)}): give another --runs")
 
 
 def fitting(arm: Arm, runs: Path, data: Path, minutes: float) -> list[str]:
@@ -106,8 +126,8 @@ def tune(run: Path, task: str, glue: Path, options: Sequence[str]) -> dict[str, 
         words = [f"--task={task}", f"--data_dir={glue / TASKS[task]}", f"--from={run}", f"--run_dir={tuned}"]
         bertzoo("finetune", "finetune", *words, *options)
     found = json.loads((tuned / "results.json").read_text())
-    pairs = [(name, value) for name, _, value in (option.removeprefix("--").partition("=") for option in options)]
-    asked = config.load(Finetune, ["finetune"], [*pairs, ("task", task), ("data_dir", found["config"]["data_dir"])])
+    known = [("task", task), ("data_dir", found["config"]["data_dir"])]
+    asked = config.load(Finetune, ["finetune"], [*pairs(options), *known])
     if apart := config.difference(found["config"], asked):
         sys.exit(f"{tuned} was fine-tuned otherwise ({'; '.join(apart)}): give another --runs")
     return {which: found[which]["dev"] for which in ("median", "min", "max")}
@@ -117,6 +137,12 @@ def spent(recipe: Any) -> list[tuple[int, int]]:
     """Of every stage of a recipe its steps, and the training FLOPs of one."""
     flops = [phases.model_flops(recipe, index) for index in range(len(recipe.stages))]
     return [(stage.steps, each * stage.batch_size) for stage, each in zip(recipe.stages, flops, strict=True)]
+
+
+def minutes(lines: Sequence[dict[str, Any]]) -> float:
+    """Of training, as a run's metrics say; each process that resumed it began to count anew."""
+    seconds = [line["elapsed_seconds"] for line in lines]
+    return sum(now for now, later in zip(seconds, [*seconds[1:], 0.0], strict=True) if later < now) / 60
 
 
 def until(stages: Sequence[tuple[int, int]], step: int) -> int:
@@ -143,7 +169,7 @@ def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
         flops=until(stages, steps),
         longer=until(stages, before),
         curve=[(until(stages, line["step"]), line) for line in seen.history.heldout],
-        minutes=seen.history.train[-1]["elapsed_seconds"] / 60,
+        minutes=minutes(seen.history.train),
         end=json.loads((run / HELDOUT).read_text()),
         scores=scores,
         facts=seen.facts,

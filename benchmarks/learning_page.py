@@ -165,14 +165,6 @@ def spread(each: Figures) -> str:
     return f"{average(each, 'min'):.1f} to {average(each, 'max'):.1f}"
 
 
-def revision(facts: Mapping[str, Any]) -> str:
-    """The commit of a run, cut short, and whether files differed from it."""
-    if not facts.get("git"):
-        return "unknown"
-    commit, mark, changes = str(facts["git"]).partition("+")
-    return commit[:12] + mark + changes
-
-
 SMALL = """## What a model learns of one budget
 
 Every model of `configs/learning` (4 layers and 64 units, the same text, rows, masks and optimiser; ELECTRA and
@@ -192,8 +184,8 @@ def page(found: Sequence[Figures], told: Told, picture: str, end: str = "") -> s
     given = [] if told.paper is None else [f"--paper --minutes={told.paper:g}"]
     given += [f"--text {' '.join(told.texts)}"] * bool(told.texts) + ["--glue=glue"] * bool(first.scores)
     beside = f", {told.jobs} runs at a time" if told.jobs > 1 else ""
-    commits = ", ".join(sorted({revision(each.facts) for each in found}))
-    after = ", ".join(sorted({revision(each) for each in told.tuned_at}))
+    commits = ", ".join(sorted({machine.revision(each.facts) for each in found}))
+    after = ", ".join(sorted({machine.revision(each) for each in told.tuned_at}))
     commits += f", of the fine-tuning {after}" if after else ""
     devices = sorted({device for each in found for device in each.facts["devices"]})
     where = f"{', '.join(devices)} under jax {first.facts['jax']}, {machine.processor()}"

@@ -1,6 +1,11 @@
 """What the figures of a page are of."""
 
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+CHANGES = "+changes"
 
 
 def processor() -> str:
@@ -9,3 +14,22 @@ def processor() -> str:
     said = dict(line.split(":", 1) for line in text.split("\n\n")[0].replace("\t", "").splitlines() if ":" in line)
     vectors = [name for name in ("avx512_vnni", "avx_vnni", "avx512f", "avx2") if name in said.get("flags", "").split()]
     return f"{said.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no vectors that are known of'})"
+
+
+def revision(facts: Mapping[str, Any]) -> str:
+    """The commit of a run, by its run.json, cut short, and whether files differed from it."""
+    if not facts.get("git"):
+        return "unknown"
+    commit, mark, changes = str(facts["git"]).partition("+")
+    return commit[:12] + mark + changes
+
+
+def commit() -> str:
+    """The checkout's, cut short, with a mark where what computes differs from it."""
+    folder = Path(__file__).parents[1]
+    asked = ["git", "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", "bertzoo", "benchmarks", "configs"], cwd=folder, capture_output=True
+    )
+    return (done.stdout.strip() or "unknown") + CHANGES * bool(changed.stdout)

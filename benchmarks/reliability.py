@@ -18,13 +18,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import machine
 import numpy as np
 from pages import write_section
 
+from bertzoo import facts
 from bertzoo.convert import directory
 
 ROOT = Path(__file__).parent.parent
@@ -50,11 +52,22 @@ def saved(run: Path) -> set[str]:
     return {name for name in names if name.isdecimal() and f"{name}.sha256.json" in names}
 
 
-def newest(run: Path) -> tuple[int, bool]:
-    """The step of a run's newest whole checkpoint, and whether another has been begun."""
-    names, whole = {path.name for path in (run / "checkpoints").glob("*")}, saved(run)
-    begun = {name for name in names if name not in whole and not name.endswith(".sha256.json")}
-    return max(map(int, whole), default=0), bool(begun)
+class Begun:
+    """What a process begins to write of a run's checkpoints; what one before it left does not count."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.left = self._unfinished()
+
+    def _unfinished(self) -> set[str]:
+        names, whole = {path.name for path in (self.run / "checkpoints").glob("*")}, saved(self.run)
+        return {name for name in names if name not in whole and not name.endswith(".sha256.json")}
+
+    def saving(self) -> bool:
+        """Whether one has been begun and is not whole; one of a name that was left counts once that is gone."""
+        now = self._unfinished()
+        self.left &= now
+        return bool(now - self.left)
 
 
 def start(run: Path, config: str, options: Sequence[str]) -> subprocess.Popen:
@@ -64,20 +77,21 @@ def start(run: Path, config: str, options: Sequence[str]) -> subprocess.Popen:
         return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
 
-def killed_once(run: Path, process: subprocess.Popen, draw: random.Random, saving: bool) -> Kill | None:
+def killed_once(run: Path, begin: Callable[[], subprocess.Popen], draw: random.Random, saving: bool) -> Kill | None:
     """Kill after more checkpoints, at a random moment or at one of the next save; None where it had ended before."""
-    began, before, more = time.monotonic(), saved(run), draw.randint(0, MORE)
+    begun, before, more = Begun(run), saved(run), draw.randint(0, MORE)
+    began, process = time.monotonic(), begin()
     while process.poll() is None and len(saved(run) - before) < more:
+        begun.saving()  # sees what was left go
         time.sleep(0.005)
-    if saving:
-        while process.poll() is None and not newest(run)[1]:
-            time.sleep(0.005)
+    while process.poll() is None and not begun.saving() and saving:
+        time.sleep(0.005)
     time.sleep(draw.uniform(*(WITHIN if saving else WAIT)))
     if process.poll() is not None:
         return None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    return Kill(time.monotonic() - began, *newest(run))
+    return Kill(time.monotonic() - began, max(map(int, saved(run)), default=0), begun.saving())
 
 
 def soak(run: Path, config: str, options: Sequence[str], times: int, seed: int) -> list[Kill]:
@@ -91,7 +105,7 @@ def soak(run: Path, config: str, options: Sequence[str], times: int, seed: int) 
         return [Kill(*each) for each in found["kills"]]
     kills: list[Kill] = []
     for index in range(times):
-        kill = killed_once(run, start(run, config, options), draw, saving=index % 2 == 1)
+        kill = killed_once(run, lambda: start(run, config, options), draw, saving=index % 2 == 1)
         if kill is None:
             sys.exit(f"{run} ended by itself after {len(kills)} kills: see {run}.log")
         kills.append(kill)
@@ -137,8 +151,8 @@ def fuzzed(count: int) -> list[tuple[str, int, int, int]]:
     return [(name, int(files), int(refused), int(grown)) for name, files, refused, grown in FUZZED.findall(done.stdout)]
 
 
-def page(config: str, kills: Sequence[Kill], found: Sequence[tuple[str, int, int, int]]) -> str:
-    """Markdown."""
+def page(config: str, kills: Sequence[Kill], found: Sequence[tuple[str, int, int, int]], commits: str) -> str:
+    """Markdown; `commits`: of both runs."""
     saving = sum(kill.saving for kill in kills)
     moments = "\n".join(
         f"| {index + 1} | {kill.seconds:.1f} | {kill.step} | {'yes' if kill.saving else 'no'} |"
@@ -150,6 +164,7 @@ def page(config: str, kills: Sequence[Kill], found: Sequence[tuple[str, int, int
 `python benchmarks/reliability.py`: `{config}`, with a checkpoint every {SAVES} steps, ended by SIGKILL
 {len(kills)} times, {saving} of them while a checkpoint was being written, and begun again by the same command. Its
 parameters and held-out losses are those of a run that nothing happened to, bit for bit.
+Commit {commits}; {machine.processor()}, {os.cpu_count()} cores.
 
 | kill | seconds after the start | step of the newest whole checkpoint | a save was under way |
 |---|---|---|---|
@@ -182,7 +197,8 @@ def main() -> None:
     kills = soak(killed, args.config, OFTEN, args.kills, args.seed)
     if found := differences(whole, killed):
         sys.exit(f"{killed} ended otherwise than {whole}: {', '.join(found[:5])}")
-    section = page(args.config, kills, fuzzed(args.files))
+    commits = ", ".join(sorted({machine.revision(facts.read(run, run.name)) for run in (whole, killed)}))
+    section = page(args.config, kills, fuzzed(args.files), commits)
     if not PAGE.exists():
         PAGE.write_text("# Reliability\n", encoding="utf-8")
     write_section(Path(__file__).name, section, PAGE)

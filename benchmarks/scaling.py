@@ -35,6 +35,7 @@ MODELS = ("bert_base", "squeezebert", "convbert_base")
 LAYERS, ROWS, LENGTH, MASKED = 3, 2, 128, 0.15  # where they are not what grows
 AXES = {"length": (128, 256, 384, 512), "batch": (1, 2, 4, 8, 16), "layers": (1, 2, 4, 8, 12)}
 DEVICES, COPIES = (1, 2, 4, 8), (1, 2, 4, 8)  # copies of the embedded corpus
+STARTS = 3  # processes for each number of devices
 READ = 100  # batches
 
 
@@ -125,6 +126,15 @@ def corpora(folder: Path) -> Iterator[tuple[int, Path]]:
         yield copies, made
 
 
+def of_devices(rounds: int) -> list[Point]:
+    """Each number of devices in some processes, in turns; of each number the median process."""
+    found: dict[int, list[Point]] = {count: [] for count in DEVICES}
+    for _ in range(STARTS):
+        for count, own in found.items():
+            own.append(on_devices(count, rounds))
+    return [sorted(own, key=lambda point: point.seconds)[STARTS // 2] for own in found.values()]
+
+
 @contextmanager
 def watched() -> Iterator[list[int]]:
     """The most bytes of this process that belong to no file, in a list that has it at the end."""
@@ -208,19 +218,22 @@ def page(points: Sequence[Point], inputs: Sequence[tuple[int, int]], rounds: int
             rows.append(f"| {model} | {' | '.join(cells)} |")
         tables.append("\n".join(rows))
     one, *more = [point for point in points if point.axis == "devices"]
-    overhead = ", ".join(f"{point.size}: {point.seconds / one.seconds:.2f}" for point in more)
+    overhead = ", ".join(
+        f"{point.size}: {point.seconds / one.seconds:.2f}, {point.scratch / 2**20:.0f} MiB each" for point in more
+    )
     memory = ", ".join(f"{tokens / 1e6:.1f} M tokens: {most / 2**20:.0f} MiB" for tokens, most in inputs)
     shown = "\n\n".join(tables)
     return f"""## What a step costs as the work grows
 
 `python benchmarks/scaling.py`: training steps of {LAYERS} layers of the base width, {ROWS} rows of {LENGTH} tokens
 where they are not what grows, float32, AdamW, {machine.processor()}, {os.cpu_count()} cores;
-medians of {rounds} rounds, the points of one line in turns (lines and numbers of devices one after another, between
-which the same step differs by a fifth here), and the memory that XLA plans for a step beside parameters and moments.
+medians of {rounds} rounds, the points of one line in turns (the lines one after another, between which the same step
+may differ by a fifth), and the memory that XLA plans for a step beside parameters and moments.
 
 {shown}
 
-Eight rows of {MODELS[0]} on several devices made of the same cores, times as long as on one: {overhead}.
+Eight rows of {MODELS[0]} on several devices made of the same cores, times as long as on one with
+{one.scratch / 2**20:.0f} MiB, the median of {STARTS} processes in turns: {overhead}.
 
 Memory of the input (packing of sentence pairs and {READ} batches of 256 rows), files mapped into memory not counted:
 {memory}.
@@ -255,7 +268,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 told = (f"--model={model}", f"--axis={axis}", f"--rounds={args.rounds}")
                 points += [Point(*each) for each in in_a_process("--worker=line", *told)]
                 print(f"{model}, {axis}: {', '.join(f'{point.seconds:.2f} s' for point in points[-len(AXES[axis]) :])}")
-        points += [on_devices(count, args.rounds) for count in DEVICES]
+        points += of_devices(args.rounds)
         with tempfile.TemporaryDirectory() as name:
             found = [in_a_process("--worker=input", f"--corpus={made}") for _, made in corpora(Path(name))]
         inputs = [(tokens, most) for tokens, most in found]

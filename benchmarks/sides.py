@@ -109,10 +109,15 @@ def take_turns(sides: Sequence[Side], batches: Sequence[Any]) -> None:
         side.close()
 
 
+def ratios(ours: Side, theirs: Side, column: int, skip: int) -> list[float]:
+    """Of every round theirs to ours in a column."""
+    pairs = list(zip(ours.rounds, theirs.rounds, strict=True))[skip:]
+    return [their_round[column] / our_round[column] for our_round, their_round in pairs]
+
+
 def ratio(ours: Side, theirs: Side, column: int, skip: int) -> float:
     """The median of the rounds' ratios of a column, theirs to ours."""
-    pairs = list(zip(ours.rounds, theirs.rounds, strict=True))[skip:]
-    return statistics.median(their_round[column] / our_round[column] for our_round, their_round in pairs)
+    return statistics.median(ratios(ours, theirs, column, skip))
 
 
 def keep_to(setting: Setting) -> None:

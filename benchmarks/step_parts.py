@@ -22,6 +22,7 @@ from sides import Setting, Side, Step, ratio, take_turns
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 ROWS, LENGTH, HEADS, WIDTH, WIDE = 8, 128, 12, 768, 3072
+MASKED, VOCABULARY = 8 * 20, 30522
 TOKENS, MAPS, VECTORS = ROWS * LENGTH, (ROWS, HEADS, LENGTH, LENGTH), (ROWS, HEADS, LENGTH, WIDTH // HEADS)
 
 
@@ -35,6 +36,8 @@ class Part(NamedTuple):
 
 
 PARTS = (
+    Part("x w, of projections", ((TOKENS, WIDTH), (WIDTH, WIDTH)), 48, True),
+    Part("logits of the masked tokens", ((MASKED, WIDTH), (WIDTH, VOCABULARY)), 1, True),
     Part("x w, of the feed-forward", ((TOKENS, WIDTH), (WIDTH, WIDE)), 24, False),
     Part("xᵀ g, of its gradient", ((TOKENS, WIDTH), (TOKENS, WIDE)), 24, False),
     Part("g wᵀ, of its gradient", ((TOKENS, WIDE), (WIDTH, WIDE)), 24, False),
@@ -60,6 +63,8 @@ def cotangent(shape: tuple[int, ...]) -> np.ndarray:
 def functions(library: Any, gelu: Any, softmax: Any, norm: Any) -> list[Callable[..., Any]]:
     """The parts in their order, of a library's arrays."""
     return [
+        lambda x, w: x @ w,
+        lambda x, w: x @ w,
         lambda x, w: x @ w,
         lambda x, g: x.T @ g,
         lambda g, w: g @ w.T,

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import lesson
+import machine
 import numpy as np
 import sides
 import train_step_page
@@ -125,9 +126,10 @@ def compare(model: str, setting: Setting, shape: tuple[int, int, int], rounds: i
     ]
     take_turns(pair, [random_batch(*shape, seed=index) for index in range(warmup + rounds)])
     found = [(side.median(0, warmup), side.rounds[-1][3], side.rounds[-1][2]) for side in pair]
-    ratios = [ratio(ours, theirs, column, warmup) for column in (0, 1)]
+    wall, cpu = (ratio(ours, theirs, column, warmup) for column in (0, 1))
+    each = sides.ratios(ours, theirs, 0, warmup)
     gflops = row_flops(model, shape) / 1e9, their_row_flops(model, shape) / 1e9
-    return Row(model, shape, found[0], found[1], ratios[0], ratios[1], gflops)
+    return Row(model, shape, found[0], found[1], wall, cpu, (min(each), max(each)), gflops)
 
 
 def printed(row: Row) -> str:
@@ -200,6 +202,8 @@ def main() -> None:
         parser.error("--all is all models: leave --models out")
     if (options.all or options.gpu) and given != [None] * 3:
         parser.error("--all and --gpu have shapes of their own: leave --batch, --length and --predictions out")
+    if options.keep and machine.commit().endswith(machine.CHANGES):
+        parser.error("--keep is of one code: commit what has changed, or leave it out")
     os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
     setting = Setting(options.threads, options.gpu)
     if options.gpu and (lacking := without_gpu()):
@@ -208,6 +212,7 @@ def main() -> None:
     rows, lost = measure(models, ON_GPU if options.gpu else (shape,), setting, options)
     if options.all:
         given = f"--all{' --gpu' * options.gpu} --rounds={options.rounds}"
+        given += f" --warmup={options.warmup}" * (options.warmup != parser.get_default("warmup"))
         write(rows, lost, setting, given)
     elif lost:
         sys.exit("\n".join(lost))
@@ -252,12 +257,12 @@ def kept(file: Path | None, under: list[int | str]) -> list[Row]:
     """The rows in a file, where there is one: of as many threads and rounds, of a GPU or none, and of the same code."""
     if file is None or not file.exists():
         return []
-    found, triples = json.loads(file.read_text()), ("shape", "ours", "theirs", "gflops")
+    found, tuples = json.loads(file.read_text()), ("shape", "ours", "theirs", "spread", "gflops")
     if found["under"] != under:
         sys.exit(
             f"{file} has rows of other threads, rounds, packages or code ({found['under']}, not {under}): give another"
         )
-    return [Row(**each | {name: tuple(each[name]) for name in triples}) for each in found["rows"]]
+    return [Row(**each | {name: tuple(each[name]) for name in tuples}) for each in found["rows"]]
 
 
 def write(rows: Sequence[Row], lost: Sequence[str], setting: Setting, given: str) -> None:

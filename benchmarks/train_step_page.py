@@ -1,11 +1,9 @@
 """The section of docs/performance.md that train_step.py writes."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 import lesson
 import machine
@@ -19,7 +17,8 @@ BUSY = {"bert_base": 0.45}  # of a GPU's data sheet, that is aimed at
 @dataclass(frozen=True)
 class Row:
     """A model: rows, tokens and masked ones of a batch; of both sides seconds of a step, the peak in MB and the last
-    loss; how many times theirs takes as long, by the clock and by the CPU; GFLOPs of a row of either.
+    loss; how many times theirs takes as long, by the clock and by the CPU; the least and the greatest of the rounds, by
+    the clock; GFLOPs of a row of either.
     """
 
     model: str
@@ -28,6 +27,7 @@ class Row:
     theirs: tuple[float, float, float]
     wall: float
     cpu: float
+    spread: tuple[float, float]
     gflops: tuple[float, float]
 
 
@@ -62,8 +62,9 @@ def table(rows: Sequence[Row], peak: float, gpu: bool) -> str:
     for row in rows:
         count, length, _ = row.shape
         speeds = [count / seconds for seconds, _, _ in (row.ours, row.theirs)]
+        fast = f"{row.wall:.2f} ({row.spread[0]:.2f} to {row.spread[1]:.2f})"
         cells = (
-            f"{count}x{length}", f"{row.wall:.2f}", *(f"{speed:,.2f}" for speed in speeds),
+            f"{count}x{length}", fast, *(f"{speed:,.2f}" for speed in speeds),
             *(f"{each:.1f}" for each in row.gflops), *(f"{share:.2f}" for share in used(row, peak)),
             *(f"{mb:,.0f}" for _, mb, _ in (row.ours, row.theirs)), "yes" if met(row, peak, gpu) else "NO",
         )  # fmt: skip
@@ -73,14 +74,8 @@ def table(rows: Sequence[Row], peak: float, gpu: bool) -> str:
 
 def versions() -> list[str]:
     """Of what both sides run, and the commit of ours."""
-    return [*(f"{each} {version(each)}" for each in ("jax", "jaxlib", "torch", "transformers")), f"commit {commit()}"]
-
-
-def commit() -> str:
-    """The checkout's, cut short, with a mark where files differ from it."""
-    asked = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
-    done = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    packages = ("jax", "jaxlib", "torch", "transformers")
+    return [*(f"{each} {version(each)}" for each in packages), f"commit {machine.commit()}"]
 
 
 def page(rows: Sequence[Row], setting: Setting, name: str, fastest: tuple[float, float], options: str) -> str:
@@ -104,7 +99,8 @@ def page(rows: Sequence[Row], setting: Setting, name: str, fastest: tuple[float,
 `python benchmarks/train_step.py {options}`: whole steps, every token real and {masked} of each row masked,
 {setting.dtype}, dropout {DROPOUT}, AdamW, beside Hugging Face's models in PyTorch with their own choice of attention
 (scaled-dot-product where they have it, which SqueezeBERT and ConvBERT have not) and fused AdamW{more}; medians of
-rounds in turns. Theirs compute logits at every position, ours at the masked ones, so that their steps have more
+rounds in turns, of the times as fast that of the rounds' ratios, with the least and the greatest. Theirs
+compute logits at every position, ours at the masked ones, so that their steps have more
 operations. ConvBERT is under the masked language model, which theirs has a class for; `electra_small` is generator,
 sampling and discriminator. `{LESSON}` is a step of transfer layer by layer (docs/transfer.md), at layer
 {lesson.LAYER} of {lesson.LAYERS}, without dropout; ours has all layers of teacher and student

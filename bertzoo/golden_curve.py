@@ -14,8 +14,9 @@ from bertzoo.errors import UserError
 from bertzoo.report import Run, title
 
 FOLDER = "curves"
-# What changes how a run is done and not what comes of it, but for the rounding of sums.
-FREE = ("run.log_every", "run.evaluate_every", "run.save_every", "run.keep_", "mesh.")
+# What changes how a run is done and not what comes of it, but for the rounding of sums; and where its text is from, as
+# the corpus's hash says what that was.
+FREE = ("run.log_every", "run.evaluate_every", "run.save_every", "run.keep_", "mesh.", "data.source", "data.mixture")
 
 
 @dataclass(frozen=True, kw_only=True)

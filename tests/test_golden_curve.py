@@ -83,6 +83,10 @@ def test_a_run_off_the_curve(write, off, capsys):
             {"corpus": "ab" * 32},
             f"another corpus than the golden curve of demo is of: its hash is {'ab' * 32}",
         ),
+        (
+            {"corpus": "ab" * 32, "data": {"source": "my/*.txt"}},
+            f"another corpus than the golden curve of demo is of: its hash is {'ab' * 32}",
+        ),
         ({"points": 0}, "has no held-out losses at the steps of the golden curve of demo: 200, 400"),
         ({"optimizer": {"beta2": 0.99}}, "from demo it differs in optimizer.beta2: 0.98 -> 0.99"),
         ({"run": {"evaluate_rows": 8}}, "from demo it differs in run.evaluate_rows: 1024 -> 8"),
@@ -99,6 +103,12 @@ def test_what_cannot_be_compared(write, options, words):
     assert words in str(error.value)
 
 
+def test_the_same_text_from_elsewhere_is_compared(write):
+    """A corpus that was tokenised before has the same hash."""
+    found = golden_curve.check(report.open_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD})
+    assert found.on and len(found.points) == found.recorded
+
+
 def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
     script = loaded("golden_curve", monkeypatch)
     monkeypatch.setattr(script, "FOLDER", tmp_path / "curves")
@@ -110,6 +120,8 @@ def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
     script.main()
     made = config.read(tmp_path / "curves" / "demo.toml")
+    said = (tmp_path / "curves" / "demo.toml").read_text().splitlines()[0]
+    assert said.endswith("golden_curve.py demo RUNS --tolerance=0.02, of 3 runs.")
     assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
     monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
     with pytest.raises(SystemExit, match=r"more than half of --tolerance=0\.007"):
@@ -117,7 +129,11 @@ def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
     (runs[1] / "run.json").write_text(json.dumps({"corpus_sha256": "0", "python": "3.11.0"}))
     with pytest.raises(SystemExit, match="was trained on another corpus than"):
         script.main()
-    text = (runs[1] / "config.toml").read_text().replace("beta2 = 0.98", "beta2 = 0.9")
+    whole = (runs[1] / "config.toml").read_text()
+    (runs[1] / "config.toml").write_text(whole.replace('"embedded:python"', '"corpus"'))
+    with pytest.raises(SystemExit, match=r"has the text of corpus, not demo's own"):
+        script.main()
+    text = whole.replace("beta2 = 0.98", "beta2 = 0.9")
     (runs[1] / "config.toml").write_text(text)
     with pytest.raises(SystemExit, match=r"is no run of demo: optimizer\.beta2: 0\.98 -> 0\.9"):
         script.main()

@@ -1,6 +1,7 @@
 """benchmarks/learning.py: one budget for all of configs/learning, and what is written of the runs."""
 
 import dataclasses
+import itertools
 import json
 import os
 import threading
@@ -60,6 +61,10 @@ def test_the_shares_of_the_cores_are_apart(script: Any) -> None:
 
         first, second = (work.pool.submit(own) for _ in range(2))
         assert not first.result() & second.result()
+
+
+def test_minutes_are_those_of_every_process_that_resumed(script: Any) -> None:
+    assert script.minutes([{"elapsed_seconds": each} for each in (20.0, 40.0, 15.0, 60.0, 5.0)]) == 105 / 60
 
 
 def test_flops_until_a_step(script: Any) -> None:
@@ -136,6 +141,12 @@ class Program:
                 self.taught.set()
             assert words[0] == "pretrain" or (self.runs / "ib_bert" / "heldout.json").exists(), "its teacher is there"
             run.mkdir()
+            files = list(itertools.takewhile(lambda word: not word.startswith("--"), words[1:]))
+            places = ("--run_dir=", "--teacher=")
+            given = [word for word in words[1 + len(files) :] if not word.startswith(places)]
+            options = self.script.pairs(given)
+            made = config.load(kinds.recipe_class(*files), files, options)
+            (run / "config.toml").write_text(config.dump(made))
         if words[0] == "finetune":
             assert run is not None
             run.mkdir()
@@ -182,6 +193,11 @@ def test_all_is_asked_for_once(script: Any, tmp_path: Path, monkeypatch: pytest.
         (f"--task={task}", f"--data_dir={tmp_path / 'glue' / folder}", f"--from={tmp_path / 'bert'}")
         for task, folder in script.TASKS.items()
     }
+    kept = (tmp_path / "bert" / "config.toml").read_text()
+    (tmp_path / "bert" / "config.toml").write_text(kept.replace("beta2 = 0.98", "beta2 = 0.9"))
+    with pytest.raises(SystemExit, match=r"bert was trained otherwise \(optimizer.beta2: 0.9 -> 0.98\)"):
+        script.main(words)
+    (tmp_path / "bert" / "config.toml").write_text(kept)
     monkeypatch.setattr(script, "TUNED", ("--seeds=4", *script.TUNED[1:]))
     with pytest.raises(SystemExit, match="was fine-tuned otherwise"):
         script.main(words)
@@ -230,14 +246,17 @@ def test_the_papers_models(script: Any, tmp_path: Path, monkeypatch: pytest.Monk
     """Each has the options of its trial, and each task those of ELECTRA's fine-tuning."""
     program, found = Program(script, tmp_path), []
     monkeypatch.setattr(script, "bertzoo", program)
-    monkeypatch.setattr(script, "fitting", lambda arm, runs, data, minutes: [f"--stages.0.steps={minutes:g}"])
+    fitted = "--optimizer.schedule.warmup_steps=0"
+    monkeypatch.setattr(script, "fitting", lambda arm, runs, data, minutes: [f"--stages.0.steps={minutes:g}", fitted])
     monkeypatch.setattr(script, "figures", lambda arm, run, scores: arm.name)
     monkeypatch.setattr(script.learning_page, "write", lambda *given: found.append(given))
     for folder in script.TASKS.values():
         (tmp_path / "glue" / folder).mkdir(parents=True)
     words = ["--paper", "--text", __file__, "--minutes=7", f"--runs={tmp_path}", f"--glue={tmp_path / 'glue'}"]
-    script.main(words)
-    ((names, told),) = found
+    for _ in range(2):  # the second asks for nothing, whatever a trial would say now
+        script.main(words)
+    assert len(program.asked) == len({*program.asked})
+    (names, told), _ = found
     assert names == ["bert_small", "electra_small", "convbert_small"] and told.paper == 7
     trained = [each for each in program.asked if each[0] == "pretrain"]
     assert len(trained) == 3 and all("--stages.0.steps=7" in each for each in trained)
@@ -351,7 +370,13 @@ def test_the_order(pages: Any) -> None:
 
 
 def test_a_run_outside_a_checkout_has_no_commit(pages: Any) -> None:
-    assert pages.revision({"git": None}) == "unknown" and pages.revision({"git": "0123456789abcdef"}) == "0123456789ab"
+    assert [
+        pages.machine.revision({"git": each}) for each in (None, "0123456789abcdef", "0123456789abcdef+changes")
+    ] == [
+        "unknown",
+        "0123456789ab",
+        "0123456789ab+changes",
+    ]
 
 
 def test_what_is_drawn(pages: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """benchmarks/reliability.py: what it kills, what it compares, and what it says."""
 
 import json
+import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,18 +13,52 @@ from scripts import loaded
 from bertzoo.convert import directory
 
 
-def test_the_newest_checkpoint_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_being_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that is begun and not sealed; one that was there before counts when it has gone and come again."""
     script = loaded("reliability", monkeypatch)
-    assert script.newest(tmp_path) == (0, False)
-    checkpoints = tmp_path / "checkpoints"
+    begun, checkpoints = script.Begun(tmp_path), tmp_path / "checkpoints"
+    assert not begun.saving() and script.saved(tmp_path) == set()
     for step in (20, 40):
         (checkpoints / str(step)).mkdir(parents=True)
     (checkpoints / "20.sha256.json").touch()
-    assert script.newest(tmp_path) == (20, True)  # 40 is not sealed
+    assert begun.saving() and script.saved(tmp_path) == {"20"}
     (checkpoints / "40.sha256.json").touch()
-    assert script.newest(tmp_path) == (40, False)
+    assert not begun.saving() and script.saved(tmp_path) == {"20", "40"}
     (checkpoints / "60.orbax-checkpoint-tmp").mkdir()
-    assert script.newest(tmp_path) == (40, True)
+    assert begun.saving()
+    later = script.Begun(tmp_path)
+    assert not later.saving()
+    (checkpoints / "60.orbax-checkpoint-tmp").rmdir()
+    assert not later.saving()
+    (checkpoints / "60.orbax-checkpoint-tmp").mkdir()
+    assert later.saving()
+
+
+AGAIN = """
+import os, time
+time.sleep(0.4)
+os.rmdir("40.tmp")
+time.sleep(0.4)
+os.mkdir("40.tmp")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("saving", [False, True])
+def test_what_an_earlier_kill_left_is_not_being_saved(
+    saving: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = loaded("reliability", monkeypatch)
+    monkeypatch.setattr(script, "MORE", 0)
+    monkeypatch.setattr(script, "WAIT", (0.0, 0.0))
+    (tmp_path / "checkpoints" / "40.tmp").mkdir(parents=True)
+    command = [sys.executable, "-c", AGAIN]
+
+    def begin() -> subprocess.Popen:
+        return subprocess.Popen(command, cwd=tmp_path / "checkpoints", start_new_session=True)
+
+    kill = script.killed_once(tmp_path, begin, random.Random(0), saving)
+    assert kill.saving is saving and kill.step == 0
 
 
 def test_what_the_fuzzing_prints_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +81,8 @@ def test_a_killed_run_ends_alike_or_that_it_does_not_is_said(tmp_path: Path, mon
     text = (tmp_path / "page.md").read_text()
     kills = json.loads((tmp_path / "runs" / "killed.kills.json").read_text())["kills"]
     assert len(kills) == 4 and any(saving for *_, saving in kills) and "| 4 | " in text and "| manifest | 2 |" in text
+    commit = script.machine.revision(json.loads((tmp_path / "runs" / "whole" / "run.json").read_text()))
+    assert f"Commit {commit};" in text
 
     monkeypatch.setattr(sys, "argv", [*words[:-2], "--kills=5", "--files=2"])
     with pytest.raises(SystemExit, match=r"was killed under .*'times': 4.*give another --runs"):

@@ -25,7 +25,7 @@ def points(script: Any) -> list[Any]:
         for axis, sizes in script.AXES.items()
         for size in sizes
     ]
-    return axes + [script.Point("bert_base", "devices", n, 1 + (n - 1) / 10, 1) for n in script.DEVICES]
+    return axes + [script.Point("bert_base", "devices", n, 1 + (n - 1) / 10, 2**20) for n in script.DEVICES]
 
 
 def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
@@ -33,11 +33,28 @@ def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
     said = script.page(points(script), inputs, 5)
     assert "| squeezebert | 128 ms, 128 MiB | 256 ms, 256 MiB | 384 ms, 384 MiB | 512 ms, 512 MiB |" in said
     assert "| convbert_base | 1 ms, 1 MiB | 2 ms, 2 MiB | 4 ms, 4 MiB | 8 ms, 8 MiB | 16 ms, 16 MiB |" in said
-    assert "as on one: 2: 1.10, 4: 1.30, 8: 1.70." in said
+    assert (
+        "as on one with\n1 MiB, the median of 3 processes in turns: 2: 1.10, 1 MiB each, 4: 1.30, 1 MiB each, 8: 1.70"
+        in said
+    )
     assert "2.0 M tokens: 50 MiB, 4.0 M tokens: 52 MiB." in said
     script.draw(points(script), inputs, tmp_path / "scaling.png")
     drawn = np.asarray(Image.open(tmp_path / "scaling.png").convert("RGB"))
     assert drawn.shape[1] > 1000 and (drawn != 255).any(axis=-1).mean() > 0.01
+
+
+def test_of_devices_the_median_process_counts(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In turns, so that a slow minute is no number's own."""
+    asked: list[int] = []
+
+    def on_devices(count: int, rounds: int) -> Any:
+        asked.append(count)
+        return script.Point("bert_base", "devices", count, count + 10.0 * (len(asked) < 4), 1)
+
+    monkeypatch.setattr(script, "on_devices", on_devices)
+    found = script.of_devices(5)
+    assert asked == [*script.DEVICES] * 3
+    assert [(point.size, point.seconds) for point in found] == [(count, count) for count in script.DEVICES]
 
 
 def test_the_memory_of_reading(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,13 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_page_counts(pages: Any) -> None:
     """8 rows in 2 s are 4 a second, of 20 GFLOPs each and theirs of 30, on a machine that does 160 a second."""
-    fast = pages.Row("bert_base", SHAPE, (2.0, 1500.0, 10.4), (4.0, 2500.0, 10.4), 2.0, 2.0, (20.0, 30.0))
-    slow = pages.Row("squeezebert", SHAPE, (2.0, 1500.0, 10.4), (2.2, 2500.0, 10.4), 1.1, 1.1, (20.0, 20.0))
+    fast = pages.Row("bert_base", SHAPE, (2.0, 1500.0, 10.4), (4.0, 2500.0, 10.4), 2.0, 2.0, (1.5, 2.25), (20.0, 30.0))
+    slow = pages.Row("squeezebert", SHAPE, (2.0, 1500.0, 10.4), (2.2, 2500.0, 10.4), 1.1, 1.1, (1.0, 1.2), (20.0, 20.0))
     said = pages.page([fast, slow], pages.Setting(2), "", (150e9, 160e9), "--all --rounds=9")
-    assert "| bert_base | 8x128 | 2.00 | 4.00 | 2.00 | 20.0 | 30.0 | 0.50 | 0.38 | 1,500 | 2,500 | yes |" in said
+    assert (
+        "| bert_base | 8x128 | 2.00 (1.50 to 2.25) | 4.00 | 2.00 | 20.0 | 30.0 | 0.50 | 0.38 | 1,500 | 2,500 | yes |"
+        in said
+    )
     assert "train_step.py --all --rounds=9`" in said and "jax 1.0" in said
     assert (
         said.rstrip().endswith("| NO |")
@@ -42,9 +45,11 @@ def test_the_page_counts(pages: Any) -> None:
 
 def test_a_gpu_is_measured_by_its_data_sheet(pages: Any) -> None:
     """1,000 rows a second of 70 GFLOPs are 70 TFLOP/s: too little of an H100's 989, whatever the other side does."""
-    row = pages.Row("bert_base", (256, 128, 20), (0.256, 900.0, 10.4), (0.512, 900.0, 10.4), 2.0, 2.0, (70.0, 70.0))
+    row = pages.Row(
+        "bert_base", (256, 128, 20), (0.256, 900.0, 10.4), (0.512, 900.0, 10.4), 2.0, 2.0, (2.0, 2.0), (70.0, 70.0)
+    )
     said = pages.page([row], pages.Setting(2, gpu=True), "NVIDIA H100 80GB HBM3", (600e12, 700e12), "--all --gpu")
-    assert "| 256x128 | 2.00 | 1,000.00 | 500.00 | 70.0 | 70.0 | 0.07 | 0.04 | 900 | 900 | NO |" in said
+    assert "| 256x128 | 2.00 (2.00 to 2.00) | 1,000.00 | 500.00 | 70.0 | 70.0 | 0.07 | 0.04 | 900 | 900 | NO |" in said
     assert "989,000 GFLOP/s of its data sheet (700,000 GFLOP/s, which" in said and "bfloat16" in said
     unknown = pages.page([row], pages.Setting(2, gpu=True), "Another", (100e12, 90e12), "--all --gpu")
     assert "| 0.70 | 0.35 | 900 | 900 | yes |" in unknown and "data sheet" not in unknown
@@ -60,13 +65,16 @@ def alone(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         seconds, times = made.seconds.get(model, 0.01), made.times.get(model, 2.0)
         if times is None:
             raise script.sides.Lost("their_step has ended")
-        return script.Row(model, shape, (seconds, 1.0, 1.0), (seconds * times, 1.0, 1.0), times, times, (70.0, 80.0))
+        return script.Row(
+            model, shape, (seconds, 1.0, 1.0), (seconds * times, 1.0, 1.0), times, times, (times, times), (70.0, 80.0)
+        )
 
     monkeypatch.setattr(script, "compare", compared)
     monkeypatch.setattr(script, "fastest", lambda setting: (1e12, 1e12))
     monkeypatch.setattr(script, "device", lambda setting: "NVIDIA H100 PCIe" if setting.gpu else "")
     monkeypatch.setattr(script, "without_gpu", lambda: "")
     monkeypatch.setattr(script.train_step_page, "version", lambda name: "1.0")
+    monkeypatch.setattr(script.machine, "commit", lambda: "f00d")
     monkeypatch.setattr(script, "PAGE", made.page)
     monkeypatch.setenv("JAX_PLATFORMS", "")
 
@@ -113,10 +121,23 @@ def test_rows_are_kept_and_a_lost_one_is_told(alone: Any, tmp_path: Path, monkey
     for other in ("--rounds=9", "--warmup=3", "--threads=1"):
         with pytest.raises(SystemExit, match="rows of other threads, rounds, packages or code"):
             alone.run("--all", other, keep)
+    assert "--all --rounds=5`" in alone.page.read_text()
     monkeypatch.setattr(alone.script.train_step_page, "version", lambda name: "2.0")
     with pytest.raises(SystemExit, match="rows of other threads, rounds, packages or code"):
         alone.run("--all", keep)
     assert [model for model, *_ in alone.asked] == ["mobilebert"] and "| mobilebert | 8x128 |" in alone.page.read_text()
+
+
+def test_rows_of_code_that_is_not_committed_are_not_kept(
+    alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """As nothing tells one such code from another."""
+    monkeypatch.setattr(alone.script.machine, "commit", lambda: "f00d+changes")
+    alone.run("--all", "--warmup=3")
+    assert "commit f00d+changes" in alone.page.read_text() and "--rounds=5 --warmup=3`" in alone.page.read_text()
+    with pytest.raises(SystemExit):
+        alone.run("--all", f"--keep={tmp_path / 'rows.json'}")
+    assert "commit what has changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ PEAK_FLOPS = {
     "TPU7x": 1153.5e12,
     "NVIDIA A100": 312e12,
     "NVIDIA H100": 989e12,
+    "NVIDIA H100 NVL": 835e12,
+    "NVIDIA H100 PCIe": 756e12,
     "NVIDIA H200": 989e12,
+    "NVIDIA H200 NVL": 835e12,
     "Tesla V100": 125e12,
 }
 

@@ -15,7 +15,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return loaded("step_parts", monkeypatch)
 
 
-@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("index", range(10))
 def test_both_sides_compute_one_thing(index: int, script: Any) -> None:
     part = script.PARTS[index]
     mine, other = script.ours(part)(), script.theirs(part)()
@@ -29,4 +29,4 @@ def test_the_page_counts(script: Any) -> None:
     part = next(each for each in script.PARTS if each.name == "GELU")
     said = script.page([(part, 0.004, 0.002, 0.5)], 7)
     assert "| GELU, forward and backward | 12 | 4.00 | 2.00 | 0.50 | 0.05 | 0.02 |" in said and "--rounds=7`" in said
-    assert len(script.PARTS) == 8
+    assert len(script.PARTS) == 10

@@ -12,6 +12,8 @@ from comparing import needs
 needs("torch", "transformers")
 from scripts import loaded
 
+SIZED = ["bert_base", "squeezebert", "mobilebert", "convbert_base", "convbert_small", "electra_small"]
+
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -34,6 +36,15 @@ def test_both_sides_learn_one_batch(script: Any, monkeypatch: pytest.MonkeyPatch
     assert first == pytest.approx([math.log(script.VOCABULARY)] * 2, abs=0.2)
     assert all(before - after > 0.5 for before, after in zip(first, last, strict=True))
     assert last[0] == pytest.approx(last[1], abs=0.5)
+
+
+def test_both_electras_begin_alike(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generator at the vocabulary's logarithm, and fifty times a discriminator at one bit."""
+    monkeypatch.setattr(script.sides, "keep_to", lambda setting: None)
+    shape = (8, 16, 4)
+    for make in (script.our_step, script.their_step):
+        loss = make("electra_small", script.Setting(2), shape)(script.random_batch(*shape, seed=0))
+        assert loss == pytest.approx(math.log(script.VOCABULARY) + 50 * math.log(2), abs=3)
 
 
 def test_a_stage_of_a_transfer(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +79,7 @@ def test_a_stage_has_one_loss(script: Any) -> None:
     assert float(lesson.their_loss(*map(torch.from_numpy, (*states, *maps)))) == pytest.approx(ours, rel=1e-5)
 
 
-@pytest.mark.parametrize("model", ["bert_base", "squeezebert", "mobilebert", "convbert_base", "convbert_small"])
+@pytest.mark.parametrize("model", SIZED)
 def test_both_sides_have_one_size(model: str, script: Any) -> None:
     """Parameters, but for the poolers and second biases that the other side's classes have."""
     import torch
@@ -129,14 +140,19 @@ def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, script: Any, mo
     assert seen == [torch.bfloat16 if gpu else torch.float32] * 2 and compiled == [network] * gpu
 
 
-def test_the_other_electra_learns_without_shapes_that_depend_on_data(script: Any) -> None:
-    """Its forward pass is one graph, but for what draws."""
+@pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
+def test_what_is_built_of_their_layers_is_one_graph(model: str, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that torch.compile has all of it: sampling, and the states and maps that a lesson takes out."""
     import torch
 
+    monkeypatch.setattr(script.lesson, "LAYER", 2)
     peer = importlib.import_module(script.their_step.__module__)
     batch = script.random_batch(2, 8, 3, seed=0)
-    given = {name: torch.from_numpy(batch[name]).long() for name in ("input_ids", "masked_positions", "masked_ids")}
-    explained: Any = torch._dynamo.explain(peer.network("electra_small"))(**given)
+    read = script.lesson.batch(batch)
+    if model == "electra_small":
+        read = {name: batch[name] for name in ("input_ids", "masked_positions", "masked_ids")}
+    given = {name: torch.from_numpy(array).long() for name, array in read.items()}
+    explained: Any = torch._dynamo.explain(peer.network(model))(**given)
     assert explained.graph_break_count == 0, explained.break_reasons
 
 
