@@ -79,9 +79,11 @@ def teacher_of(recipe: Transfer) -> Teacher:
     return teacher(recipe.teacher, generator, writes, compute)
 
 
-def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
-    """Shapes, formats and places of the teacher's parameters on a mesh; raises ConfigError as `sharding.place` does."""
+def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
+    """Shapes and formats of the teacher's parameters, and on a mesh places; raises ConfigError as `sharding.place`."""
     boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
+    if mesh is None:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), nn.meta.unbox(boxed))
     # Under a name that an error has: the student's parameters may be called alike.
     places = sharding.shardings({"teacher": boxed}, mesh, recipe.mesh.fallbacks)["teacher"]
     return jax.tree.map(

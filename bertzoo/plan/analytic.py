@@ -87,7 +87,6 @@ class Estimate:
         self._turned = TURNED * by_rows if by_rows > _bytes(largest, tiles.stored) else 0
         frozen = step.frozen(recipe, mesh)
         self._teacher = _bytes(frozen, tiles.stored)
-        learnt, shapes = phases.learnt(recipe, index), (step.parameters(recipe), frozen)
         kept = tuple(_along(leaf, "fsdp") is not None for leaf in leaves)
         self._split = sum(_bytes(leaf) for leaf, split in zip(leaves, kept, strict=True) if split)
         cut = Cut(
@@ -101,7 +100,7 @@ class Estimate:
         kept = chip.keeps_shares
 
         def flat(rows: int) -> Flat:
-            return Flat(learnt, *shapes, example(recipe, index, rows), cut=cut, shares_kept=kept)
+            return Flat(step.traced(recipe, index, rows), cut=cut, shares_kept=kept)
 
         self._growth = Growth(flat)
 

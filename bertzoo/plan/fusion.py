@@ -65,7 +65,12 @@ class Flat:
     shares_kept: what a softmax makes is written out for the product that uses it.
     """
 
-    def __init__(self, function: Callable, *arguments: Any, cut: Cut | None = None, shares_kept: bool = False):
+    @classmethod
+    def of(cls, function: Callable, *arguments: Any, cut: Cut | None = None, shares_kept: bool = False) -> "Flat":
+        """Of a function of these arguments, which may be ShapeDtypeStructs."""
+        return cls(jax.make_jaxpr(function)(*arguments).jaxpr, cut=cut, shares_kept=shares_kept)
+
+    def __init__(self, jaxpr: core.Jaxpr, *, cut: Cut | None = None, shares_kept: bool = False):
         self.bytes: list[int] = []
         self.summed: list[int] = []
         self._cut, self._shares = cut or Cut(), list[int]()
@@ -75,7 +80,7 @@ class Flat:
         self._worked: set[int] = set()
         self._shares_kept, self._softmax = shares_kept, set[int]()
         self._converted: dict[int, list[int]] = defaultdict(list)
-        jaxpr, known = jax.make_jaxpr(function)(*arguments).jaxpr, {}
+        known: dict[Any, int] = {}
         self._pieces.update(v for v, gathered in zip(jaxpr.invars, self._cut.gathered, strict=False) if gathered)
         self._inline(jaxpr, known, dict(zip(jaxpr.invars, self._cut.arguments, strict=False)), backward=False)
         self.results = [known[v] for v in jaxpr.outvars if isinstance(v, core.Var) and v in known]

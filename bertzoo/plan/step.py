@@ -1,10 +1,12 @@
 """The training step of a run on devices that need not be there: its mesh, its state, its batch, the step lowered."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
 import jax
+from jax.extend import core
 
 from bertzoo import phases
 from bertzoo.feed import example
@@ -69,6 +71,16 @@ def frozen(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
 def parameters(recipe: Recipe) -> Any:
     """The shapes of the parameters, wherever they are."""
     return nn.unbox(_boxed(recipe))
+
+
+@functools.lru_cache(maxsize=16)
+def traced(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
+    """The jaxpr of what a stage's step learns by of so many rows: (parameters, teacher, batch), wherever they are.
+
+    Kept, as plans for several meshes and what is advised ask for the same.
+    """
+    teacher = phases.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
+    return jax.make_jaxpr(phases.learnt(recipe, index))(parameters(recipe), teacher, example(recipe, index, rows)).jaxpr
 
 
 def _boxed(recipe: Recipe) -> Any:

@@ -11,7 +11,7 @@ D = 64
 
 
 def gradient(loss, *arguments):
-    flat = Flat(jax.grad(loss), *arguments)
+    flat = Flat.of(jax.grad(loss), *arguments)
     return alive(flat, flat.bytes)
 
 
@@ -69,7 +69,7 @@ def test_some_compilers_keep_what_a_softmax_makes_for_its_product():
         return jnp.sum(x**2)
 
     def kept(function, **options):
-        flat = Flat(jax.grad(lambda *given: loss(*given, function)), weights(3), x, **options)
+        flat = Flat.of(jax.grad(lambda *given: loss(*given, function)), weights(3), x, **options)
         return alive(flat, flat.bytes).activations
 
     # At the worst moment the last layer's is no longer wanted.
@@ -133,7 +133,7 @@ def test_growth_is_what_a_trace_of_so_many_rows_gives():
                 x = jnp.tanh(x + jnp.tanh(x @ kernel) @ kernel.T)
             return jnp.sum(x)
 
-        return Flat(jax.grad(loss), weights(2), jax.ShapeDtypeStruct((rows, D), jnp.float32))
+        return Flat.of(jax.grad(loss), weights(2), jax.ShapeDtypeStruct((rows, D), jnp.float32))
 
     growth = Growth(trace)
     for rows in (2, 7, 500):
@@ -143,7 +143,7 @@ def test_growth_is_what_a_trace_of_so_many_rows_gives():
 
 def test_a_function_that_changes_with_the_rows_is_refused():
     with pytest.raises(ValueError, match="another one for 2 rows"):
-        Growth(lambda rows: Flat(lambda x: x @ x if rows == 2 else x + x, jnp.zeros((2, 2))))
+        Growth(lambda rows: Flat.of(lambda x: x @ x if rows == 2 else x + x, jnp.zeros((2, 2))))
 
 
 def test_where_rows_are_apart_the_longest_product_of_a_gradient_waits():
@@ -156,8 +156,8 @@ def test_where_rows_are_apart_the_longest_product_of_a_gradient_waits():
         return jnp.sum(jax.nn.logsumexp(logits, axis=-1))
 
     params = {"inner": jnp.zeros((8, D)), "kernel": jnp.zeros((D, D)), "table": jnp.zeros((D, wide))}
-    apart = Flat(jax.grad(loss), params, ids, cut=Cut(results=(1, 4, 1), kept=(False, True, False)))
-    whole = Flat(jax.grad(loss), params, ids)
+    apart = Flat.of(jax.grad(loss), params, ids, cut=Cut(results=(1, 4, 1), kept=(False, True, False)))
+    whole = Flat.of(jax.grad(loss), params, ids)
     assert [o.name for o in whole.operations].index("dot_general") < len(whole.operations) - 1
     assert apart.operations[-1].outputs == (apart.waiting,) and apart.operations[-1].name in (
         "dot_general",
@@ -177,5 +177,5 @@ def test_sums_over_rows_for_columns_are_of_turned_arrays():
 
     params = {"bias": jnp.zeros(D), "kernel": jnp.zeros((D, D))}
     for turned in (False, True):
-        flat = Flat(jax.grad(loss), params, x, cut=Cut(results=(4, 4), kept=(True, True), turned=turned))
+        flat = Flat.of(jax.grad(loss), params, x, cut=Cut(results=(4, 4), kept=(True, True), turned=turned))
         assert alive(flat, flat.bytes).turned == turned * 4 * 512 * D

@@ -91,7 +91,7 @@ def test_devices_add_up_and_hold_what_xla_makes_them():
     leaves = jax.tree.leaves(params)
     along = tuple(next((d for d, name in enumerate(leaf.sharding.spec) if name), None) for leaf in leaves)
     cut = Cut(parts=PARTS, arguments=along, results=tuple(1 if d is None else PARTS for d in along))
-    flat, apart = Flat(gradient, params, ids, cut=cut), Flat(gradient, params, ids)
+    flat, apart = Flat.of(gradient, params, ids, cut=cut), Flat.of(gradient, params, ids)
     account = alive(flat, flat.bytes)
     # The second map's result, and the gradient of the first map's argument.
     assert account.summed == sum(one.size for one in sums) == 2 * 4 * rows * width
