@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from bertzoo import phases
 from bertzoo.feed import example
 from bertzoo.plan import step, tiles
 from bertzoo.plan.alive import Growth
