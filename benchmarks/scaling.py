@@ -36,6 +36,7 @@ LAYERS, ROWS, LENGTH, MASKED = 3, 2, 128, 0.15  # where they are not what grows
 AXES = {"length": (128, 256, 384, 512), "batch": (1, 2, 4, 8, 16), "layers": (1, 2, 4, 8, 12)}
 DEVICES, COPIES = (1, 2, 4, 8), (1, 2, 4, 8)  # copies of the embedded corpus
 STARTS = 3  # processes for each number of devices
+SPLIT = {"data": "devices", "fsdp": "devices, each with a part of the parameters"}  # by the mesh's axis
 READ = 100  # batches
 
 
@@ -49,8 +50,8 @@ class Point(NamedTuple):
     scratch: int
 
 
-def compiled(model: str, layers: int, rows: int, length: int) -> tuple[Callable[[], None], int]:
-    """A training step, done when it returns, and the bytes of its temporaries."""
+def compiled(model: str, layers: int, rows: int, length: int, split: str = "data") -> tuple[Callable[[], None], int]:
+    """A training step, done when it returns, and the bytes of its temporaries; `split`: the axis of all devices."""
     import jax
 
     from bertzoo.train import optim, sharding
@@ -58,7 +59,8 @@ def compiled(model: str, layers: int, rows: int, length: int) -> tuple[Callable[
     from bertzoo.train import step as steps
 
     made = objective(model, layers)
-    optimizer, mesh = optim.build(adamw(), steps=1000), sharding.make_mesh(sharding.Mesh())
+    axes = sharding.Mesh(**{"data": 1, split: jax.device_count()})
+    optimizer, mesh = optim.build(adamw(), steps=1000), sharding.make_mesh(axes)
     state = states.fresh(made, optimizer, mesh, seed=0)
     train = steps.make_train_step(made, optimizer, shardings=states.shardings_of(state))
     batch = steps.put_batch(random_batch(rows, length, round(MASKED * length), seed=0), mesh)
@@ -72,13 +74,13 @@ def compiled(model: str, layers: int, rows: int, length: int) -> tuple[Callable[
     return run, int(program.memory_analysis().temp_size_in_bytes)
 
 
-def line(model: str, axis: str, sizes: Sequence[int], rounds: int) -> list[Point]:
+def line(model: str, axis: str, sizes: Sequence[int], rounds: int, split: str = "data") -> list[Point]:
     """The points of one line, in turns."""
     usual = {"layers": LAYERS, "batch": ROWS, "length": LENGTH}
     made = []
     for size in sizes:
         asked = usual | {axis: size}
-        made.append(compiled(model, asked["layers"], asked["batch"], asked["length"]))
+        made.append(compiled(model, asked["layers"], asked["batch"], asked["length"], split))
     taken: list[list[float]] = [[] for _ in made]
     for index in range(rounds + 1):  # the first warms up
         for place in range(len(made))[:: 1 if index % 2 else -1]:
@@ -97,10 +99,10 @@ def in_a_process(*words: str, **variables: str) -> Any:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout)
 
 
-def on_devices(count: int, rounds: int) -> Point:
-    """A step of the first model on so many devices, of eight rows whatever their number."""
+def on_devices(count: int, split: str, rounds: int) -> Point:
+    """A step of the first model on so many devices along an axis of the mesh, of eight rows whatever their number."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
-    words = ("--worker=devices", f"--size={count}", f"--rounds={rounds}")
+    words = ("--worker=devices", f"--size={count}", f"--axis={split}", f"--rounds={rounds}")
     return Point(*in_a_process(*words, XLA_FLAGS=flags))
 
 
@@ -127,11 +129,11 @@ def corpora(folder: Path) -> Iterator[tuple[int, Path]]:
 
 
 def of_devices(rounds: int) -> list[Point]:
-    """Each number of devices in some processes, in turns; of each number the median process."""
-    found: dict[int, list[Point]] = {count: [] for count in DEVICES}
+    """Each number of devices, split either way, in some processes in turns; of each the median process."""
+    found: dict[tuple[str, int], list[Point]] = {(split, count): [] for split in SPLIT for count in DEVICES}
     for _ in range(STARTS):
-        for count, own in found.items():
-            own.append(on_devices(count, rounds))
+        for (split, count), own in found.items():
+            own.append(on_devices(count, split, rounds))
     return [sorted(own, key=lambda point: point.seconds)[STARTS // 2] for own in found.values()]
 
 
@@ -182,11 +184,20 @@ def draw(points: Sequence[Point], inputs: Sequence[tuple[int, int]], path: Path)
         above, below = (figure.add_subplot(2, len(axes), place + 1 + row * len(axes)) for row in (0, 1))
         for model in MODELS:
             own = [point for point in points if (point.model, point.axis) == (model, axis)]
-            if own:
+            if own and axis in AXES:
                 sizes = [point.size for point in own]
                 above.plot(sizes, [1e3 * point.seconds for point in own], marker="o", clip_on=False, label=model)
                 below.plot(sizes, [point.scratch / 2**20 for point in own], marker="o", clip_on=False)
-        if axis == "devices":  # the memory of a device says nothing of one machine; here the input is drawn
+        if axis == "devices":
+            for split, style in zip(SPLIT, ("-", "--"), strict=True):
+                own = [point for point in points if point.axis == SPLIT[split]]
+                times, shown = (
+                    [1e3 * point.seconds for point in own],
+                    {"color": "C0", "marker": "o", "linestyle": style},
+                )
+                above.plot([point.size for point in own], times, clip_on=False, label=f"mesh.{split}", **shown)
+            above.legend(frameon=False)
+            # The memory of a device says nothing of one machine; here the input is drawn.
             below.clear()
             below.plot([n / 1e6 for n, _ in inputs], [most / 2**20 for _, most in inputs], marker="o", color="0.3")
             below.set_xlabel("corpus, million tokens")
@@ -206,6 +217,17 @@ def draw(points: Sequence[Point], inputs: Sequence[tuple[int, int]], path: Path)
     figure.savefig(path, dpi=110)
 
 
+def devices(points: Sequence[Point]) -> str:
+    """Markdown: of eight rows on several devices, in the time of one."""
+    lines = [f"| eight rows | {' | '.join(map(str, DEVICES))} |", f"|---|{'---|' * len(DEVICES)}"]
+    for axis in SPLIT.values():
+        one, *more = [point for point in points if point.axis == axis]
+        cells = [f"{1e3 * one.seconds:,.0f} ms, {one.scratch / 2**20:,.0f} MiB"]
+        cells += [f"{point.seconds / one.seconds:.2f}, {point.scratch / 2**20:,.0f} MiB each" for point in more]
+        lines.append(f"| {axis} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def page(points: Sequence[Point], inputs: Sequence[tuple[int, int]], rounds: int) -> str:
     """Markdown."""
     tables = []
@@ -217,10 +239,7 @@ def page(points: Sequence[Point], inputs: Sequence[tuple[int, int]], rounds: int
             cells = [f"{1e3 * point.seconds:,.0f} ms, {point.scratch / 2**20:,.0f} MiB" for point in own]
             rows.append(f"| {model} | {' | '.join(cells)} |")
         tables.append("\n".join(rows))
-    one, *more = [point for point in points if point.axis == "devices"]
-    overhead = ", ".join(
-        f"{point.size}: {point.seconds / one.seconds:.2f}, {point.scratch / 2**20:.0f} MiB each" for point in more
-    )
+    tables.append(devices(points))
     memory = ", ".join(f"{tokens / 1e6:.1f} M tokens: {most / 2**20:.0f} MiB" for tokens, most in inputs)
     shown = "\n\n".join(tables)
     return f"""## What a step costs as the work grows
@@ -232,8 +251,8 @@ may differ by a fifth), and the memory that XLA plans for a step beside paramete
 
 {shown}
 
-Eight rows of {MODELS[0]} on several devices made of the same cores, times as long as on one with
-{one.scratch / 2**20:.0f} MiB, the median of {STARTS} processes in turns: {overhead}.
+The last table is of {MODELS[0]} on devices made of the same cores, so that only what they cost is seen: how many times
+as long a step takes as on one, the median of {STARTS} processes in turns.
 
 Memory of the input (packing of sentence pairs and {READ} batches of 256 rows), files mapped into memory not counted:
 {memory}.
@@ -257,8 +276,8 @@ def main(words: Sequence[str] | None = None) -> None:
 
         if jax.device_count() != args.size:
             sys.exit(f"{jax.device_count()} devices, not {args.size}")
-        ((*_, seconds, scratch),) = line(MODELS[0], "batch", (8,), args.rounds)
-        print(json.dumps(Point(MODELS[0], "devices", args.size, seconds, scratch)))
+        ((*_, seconds, scratch),) = line(MODELS[0], "batch", (8,), args.rounds, args.axis)
+        print(json.dumps(Point(MODELS[0], SPLIT[args.axis], args.size, seconds, scratch)))
     elif args.worker == "input":
         print(json.dumps(read(Path(args.corpus))))
     else:

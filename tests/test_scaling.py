@@ -25,7 +25,11 @@ def points(script: Any) -> list[Any]:
         for axis, sizes in script.AXES.items()
         for size in sizes
     ]
-    return axes + [script.Point("bert_base", "devices", n, 1 + (n - 1) / 10, 2**20) for n in script.DEVICES]
+    return axes + [
+        script.Point("bert_base", split, n, 1 + (n - 1) * cost, n * 2**20)
+        for split, cost in zip(script.SPLIT.values(), (0.1, 0.01), strict=True)
+        for n in script.DEVICES
+    ]
 
 
 def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
@@ -33,10 +37,8 @@ def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
     said = script.page(points(script), inputs, 5)
     assert "| squeezebert | 128 ms, 128 MiB | 256 ms, 256 MiB | 384 ms, 384 MiB | 512 ms, 512 MiB |" in said
     assert "| convbert_base | 1 ms, 1 MiB | 2 ms, 2 MiB | 4 ms, 4 MiB | 8 ms, 8 MiB | 16 ms, 16 MiB |" in said
-    assert (
-        "as on one with\n1 MiB, the median of 3 processes in turns: 2: 1.10, 1 MiB each, 4: 1.30, 1 MiB each, 8: 1.70"
-        in said
-    )
+    assert "| devices | 1,000 ms, 1 MiB | 1.10, 2 MiB each | 1.30, 4 MiB each | 1.70, 8 MiB each |" in said
+    assert "| devices, each with a part of the parameters | 1,000 ms, 1 MiB | 1.01, 2 MiB each | 1.03, 4" in said
     assert "2.0 M tokens: 50 MiB, 4.0 M tokens: 52 MiB." in said
     script.draw(points(script), inputs, tmp_path / "scaling.png")
     drawn = np.asarray(Image.open(tmp_path / "scaling.png").convert("RGB"))
@@ -45,16 +47,17 @@ def test_the_page_and_the_picture(script: Any, tmp_path: Path) -> None:
 
 def test_of_devices_the_median_process_counts(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In turns, so that a slow minute is no number's own."""
-    asked: list[int] = []
+    asked: list[tuple[str, int]] = []
 
-    def on_devices(count: int, rounds: int) -> Any:
-        asked.append(count)
-        return script.Point("bert_base", "devices", count, count + 10.0 * (len(asked) < 4), 1)
+    def on_devices(count: int, split: str, rounds: int) -> Any:
+        asked.append((split, count))
+        return script.Point("bert_base", split, count, count + 10.0 * (len(asked) < 4), 1)
 
     monkeypatch.setattr(script, "on_devices", on_devices)
     found = script.of_devices(5)
-    assert asked == [*script.DEVICES] * 3
-    assert [(point.size, point.seconds) for point in found] == [(count, count) for count in script.DEVICES]
+    turn = [(split, count) for split in ("data", "fsdp") for count in script.DEVICES]
+    assert asked == turn * 3
+    assert [(point.axis, point.size, point.seconds) for point in found] == [(*each, each[1]) for each in turn]
 
 
 def test_the_memory_of_reading(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +96,6 @@ def test_a_line_and_devices_are_measured(script: Any, monkeypatch: pytest.Monkey
         ("convbert_small", "length", 64),
     ]
     assert two.scratch > one.scratch > 0 and min(one.seconds, two.seconds) > 0
-    on = script.on_devices(2, rounds=1)
-    assert (on.axis, on.size) == ("devices", 2) and on.seconds > 0
+    data, fsdp = (script.on_devices(2, split, rounds=1) for split in script.SPLIT)
+    assert (data.axis, data.size) == ("devices", 2) and min(data.seconds, fsdp.seconds) > 0
+    assert fsdp.scratch != data.scratch and fsdp.axis != data.axis
