@@ -11,7 +11,7 @@ TUNED_TASKS = {
     "cola": ("--max_length=64", "--buckets=1", "--epochs=2", "--train_rows=1000"),
     "mrpc": ("--max_length=96", "--buckets=1", "--epochs=2", "--train_rows=1000"),
     "stsb": ("--max_length=96", "--buckets=1", "--epochs=3", "--train_rows=1000"),
-    "sst2": ("--max_length=64", "--buckets=2", "--epochs=2", "--train_rows=3000"),
+    "sst2": ("--max_length=64", "--buckets=2", "--epochs=3", "--train_rows=6000"),
 }
 
 
