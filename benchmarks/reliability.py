@@ -86,7 +86,10 @@ def killed_once(run: Path, begin: Callable[[], subprocess.Popen], draw: random.R
         time.sleep(0.005)
     while process.poll() is None and not begun.saving() and saving:
         time.sleep(0.005)
-    time.sleep(draw.uniform(*(WITHIN if saving else WAIT)))
+    until = time.monotonic() + draw.uniform(*(WITHIN if saving else WAIT))
+    while time.monotonic() < until:
+        begun.saving()
+        time.sleep(0.005)
     if process.poll() is not None:
         return None
     os.killpg(process.pid, signal.SIGKILL)

@@ -154,7 +154,7 @@ def page(found: Sequence[tuple[Part, float, float, float]], rounds: int) -> str:
     return f"""## The parts of BERT-base's step
 
 `python benchmarks/step_parts.py --rounds={rounds}`: {ROWS} rows of {LENGTH} tokens, float32, medians of rounds in
-turns. {machine.processor()}, {os.cpu_count()} cores.
+turns, of PyTorch / XLA that of the rounds' ratios. {machine.processor()}, {os.cpu_count()} cores.
 
 {table}"""
 

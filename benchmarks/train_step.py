@@ -209,11 +209,12 @@ def main() -> None:
     if options.gpu and (lacking := without_gpu()):
         parser.error(f"--gpu: {lacking}")
     shape = (given[0] or USUAL[0], given[1] or USUAL[1], given[2] or USUAL[2])
-    rows, lost = measure(models, ON_GPU if options.gpu else (shape,), setting, options)
+    packages = train_step_page.versions()  # now, as a checkout may change while it is measured
+    rows, lost = measure(models, ON_GPU if options.gpu else (shape,), setting, options, packages)
     if options.all:
         given = f"--all{' --gpu' * options.gpu} --rounds={options.rounds}"
         given += f" --warmup={options.warmup}" * (options.warmup != parser.get_default("warmup"))
-        write(rows, lost, setting, given)
+        write(rows, lost, setting, given, packages)
     elif lost:
         sys.exit("\n".join(lost))
 
@@ -230,14 +231,18 @@ def without_gpu() -> str:
 
 
 def measure(
-    models: Sequence[str], shapes: Sequence[tuple[int, int, int]], setting: Setting, options: argparse.Namespace
+    models: Sequence[str],
+    shapes: Sequence[tuple[int, int, int]],
+    setting: Setting,
+    options: argparse.Namespace,
+    packages: Sequence[str],
 ) -> tuple[list[Row], list[str]]:
     """The rows, printed and kept one by one, and in words those that could not be measured."""
     print(f"{options.threads} threads, {setting.dtype}")
     print(f"{'':27s} {'ours':^34s} {'Hugging Face PyTorch':^34s} {'theirs / ours':^19s}")
     columns = 2 * [f"{'s/step':>8s}", f"{'ex/s':>8s}", f"{'peak MB':>8s}", f"{'loss':>7s}"]
     print(" ".join([f"{'model':19s} {'rows':>7s}", *columns, f"{'wall':>9s} {'CPU time':>9s}"]))
-    under = [*setting, options.rounds, options.warmup, *train_step_page.versions()]
+    under = [*setting, options.rounds, options.warmup, *packages]
     rows, lost = kept(options.keep, under), []
     for model, shape in itertools.product(models, shapes):
         if not any((row.model, row.shape) == (model, shape) for row in rows):
@@ -265,12 +270,12 @@ def kept(file: Path | None, under: list[int | str]) -> list[Row]:
     return [Row(**each | {name: tuple(each[name]) for name in tuples}) for each in found["rows"]]
 
 
-def write(rows: Sequence[Row], lost: Sequence[str], setting: Setting, given: str) -> None:
+def write(rows: Sequence[Row], lost: Sequence[str], setting: Setting, given: str, packages: Sequence[str]) -> None:
     """The section of docs/performance.md; fails where a row is missing or not as fast as is aimed at."""
     if not PAGE.exists():
         PAGE.write_text("# Performance\n", encoding="utf-8")
     name, speeds = device(setting), fastest(setting)
-    text = train_step_page.page(rows, setting, name, speeds, given)
+    text = train_step_page.page(rows, setting, name, speeds, given, packages)
     write_section(f"{Path(__file__).name}{' --gpu' if setting.gpu else ''}", text, PAGE)
     peak = train_step_page.peak_of(name, speeds)
     slow = [f"{row.model} {row.shape[0]}x{row.shape[1]}" for row in rows if not met(row, peak, setting.gpu)]

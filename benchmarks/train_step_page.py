@@ -78,9 +78,11 @@ def versions() -> list[str]:
     return [*(f"{each} {version(each)}" for each in packages), f"commit {machine.commit()}"]
 
 
-def page(rows: Sequence[Row], setting: Setting, name: str, fastest: tuple[float, float], options: str) -> str:
+def page(
+    rows: Sequence[Row], setting: Setting, name: str, fastest: tuple[float, float], options: str, under: Sequence[str]
+) -> str:
     """Markdown; of what computes its name and the operations a second of large products on it, in XLA and PyTorch;
-    `options`: of the command.
+    `options`: of the command; `under`: the `versions` that it began with.
     """
     sheet, peak = promised(name), peak_of(name, fastest)
     xla, torch = (f"{speed / 1e9:,.0f}" for speed in fastest)
@@ -105,7 +107,7 @@ operations. ConvBERT is under the masked language model, which theirs has a clas
 sampling and discriminator. `{LESSON}` is a step of transfer layer by layer (docs/transfer.md), at layer
 {lesson.LAYER} of {lesson.LAYERS}, without dropout; ours has all layers of teacher and student
 in memory, theirs the {lesson.LAYER} that are run.
-{", ".join(versions())}; {where}.
+{", ".join(under)}; {where}.
 
 Utilisation is rows a second times a row's operations (three times the matrix products of the forward pass; of the
 transfer what it computes) over the {over}. {memory}. {aim}.

@@ -14,8 +14,8 @@ from bertzoo.errors import UserError
 from bertzoo.report import Run, title
 
 FOLDER = "curves"
-# What changes how a run is done and not what comes of it, but for the rounding of sums; and where its text is from, as
-# the corpus's hash says what that was.
+# What changes how a run is done and not what comes of it, but for the rounding of sums; and the text, as the corpus's
+# hash says what that was, even of one that was tokenised before.
 FREE = ("run.log_every", "run.evaluate_every", "run.save_every", "run.keep_", "mesh.", "data.source", "data.mixture")
 
 
@@ -96,7 +96,8 @@ def check(run: Run, shipped: Mapping[str, Any], recorded: Mapping[str, Mapping[s
     if corpus != known:
         raise UserError(
             f"{run.directory} was trained on another corpus than the golden curve of {name} is of: its hash is "
-            f"{corpus}, the curve's {known} ({record['corpus']}); losses on different text cannot be compared"
+            f"{corpus}, the curve's {known} ({record['corpus']}); losses on other text, or on the same from "
+            "another source, cannot be compared"
         )
     points = list(_points(run, record["points"]))
     if not points:

@@ -103,8 +103,8 @@ def test_what_cannot_be_compared(write, options, words):
     assert words in str(error.value)
 
 
-def test_the_same_text_from_elsewhere_is_compared(write):
-    """A corpus that was tokenised before has the same hash."""
+def test_a_corpus_that_was_tokenised_before_is_compared(write):
+    """It has the hash of the source that it was made of."""
     found = golden_curve.check(report.open_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD})
     assert found.on and len(found.points) == found.recorded
 

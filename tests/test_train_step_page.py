@@ -30,7 +30,7 @@ def test_the_page_counts(pages: Any) -> None:
     """8 rows in 2 s are 4 a second, of 20 GFLOPs each and theirs of 30, on a machine that does 160 a second."""
     fast = pages.Row("bert_base", SHAPE, (2.0, 1500.0, 10.4), (4.0, 2500.0, 10.4), 2.0, 2.0, (1.5, 2.25), (20.0, 30.0))
     slow = pages.Row("squeezebert", SHAPE, (2.0, 1500.0, 10.4), (2.2, 2500.0, 10.4), 1.1, 1.1, (1.0, 1.2), (20.0, 20.0))
-    said = pages.page([fast, slow], pages.Setting(2), "", (150e9, 160e9), "--all --rounds=9")
+    said = pages.page([fast, slow], pages.Setting(2), "", (150e9, 160e9), "--all --rounds=9", ["jax 1.0"])
     assert (
         "| bert_base | 8x128 | 2.00 (1.50 to 2.25) | 4.00 | 2.00 | 20.0 | 30.0 | 0.50 | 0.38 | 1,500 | 2,500 | yes |"
         in said
@@ -48,10 +48,10 @@ def test_a_gpu_is_measured_by_its_data_sheet(pages: Any) -> None:
     row = pages.Row(
         "bert_base", (256, 128, 20), (0.256, 900.0, 10.4), (0.512, 900.0, 10.4), 2.0, 2.0, (2.0, 2.0), (70.0, 70.0)
     )
-    said = pages.page([row], pages.Setting(2, gpu=True), "NVIDIA H100 80GB HBM3", (600e12, 700e12), "--all --gpu")
+    said = pages.page([row], pages.Setting(2, gpu=True), "NVIDIA H100 80GB HBM3", (600e12, 700e12), "--all --gpu", [])
     assert "| 256x128 | 2.00 (2.00 to 2.00) | 1,000.00 | 500.00 | 70.0 | 70.0 | 0.07 | 0.04 | 900 | 900 | NO |" in said
     assert "989,000 GFLOP/s of its data sheet (700,000 GFLOP/s, which" in said and "bfloat16" in said
-    unknown = pages.page([row], pages.Setting(2, gpu=True), "Another", (100e12, 90e12), "--all --gpu")
+    unknown = pages.page([row], pages.Setting(2, gpu=True), "Another", (100e12, 90e12), "--all --gpu", [])
     assert "| 0.70 | 0.35 | 900 | 900 | yes |" in unknown and "data sheet" not in unknown
 
 
