@@ -82,7 +82,7 @@ def test_a_killed_run_ends_alike_or_that_it_does_not_is_said(tmp_path: Path, mon
     kills = json.loads((tmp_path / "runs" / "killed.kills.json").read_text())["kills"]
     assert len(kills) == 4 and any(saving for *_, saving in kills) and "| 4 | " in text and "| manifest | 2 |" in text
     commit = script.machine.revision(json.loads((tmp_path / "runs" / "whole" / "run.json").read_text()))
-    assert f"Commit {commit};" in text
+    assert "Commit " in text and commit in text
 
     monkeypatch.setattr(sys, "argv", [*words[:-2], "--kills=5", "--files=2"])
     with pytest.raises(SystemExit, match=r"was killed under .*'times': 4.*give another --runs"):
