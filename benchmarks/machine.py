@@ -1,11 +1,8 @@
 """What the figures of a page are of."""
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-CHANGES = "+changes"
 
 
 def processor() -> str:
@@ -26,10 +23,6 @@ def revision(facts: Mapping[str, Any]) -> str:
 
 def commit() -> str:
     """The checkout's, cut short, with a mark where what computes differs from it."""
-    folder = Path(__file__).parents[1]
-    asked = ["git", "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True)
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", "bertzoo", "benchmarks", "configs"], cwd=folder, capture_output=True
-    )
-    return (done.stdout.strip() or "unknown") + CHANGES * bool(changed.stdout)
+    from bertzoo import rundir  # imports JAX, which not every process that imports this may
+
+    return revision({"git": rundir.git_revision("benchmarks", "configs")})

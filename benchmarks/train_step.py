@@ -202,9 +202,9 @@ def main() -> None:
         parser.error("--all is all models: leave --models out")
     if (options.all or options.gpu) and given != [None] * 3:
         parser.error("--all and --gpu have shapes of their own: leave --batch, --length and --predictions out")
-    if options.keep and machine.commit().endswith(machine.CHANGES):
-        parser.error("--keep is of one code: commit what has changed, or leave it out")
     os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
+    if options.keep and "+" in machine.commit():  # files differ from it
+        parser.error("--keep is of one code: commit what has changed, or leave it out")
     setting = Setting(options.threads, options.gpu)
     if options.gpu and (lacking := without_gpu()):
         parser.error(f"--gpu: {lacking}")

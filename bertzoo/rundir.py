@@ -291,9 +291,12 @@ def software() -> dict[str, str | None]:
     }
 
 
-def git_revision() -> str | None:
-    """The commit of the checkout the package runs from, with "+changes" where files differ; None outside a checkout."""
+def git_revision(*beside: str) -> str | None:
+    """The commit of the checkout the package runs from, with "+changes" where its files differ, or those of folders
+    beside it; None outside a checkout.
+    """
     here = Path(__file__).parent
+    folders = [str(here), *(str(here.parent / name) for name in beside)]
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -303,6 +306,6 @@ def git_revision() -> str | None:
     try:
         if not git("ls-files", "--error-unmatch", __file__):
             return None
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", str(here)) else "")
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *folders) else "")
     except (OSError, subprocess.CalledProcessError):  # no git, or a package installed somewhere else
         return None

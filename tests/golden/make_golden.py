@@ -157,6 +157,7 @@ GROUPED = {
 
 
 if __name__ == "__main__":
+    # A step divides by a gradient's size: of elements that are mostly rounding, epsilon has to be the larger.
     files = {"bert": golden("bert", WIDTHS, seed=1, epsilon=1e-2)}
     # A seed of which no gradient is a small difference of large terms, as sentence_head/bias can be with three rows:
     # that would compare the rounding of one processor with that of another.
