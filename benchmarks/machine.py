@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertzoo.software import git_revision
+
 
 def processor() -> str:
     """The name of this machine's, and whether it multiplies int8 four at a time."""
@@ -23,6 +25,4 @@ def revision(facts: Mapping[str, Any]) -> str:
 
 def commit() -> str:
     """The checkout's, cut short, with a mark where what computes differs from it."""
-    from bertzoo import rundir  # imports JAX, which not every process that imports this may
-
-    return revision({"git": rundir.git_revision("benchmarks", "configs")})
+    return revision({"git": git_revision("benchmarks", "configs")})

@@ -2,23 +2,21 @@
 
 import fcntl
 import os
-import platform
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertzoo import __version__, config, facts, provenance
+from bertzoo import config, facts, provenance
 from bertzoo.data.corpus import Corpus
 from bertzoo.data.vocabulary import Tokenizer, write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.kinds import recipe_class
 from bertzoo.mirror import Mirror
 from bertzoo.places import place, run_directory
+from bertzoo.software import software
 from bertzoo.train import hosts, restore
 from bertzoo.train.stages import locate, stage_of
 from bertzoo.transfer import Recipe
@@ -277,35 +275,3 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
         if getattr(old.stages[i], name) != getattr(new.stages[i], name)
     ]
     return list(dict.fromkeys(found))  # the stages of a transfer have one place
-
-
-def software() -> dict[str, str | None]:
-    """What run.json says of the software that trains."""
-    return {
-        "bertzoo": __version__,
-        "git": git_revision(),
-        "python": platform.python_version(),
-        "jax": version("jax"),
-        "flax": version("flax"),
-        "optax": version("optax"),
-    }
-
-
-def git_revision(*beside: str) -> str | None:
-    """The commit of the checkout the package runs from, with "+changes" where its files differ, or those of folders
-    beside it; None outside a checkout.
-    """
-    here = Path(__file__).parent
-    folders = [str(here), *(str(here.parent / name) for name in beside)]
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        if not git("ls-files", "--error-unmatch", __file__):
-            return None
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *folders) else "")
-    except (OSError, subprocess.CalledProcessError):  # no git, or a package installed somewhere else
-        return None

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -89,29 +88,3 @@ def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rundir.os.path, "samestat", lambda one, other: False)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
         pass
-
-
-def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
-    """Those of the package, and of folders beside it where these are asked for."""
-
-    def git(*words):
-        known = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-        done = subprocess.run(["git", *known, *words], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
-        return done.stdout.strip()
-
-    module = tmp_path / "package" / "module.py"
-    other = tmp_path / "benchmarks" / "script.py"
-    for path in (module, other):
-        path.parent.mkdir()
-        path.touch()
-    monkeypatch.setattr(rundir, "__file__", str(module))
-    git("init", "-q")
-    assert rundir.git_revision() is None
-    git("add", ".")
-    git("commit", "-q", "-m", "a")
-    commit = git("rev-parse", "HEAD")
-    assert rundir.git_revision() == rundir.git_revision("benchmarks") == commit
-    other.write_text("1")
-    assert rundir.git_revision() == commit and rundir.git_revision("benchmarks") == f"{commit}+changes"
-    module.write_text("1")
-    assert rundir.git_revision() == f"{commit}+changes"

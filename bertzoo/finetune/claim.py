@@ -10,7 +10,8 @@ from bertzoo import config, facts
 from bertzoo.data.vocabulary import write_atomically
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.finetune.settings import Finetune
-from bertzoo.rundir import RunDirectory, software
+from bertzoo.rundir import RunDirectory
+from bertzoo.software import software
 
 EXAMPLES = "examples_sha256"  # in run.json
 FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work

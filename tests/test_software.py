@@ -1,0 +1,31 @@
+"""The commit that run.json and pages name."""
+
+import subprocess
+
+from bertzoo import software
+
+
+def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
+    """Those of the package, and of folders beside it where these are asked for."""
+
+    def git(*words):
+        known = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        done = subprocess.run(["git", *known, *words], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout.strip()
+
+    module = tmp_path / "package" / "module.py"
+    other = tmp_path / "benchmarks" / "script.py"
+    for path in (module, other):
+        path.parent.mkdir()
+        path.touch()
+    monkeypatch.setattr(software, "__file__", str(module))
+    git("init", "-q")
+    assert software.git_revision() is None
+    git("add", ".")
+    git("commit", "-q", "-m", "a")
+    commit = git("rev-parse", "HEAD")
+    assert software.git_revision() == software.git_revision("benchmarks") == commit
+    other.write_text("1")
+    assert software.git_revision() == commit and software.git_revision("benchmarks") == f"{commit}+changes"
+    module.write_text("1")
+    assert software.git_revision() == f"{commit}+changes"
