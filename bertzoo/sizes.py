@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from bertzoo.flops import matmul_flops
 from bertzoo.liveness import peak_bytes
 from bertzoo.models import Compute, Model, pretraining
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import Masked, MaskedObjective, Replaced
 
 LENGTH = 128  # tokens of the one row that operations and memory are counted for
@@ -94,7 +95,7 @@ def measure(config: Model, objective: Masked | Replaced) -> Sizes:
         return start(key, *inputs)[0]
 
     _, params = jax.eval_shape(start, key, ids, ids, ids, one)
-    pretrained = params if alone else jax.eval_shape(whole.init, key)
+    pretrained = params if alone else init_shapes(whole.init, key)
 
     def count(*names: str) -> int:
         return sum(leaf.size for name in names if name in params for leaf in jax.tree.leaves(params[name]))

@@ -13,6 +13,7 @@ from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, pretraining
 from bertzoo.models.replaced import replaced_head
 from bertzoo.nn import ClassificationHead, Dense, DensePair, Dropout, JointSpanHead, PairHead
+from bertzoo.nn.parameter import init_shapes
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 
@@ -279,7 +280,7 @@ def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple
     module = head.build(model, Compute())
     ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     more = (jax.ShapeDtypeStruct((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
-    boxed = jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids, *more)["params"]
+    boxed = init_shapes(module.init, jax.random.key(0), ids, ids, ids, *more)["params"]
     flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}
 

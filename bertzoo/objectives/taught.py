@@ -13,6 +13,7 @@ import optax
 from bertzoo.models import Compute, Model, Pretraining, pretraining
 from bertzoo.models.partial import Reached, reach, stack
 from bertzoo.nn import Dense
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import discrepancy
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 from bertzoo.objectives.knowledge import Knowledge
@@ -47,7 +48,7 @@ class Teacher(NamedTuple):
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
 
         def of(model: Pretraining, head: bool) -> Any:
-            made = jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, ids)["params"]
+            made = init_shapes(model.init, jax.random.key(0), ids, ids, ids, ids)["params"]
             made = {name: made[name] for name in ("embedding", "encoder", *["masked_head"] * head)}
             return stack(made, model.encoder.layers)  # type: ignore[attr-defined]
 

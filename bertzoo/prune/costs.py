@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from bertzoo.flops import matmul_flops
 from bertzoo.models import Compute
 from bertzoo.models.tasks import NoHead
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.prune.shapes import resized
 from bertzoo.prune.structure import Structure, count
 
@@ -26,7 +27,7 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
     def cost(sizes: Sizes) -> float:
         module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)
-        params = jax.eval_shape(module.init, jax.random.key(0), ids, ids, ids)
+        params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
         return matmul_flops(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
 
     return cost

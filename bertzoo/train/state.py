@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.train import sharding
 from bertzoo.train.sharding import NO_FALLBACKS, Fallbacks
 
@@ -59,7 +60,7 @@ def boxed_shapes(objective: Any) -> Any:
 
     Kept, as a start asks for the same again and again and a deep model takes seconds.
     """
-    return jax.eval_shape(objective.init, jax.random.key(0))
+    return init_shapes(objective.init, jax.random.key(0))
 
 
 def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
