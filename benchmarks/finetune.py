@@ -9,7 +9,7 @@ With --sst2 and --model, a Hugging Face directory, then sentences of SST-2: ours
 beside rows of 128 of either side, as the reference codes pad them, and theirs padded to the longest of a batch. Fails
 where a step of ours is slower, or few lengths are not twice as fast as 128.
 
-Sides take turns, step by step, and a ratio is the median of the rounds'. Needs torch and transformers: `make parity`
+Sides take turns, step by step, and a ratio is the median of the rounds'. Needs torch and transformers: `make test-all`
 makes an environment that has them.
 """
 

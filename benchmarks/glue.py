@@ -9,7 +9,7 @@ best epoch counts. Options that are not known here are those of every run, --TAS
 (--sst2.train_rows=6000).
 What is done already is not done again; the section in docs/results.md is then written anew. Fails where the medians of
 a score are further apart than the seeds' pooled standard deviation and than one point. Needs torch and transformers:
-`make parity` makes an environment that has them.
+`make .venv-parity/stamp` makes an environment that has them.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 
 Each part at the sizes of 8 rows of 128 tokens, float32, forward and backward where both are marked, in processes of
 their own that take turns. Its section of docs/performance.md says how long each takes, and how often a step has it.
-Needs torch: `make parity` makes an environment that has it.
+Needs torch: `make test-all` makes an environment that has it.
 """
 
 import argparse

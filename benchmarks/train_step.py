@@ -8,7 +8,7 @@ Hugging Face's masked language model with its own choice of attention, `loss.bac
 sampling between them. Each side lives
 in a process of its own, so that the peak memory is its own; they take turns, step by step, and the ratio is the median
 of the rounds' ratios. On a busy machine compare the CPU times of `--threads 1`: what other processes take away does not
-count there. Needs torch and transformers: `make parity` makes an environment that has them.
+count there. Needs torch and transformers: `make .venv-parity/stamp` makes an environment that has them.
 
 `mobilebert_transfer` is a stage of its transfer (lesson.py). --all takes every model, writes its section of
 docs/performance.md anew, and fails where less than 1.2 times the speed is reached.
@@ -16,7 +16,7 @@ docs/performance.md anew, and fails where less than 1.2 times the speed is reach
     python benchmarks/train_step.py --all --gpu
 
 is for an NVIDIA GPU: bfloat16 on both sides, theirs under autocast and torch.compile, 256 rows of 128 tokens and 64 of
-512, and a section of its own. It wants builds of jax and torch for CUDA; those of `make parity` are for processors.
+512, and a section of its own. It wants builds of jax and torch for CUDA; those of `make test-all` are for processors.
 """
 
 import argparse

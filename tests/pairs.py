@@ -5,11 +5,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import tiny
 from flax import linen as nn
 
 from bertzoo import config
-from bertzoo.cli import main
 from bertzoo.convert import directory
 from bertzoo.convert.pretrained import Pretrained
 from bertzoo.data.corpus import Corpus
@@ -87,14 +85,6 @@ def load(name: str, given: list[str]) -> Transfer:
     """The config under options."""
     pairs = [option.removeprefix("--").split("=", 1) for option in given]
     return config.load(Transfer, [name], [(key, value) for key, value in pairs])
-
-
-def make_corpus(folder: Path) -> Path:
-    """A tokenised text."""
-    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
-    text = tiny.write_text(folder / "text.txt")
-    assert main(["tokenize", str(text), str(folder / "corpus"), f"--config={folder / 'tiny.toml'}", "--workers=1"]) == 0
-    return folder / "corpus"
 
 
 def drawn(objective: Any, seed: int) -> dict[str, np.ndarray]:

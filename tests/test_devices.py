@@ -103,6 +103,7 @@ def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
     return step.evaluate(step.make_eval_step(objective), params, None, [batch_of(0, *FEW)], mesh)
 
 
+@pytest.mark.slow
 def test_few_tokens_are_evaluated_alike():
     """Without gradients XLA keeps their order, and what it gathers is its own choice."""
     found, expected = evaluated("squeezebert", (2, 2, 2)), evaluated("squeezebert", (1, 1, 1))
@@ -147,6 +148,7 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(leaf) - 1 for path, leaf in leaves}
 
 
+@pytest.mark.slow
 def test_nor_are_they_in_gradients_through_frozen_weights():
     found, expected = scaled((2, 2, 2)), scaled((1, 1, 1))
     assert max(np.abs(value).max() for value in expected.values()) > 1e-3
@@ -167,6 +169,7 @@ def test_every_mesh_equals_one_device(model, sizes, dropout):
     compare(model, sizes, dropout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "squeezebert"])
 def test_dropout_makes_another_run(model):
     assert not np.allclose(train(model, (1, 1, 1), 0.0)[0], train(model, (1, 1, 1), 0.1)[0], rtol=1e-4)

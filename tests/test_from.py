@@ -190,6 +190,7 @@ def test_run_json_says_what_a_run_came_from(folder, adapted, tmp_path):
     assert origin["parameters_sha256"] == written["source"]["parameters_sha256"]
 
 
+@pytest.mark.slow
 def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_path, capsys):
     run, source = tmp_path / "run", tmp_path / "moved"
     shutil.copytree(folder / "hf", source)
@@ -217,6 +218,7 @@ def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_p
         assert f"from: '{source}' -> '{said}'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_may_start_from_something_else(folder, adapted, tmp_path, capsys):
     run, source = tmp_path / "run", tmp_path / "hf"
     shutil.copytree(adapted, run)

@@ -67,6 +67,7 @@ def guide() -> list[list[str]]:
     return [shlex.split(line) for line in block.replace("gs://BUCKET", BUCKET).splitlines()]
 
 
+@pytest.mark.slow
 def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys):
     copied, *commands = guide()
     assert copied == ["gcloud", "storage", "cp", "--recursive", f"{BUCKET}/runs/squeezebert", "runs/"]

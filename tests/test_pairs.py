@@ -32,15 +32,15 @@ from bertzoo.transfer import Transfer
 QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
 TERMS = [
     pytest.param("squeezebert_transfer", {}),
-    pytest.param("mobilebert_electra_transfer", QUICK),
+    pytest.param("mobilebert_electra_transfer", QUICK, marks=pytest.mark.slow),
     *(pytest.param(name, {}, marks=pytest.mark.slow) for name in pairs.PAIRS if name != "squeezebert_transfer"),
 ]
 MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return pairs.make_corpus(tmp_path_factory.mktemp("corpus"))
+def corpus(tiny_corpus):
+    return tiny_corpus
 
 
 @pytest.fixture(scope="module")

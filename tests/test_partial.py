@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from tiers import quick
 
 from bertzoo import models
 from bertzoo.flops import matmul_flops
@@ -40,7 +41,7 @@ def made(name, **fields):
     return model, params, batch
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", quick(CONFIGS, "albert", "mobilebert", "squeezebert"))
 def test_it_gives_what_the_whole_model_gives(name):
     model, params, batch = made(name)
     whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()

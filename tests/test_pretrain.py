@@ -27,27 +27,19 @@ pytestmark = pytest.mark.usefixtures("one_device")
 COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """A tokenised corpus that the runs share."""
-    directory = tmp_path_factory.mktemp("text")
-    config = tiny.write_config(directory, tiny.write_text(directory / "text.txt"))
-    run = directory / "run"
-    assert main(["pretrain", str(config), f"--run_dir={run}", "--stages.0.steps=1", "--stages.1.steps=1"]) == 0
-    return run / "corpus"
+@pytest.fixture
+def corpus(tiny_corpus):
+    return tiny_corpus
 
 
-@pytest.fixture(scope="module")
-def config(corpus):
-    return str(tiny.write_config(corpus.parent.parent, corpus))
+@pytest.fixture
+def config(tiny_config):
+    return tiny_config
 
 
-@pytest.fixture(scope="module")
-def finished(config, tmp_path_factory):
-    """An uninterrupted run."""
-    run = tmp_path_factory.mktemp("finished") / "run"
-    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
-    return run
+@pytest.fixture
+def finished(finished_run):
+    return finished_run
 
 
 def whole(run: Path):
@@ -96,11 +88,11 @@ def test_the_schedule_starts_again_with_the_second_stage(finished):
     assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
 
 
-def test_running_a_finished_run_again_trains_nothing(finished, config):
-    before = load(finished)
-    assert main(["pretrain", config, f"--run_dir={finished}"]) == 0
-    assert [row["step"] for row in records(finished) if row.get("split") == "train"] == list(range(1, 11))
-    jax.tree.map(np.testing.assert_array_equal, before.params, load(finished).params)
+def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path):
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    assert [row["step"] for row in records(run) if row.get("split") == "train"] == list(range(1, 11))
+    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
 
 
 @pytest.mark.parametrize("stop_after", [3, pytest.param(8, marks=pytest.mark.slow)])
@@ -186,9 +178,10 @@ def test_evaluate_and_predict(finished, capsys):
     assert "has no checkpoint 7" in error(capsys, "evaluate", str(finished), "--checkpoint=7")
 
 
-def test_report(finished):
-    assert main(["report", str(finished)]) == 0
-    assert (finished / "report.md").is_file() and (finished / "loss.png").is_file()
+def test_report(finished, tmp_path):
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    assert main(["report", str(run)]) == 0
+    assert (run / "report.md").is_file() and (run / "loss.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -312,6 +305,7 @@ def losses(run: Path, split: str) -> list[float]:
     return [row["loss"] for row in records(run) if row.get("split") == split]
 
 
+@pytest.mark.slow
 def test_the_config_says_what_is_kept_and_how_much_is_evaluated(finished, config, tmp_path):
     run = tmp_path / "run"
     keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1")

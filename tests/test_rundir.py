@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo import rundir
+from bertzoo import config, rundir
 from bertzoo.errors import ConfigError, UserError
+from bertzoo.recipe import Pretrain
 from bertzoo.rundir import RunDirectory
 
 
@@ -44,6 +45,29 @@ def test_what_was_begun_stays(tmp_path: Path) -> None:
     with run.locked():
         pass
     assert run.path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("change", "fixed"), [({"seed": 1}, True), ({"run": {"log_every": 7}}, False), ({"data": {"heldout": 0.5}}, True)]
+)
+def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path, change: dict, fixed: bool) -> None:
+    """The seed decides the order of the rows: with another one, some would be read twice and others never."""
+    old = config.load(Pretrain, ["demo"])
+    pairs = [
+        (key if not isinstance(value, dict) else f"{key}.{name}", str(setting))
+        for key, value in change.items()
+        for name, setting in (value.items() if isinstance(value, dict) else [("", value)])
+    ]
+    new = config.load(Pretrain, ["demo"], pairs)
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    run.begin(old)
+    (run.path / "checkpoints" / "3").mkdir(parents=True)
+    if fixed:
+        with pytest.raises(ConfigError, match=pairs[0][0]):
+            run.compare(new)
+    else:
+        assert [line.split(":")[0] for line in run.compare(new)] == [pairs[0][0]]
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def test_all_models_as_json(capsys):
 
 
 def test_models_as_json(capsys):
-    """One of each paper."""
-    names = ["albert_base", "convbert_small", "electra_small", "mobilebert", "schubert_33m", "squeezebert", "tinybert"]
+    """Some; all of them take too long for every run of the tests."""
+    names = ["albert_base", "convbert_small", "schubert_33m", "squeezebert", "tinybert"]
     assert main(["models", *names, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == names

@@ -308,6 +308,7 @@ def run(made, index, steps, frozen, params=None, rate=None, phase=None):
 @pytest.mark.parametrize(
     "name", ["feature", "attention", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mean", "variance"))]
 )
+@pytest.mark.slow
 def test_each_discrepancy_alone_is_driven_to_near_zero(name):
     weights = dict.fromkeys(("feature", "mean", "variance", "attention"), 0.0) | {name: 1.0}
     one = {**TEACHER, "layers": 1, "norm": "no_norm"}
@@ -324,6 +325,7 @@ def test_each_discrepancy_alone_is_driven_to_near_zero(name):
     assert reports[-1][name] < 0.02 * reports[0][name]
 
 
+@pytest.mark.slow
 def test_a_layer_that_was_lost_is_found_again():
     """The student is the teacher but for its second layer, drawn anew: progressive transfer brings back its states."""
     made = recipe(model=TEACHER, optimizer={"kind": "adamw", "learning_rate": 0.1})
@@ -343,6 +345,7 @@ def test_a_layer_that_was_lost_is_found_again():
     assert jax.tree.all(jax.tree.map(np.array_equal, frozen, frozen_before))
 
 
+@pytest.mark.slow
 def test_early_stages_cost_a_small_part_of_late_ones():
     deep = {"layers": 12}
     made = recipe(teacher={**TEACHER, **deep}, model={**SIZES, **deep})

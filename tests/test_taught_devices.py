@@ -30,8 +30,8 @@ SAFE = {"optimizer.epsilon": 1e-3, "transfer.batch_size": 16, "distillation.0.ba
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return pairs.make_corpus(tmp_path_factory.mktemp("corpus"))
+def corpus(tiny_corpus):
+    return tiny_corpus
 
 
 @pytest.fixture(scope="module")

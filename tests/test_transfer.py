@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import tiny
 import tomli_w
 from test_pretrain import error, records
 
@@ -34,13 +33,8 @@ SHAPE = {"batch_size": 8, "max_length": 24, "max_predictions": 4}
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpus")
-    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
-    text = tiny.write_text(folder / "text.txt")
-    options = [f"--config={folder / 'tiny.toml'}", "--workers=1"]
-    assert main(["tokenize", str(text), str(folder / "corpus"), *options]) == 0
-    return folder / "corpus"
+def corpus(tiny_corpus):
+    return tiny_corpus
 
 
 def written(path: Path, corpus: Path, **tables) -> Path:
@@ -175,6 +169,7 @@ def assert_same_whole(run: Path, other: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 
+@pytest.mark.slow
 def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]
@@ -188,6 +183,7 @@ def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path,
     assert_same_whole(run, finished)
 
 
+@pytest.mark.slow
 def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path, capsys):
     other = tmp_path / "other"
     file = written(tmp_path / "other.toml", corpus, model=TEACHER, stages=[{"steps": 1, **SHAPE}], seed=1)

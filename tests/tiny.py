@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from bertzoo import cli
 from bertzoo.train import sharding
 
 TOML = """
@@ -83,6 +84,14 @@ def write_config(directory: Path, source: Path | str) -> Path:
     path = directory / "tiny.toml"
     path.write_text(TOML.replace("SOURCE", str(source)))
     return path
+
+
+def make_corpus(folder: Path) -> Path:
+    """Write the text and its config into a folder, and its tokenised corpus into the folder `corpus` there."""
+    config, corpus = write_config(folder, "nowhere"), folder / "corpus"
+    text = write_text(folder / "text.txt")
+    assert cli.main(["tokenize", str(text), str(corpus), f"--config={config}", "--workers=1"]) == 0
+    return corpus
 
 
 @contextmanager

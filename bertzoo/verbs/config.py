@@ -3,7 +3,7 @@
 examples:
   bertzoo config squeezebert
   bertzoo config mobilebert_transfer --transfer.lower_rate=0
-  bertzoo config configs/squeezebert.toml mine.toml --model.layers=6 --stages.*.batch_size=64
+  bertzoo config configs/convbert_small.toml long.toml --model.layers=6 --stages.*.batch_size=64
 """
 
 import argparse

@@ -14,7 +14,7 @@ examples:
   bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
   bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
   bertzoo tokenize 'text/*.txt.xz' gs://bucket/corpus --config=squeezebert
-  bertzoo tokenize mixture corpus --config=squeezebert --config=mixture.toml
+  bertzoo tokenize mixture corpus --config=squeezebert --config=wikipedia_and_web.toml
 """
 
 import argparse

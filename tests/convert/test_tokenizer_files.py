@@ -80,9 +80,10 @@ def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any
     assert ours is not None and ids(ours) == theirs.encode(TEXT).ids
     (tmp_path / "out").mkdir()
     tokenizers.write(ours, tmp_path / "out", SimpleNamespace(token_types=2, max_positions=9, vocab_size=len(WORDS)))
-    assert library.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode(
-        TEXT, add_special_tokens=False
-    ).ids == ids(ours)
+    written = library.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    assert written.encode(TEXT, add_special_tokens=False).ids == ids(ours)
+    pair = written.encode(TEXT, TEXT)  # [CLS] A [SEP] of type 0, B [SEP] of type 1
+    assert pair.type_ids == [0] * (len(ids(ours)) + 2) + [1] * (len(ids(ours)) + 1)
     again = tokenizers.read(tmp_path / "out")
     assert again is not None and ids(again) == ids(ours)
 

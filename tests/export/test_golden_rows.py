@@ -1,5 +1,8 @@
 """Golden inputs: every length of a file has some, and each text stands under the shortest length that holds it."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from bertzoo.data import tokenizer as tokenizers
@@ -45,3 +48,15 @@ def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
     for texts, length in golden.placed(tokenizer, (32, 64, 512)):
         counts[length] = max(counts[length], len(golden.tokens(tokenizer, texts)[0]))
     assert all(length - 12 <= count <= length for length, count in counts.items()), counts
+
+
+def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> None:
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    ids, types = golden.tokens(tokenizer, ("What is a clock?", "A clock."))
+    row = golden.padded(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids) + 3)
+    assert row["attention_mask"].tolist() == [1] * len(ids) + [0] * 3
+    assert row["input_ids"].tolist() == [*ids.tolist(), *[tokenizer.specials.pad] * 3]
+    second = ids.tolist().index(tokenizer.specials.sep) + 1
+    assert row["token_type_ids"].tolist() == [0] * second + [1] * (len(ids) - second) + [0] * 3
+    full = golden.padded(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids))
+    assert np.all(full["attention_mask"] == 1)

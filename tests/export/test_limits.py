@@ -35,6 +35,32 @@ def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, ro
     proof.check_scores(smaller | odds, precision)  # which are no score
 
 
+@pytest.mark.parametrize(
+    ("found", "passes"),
+    [
+        ([1.0, -2.0, 0.5, 0.0], True),
+        ([1.0, -2.0, 0.5, 0.05], False),  # the cosine of 0.9998 would do, the error of a fortieth does not
+        ([0.001, -2.0, 0.5, 0.0], False),
+    ],
+)
+def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
+    limit = proof.Limit(error=0.01, cosine=0.9)
+    measured = proof._measured([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
+    if passes:
+        proof._check("logits", measured, limit)
+        return
+    assert measured["cosine"] >= 0.88
+    with pytest.raises(ExportFailed):
+        proof._check("logits", measured, limit)
+
+
+def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
+    """Such as of outputs that are nearly constant: each is off by little, and their pattern is another one."""
+    measured = proof._measured([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
+    with pytest.raises(ExportFailed):
+        proof._check("logits", measured, proof.Limit(error=10.0, cosine=0.9))
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
 def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: proof.Precision) -> None:
     """Though most positions, at which no answer can be, have a logit that is a thousand lower."""

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tiers import quick
 from zoo import CASES, inputs, pretrained
 
 from bertzoo.export import heads, rewrites
@@ -67,6 +68,7 @@ def assert_equal(graph: Any, name: str, pooling: Any = MEAN) -> None:
             assert error <= 1e-5 * scale, f"{key}: off by {error:.2e}, largest value {scale:.2e}"
 
 
+@pytest.mark.slow  # the rewritten graph, which exports use, begins with this one
 @pytest.mark.parametrize("name", CASES)
 def test_the_graph_is_the_model(name: str) -> None:
     plain, graph = graphs(name)
@@ -74,7 +76,7 @@ def test_the_graph_is_the_model(name: str) -> None:
     assert_equal(graph, name)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", quick(EVERY, *CASES, "albert-classifier", "convbert-joint-span-classifier"))
 def test_the_rewritten_graph_is_the_model(name: str) -> None:
     assert_equal(rewrites.optimised(graphs(name)[1]), name)
 

@@ -26,6 +26,7 @@ def test_what_is_refused_leaves_nothing_behind(folder: Path, tmp_path: Path, cap
     assert "train.csv does not exist" in said(capsys) and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_another_teacher_than_it_began_with_is_refused(
     finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

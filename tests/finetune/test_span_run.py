@@ -118,6 +118,7 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
     assert not np.array_equal(*epochs) and lessons.examples == {"train": 80, "dev": 24}
 
 
+@pytest.mark.slow
 def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_path: Path) -> None:
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
     assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0

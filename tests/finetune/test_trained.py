@@ -14,6 +14,7 @@ import numpy as np
 import planted
 import pytest
 from planted import records, results, said
+from tiers import quick
 from zoo import pretrained
 
 from bertzoo.convert import directory, huggingface
@@ -135,7 +136,7 @@ SEEING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "seen"), SEEING)
+@pytest.mark.parametrize(("model", "seen"), quick(SEEING, SEEING[0]))
 def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
     model: Any, seen: int, folder: Path, tmp_path: Path
 ) -> None:

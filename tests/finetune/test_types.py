@@ -10,6 +10,7 @@ import planted
 import pytest
 import quiz
 from planted import records, results, said
+from tiers import quick
 
 from bertzoo.convert import directory
 from bertzoo.models import Bert, Compute, DistilBert, MobileBert
@@ -40,7 +41,7 @@ def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", ["none", "one"])
+@pytest.mark.parametrize("name", quick(["none", "one"], "none"))
 def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     options = [f"--from={models / name}", "--own.text_a=one", "--own.text_b=other", "--own.label=label", "--seeds=1"]
     assert planted.finetune(models, tmp_path / "run", *options) == 0
@@ -53,6 +54,7 @@ def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytes
     assert found["probability"] != pytest.approx(turned["probability"], abs=1e-9)
 
 
+@pytest.mark.slow  # finetune/test_span_run.py has questions of the usual kind
 @pytest.mark.parametrize(("name", "options"), [("none", ["--squad.joint=true"]), ("one", [])])
 def test_questions_are_learnt(
     name: str, options: list[str], models: Path, quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture

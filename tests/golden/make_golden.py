@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Make the golden files: `python tests/golden/make_golden.py` in the environment of `make parity`.
+"""Make the golden files: `python tests/golden/make_golden.py` in the environment of `make test-all`.
 
 Each file holds a tiny random Hugging Face model (every tensor randomised, biases and norms too) under our names and in
 our layouts, one padded batch of pairs, and what Hugging Face and torch make of them in float64: hidden states,

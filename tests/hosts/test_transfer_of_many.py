@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from around import tiny  # noqa: F401, which makes what lies beside it importable
+from around import tiny
 from test_runs_of_many import losses, started
 
 import pairs  # isort: skip
@@ -31,7 +31,7 @@ def parameters(run: Path) -> dict[str, np.ndarray]:
 
 
 def test_two_processes_teach_as_one(tmp_path: Path) -> None:
-    corpus = pairs.make_corpus(tmp_path)
+    corpus = tiny.make_corpus(tmp_path)
     options = pairs.options(NAME, corpus, **CHANGES)
     teacher = pairs.write_teacher(pairs.load(NAME, options), tmp_path / "teacher", corpus)
     words = ["transfer", NAME, *options, f"--teacher={teacher}"]

@@ -117,6 +117,7 @@ def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(
     assert [line.split()[0] for line in out.splitlines() if line.endswith("/640")] == ["xnnpack"] * 2
 
 
+@pytest.mark.slow
 def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: str) -> None:
     for gpu, operators in (("", "640/640"), ("partly", "108/640")):
         (cloud.folder / "gpu").write_text(gpu)
@@ -126,6 +127,7 @@ def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: st
     assert "nnapi, 2 threads, length_8: not applied" in out and "NNAPI acceleration is unsupported" in out
 
 
+@pytest.mark.slow
 def test_a_phone_that_computes_nothing_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(broken=True)
     for delegate in ("xnnpack", "gpu"):

@@ -1,4 +1,8 @@
-"""Parameter and operation counts of the published models, by tracing the real modules."""
+"""Parameter and operation counts of the published models, by tracing the real modules.
+
+Layers of one model are alike, so most counts trace one layer and two and add what the second one adds; the golden of
+shardings and test_configs.py trace every shipped model at its full depth.
+"""
 
 import dataclasses
 import math
@@ -18,6 +22,7 @@ from bertzoo.models.tasks import (
     SpanExtraction,
     parameter_shapes,
 )
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.recipe import Pretrain
 
 SHAPE_ONLY = Compute()
@@ -26,7 +31,7 @@ SHAPE_ONLY = Compute()
 def shapes(config, sentence):
     ids = jnp.zeros((1, 8), jnp.int32)
     model = pretraining(config, SHAPE_ONLY, sentence)
-    return model, nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), ids, ids, ids, ids[:, :1])["params"])
+    return model, nn.meta.unbox(init_shapes(model.init, jax.random.key(0), ids, ids, ids, ids[:, :1])["params"])
 
 
 def count(tree):
@@ -60,6 +65,17 @@ def sizes(shapes, *parts):
     return sum(math.prod(shape) for path, shape in shapes.items() if path.startswith(beginnings))
 
 
+def shapes_by_depth(model, head):
+    """`parameter_shapes` at full depth, where layer N has the shapes of the second layer (ALBERT has one for all)."""
+    two = parameter_shapes(dataclasses.replace(model, layers=2), head)
+    repeated = [path for path in two if path.startswith("encoder/layers_1/")]
+    return two | {
+        path.replace("layers_1", f"layers_{number}"): two[path]
+        for number in range(2, model.layers)
+        for path in repeated
+    }
+
+
 TABLES = ("embedding/word", "embedding/position", "embedding/token_type")
 RELU, GELU = SequenceClassification(hidden="relu"), SequenceClassification(hidden="gelu")
 PLAIN, SPAN, SPAN_UNPOOLED = SequenceClassification(), SpanExtraction(), SpanExtraction(pooler=False)
@@ -87,7 +103,7 @@ PLAIN, SPAN, SPAN_UNPOOLED = SequenceClassification(), SpanExtraction(), SpanExt
 )
 def test_counts_under_other_heads(name, classifier, span, classified, spanned, without_tables):
     model = loader.load(Pretrain, [name]).model
-    under_classifier, under_span = (parameter_shapes(model, head) for head in (classifier, span))
+    under_classifier, under_span = (shapes_by_depth(model, head) for head in (classifier, span))
     assert sizes(under_classifier) == classified
     assert sizes(under_span) == spanned
     assert (
@@ -101,7 +117,7 @@ def test_squeezebert_with_the_vocabulary_of_its_tokenizer_under_a_classifier():
 
 @pytest.mark.parametrize(("name", "without_tables"), [("ib_bert_large", 290_035_200), ("mobilebert_paper", 21_189_120)])
 def test_counts_of_encoders_without_tables(name, without_tables):
-    shapes = parameter_shapes(loader.load(Pretrain, [name]).model, NoHead(pooler=False))
+    shapes = shapes_by_depth(loader.load(Pretrain, [name]).model, NoHead(pooler=False))
     assert sizes(shapes) - sizes(shapes, *TABLES) == without_tables
 
 
@@ -113,7 +129,7 @@ def test_counts_of_encoders_without_tables(name, without_tables):
 def test_counts_of_electras_two_models(name, generator, discriminator):
     recipe = loader.load(Pretrain, [name])
     objective = recipe.objective.build(recipe.model, SHAPE_ONLY)
-    params = jax.eval_shape(objective.init, jax.random.key(0))
+    params = init_shapes(objective.init, jax.random.key(0))
     assert count({part: params[part] for part in ("embedding", "generator")}) == generator
     assert count({part: params[part] for part in ("embedding", "encoder", "replaced_head")}) == discriminator
 
@@ -124,7 +140,7 @@ def test_counts_of_electras_two_models(name, generator, discriminator):
 )
 def test_counts_of_convbert_under_the_masked_head(name, masked):
     """Hugging Face's ConvBertForMaskedLM: a full-sized tower, not the generator."""
-    assert sizes(parameter_shapes(loader.load(Pretrain, [name]).model, MaskedLanguageModel())) == masked
+    assert sizes(shapes_by_depth(loader.load(Pretrain, [name]).model, MaskedLanguageModel())) == masked
 
 
 @pytest.mark.parametrize(
@@ -137,9 +153,9 @@ def test_counts_of_convbert_under_the_masked_head(name, masked):
 )
 def test_counts_of_mobilebert_with_a_pooler(name, pooled, pretraining):
     model = dataclasses.replace(loader.load(Pretrain, [name]).model, pooler=True)
-    _, params = shapes(model, True)
-    assert count({part: params[part] for part in ("embedding", "encoder", "pooler")}) == pooled
-    assert count(params) == pretraining
+    params = shapes_by_depth(model, MaskedLanguageModel(sentence=True))
+    assert sizes(params, "embedding", "encoder", "pooler") == pooled
+    assert sizes(params) == pretraining
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiers import quick
 
 from bertzoo.config import load
 from bertzoo.models import Compute, MobileBert
@@ -96,7 +97,7 @@ def test_the_wiring_is_the_configs(wiring: dict[str, Any], name: str) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "wiring", "mask_padding"),
-    [(0, IB_BERT, True), (1, IB_BERT, False), (2, PAPER, True)],
+    quick([(0, IB_BERT, True), (1, IB_BERT, False), (2, PAPER, True)], (0, IB_BERT, True)),
     ids=["ib_bert, masked", "ib_bert", "paper"],
 )
 def test_outputs_loss_and_gradients(seed: int, wiring: dict[str, Any], mask_padding: bool) -> None:

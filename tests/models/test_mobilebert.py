@@ -11,6 +11,7 @@ import pytest
 import test_golden
 import test_models
 from test_models import batch_of, build, loss
+from tiers import quick
 
 from bertzoo.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
@@ -153,7 +154,7 @@ def test_options_that_disagree_are_refused(change, message):
         MobileBert(**(SMALL | change))
 
 
-@pytest.mark.parametrize("attention_input", ["stream", pytest.param("bottleneck", marks=pytest.mark.slow), "shared"])
+@pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
 @pytest.mark.parametrize("attention", [Grouped(output_groups=2), Mixed(kernel_size=3)], ids=["grouped", "mixed"])
 def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
     """It reads what the config says, gets a gradient in every leaf, and sees no padding."""

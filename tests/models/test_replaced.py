@@ -105,7 +105,7 @@ def test_no_backbone_is_left_out():
 
 @pytest.mark.parametrize(
     "config",
-    [c if c.kind in ("electra", "convbert", "mobilebert") else pytest.param(c, marks=pytest.mark.slow) for c in MODELS],
+    [c if c.kind in ("electra", "convbert") else pytest.param(c, marks=pytest.mark.slow) for c in MODELS],
     ids=lambda config: config.kind,
 )
 def test_every_backbone_trains_and_keeps_its_names(config):

@@ -21,12 +21,12 @@ sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "conve
 
 
 def needs(*packages: str) -> None:
-    """Skip the module without these, but fail under `make parity`, which installs them."""
+    """Skip the module without these, but fail under `make test-all`, which installs them."""
     for package in packages:
         if "BERTZOO_PARITY" in os.environ:
             importlib.import_module(package)
         else:
-            pytest.importorskip(package, reason=f"the live comparison needs {package}: run `make parity`")
+            pytest.importorskip(package, reason=f"the live comparison needs {package}: run `make test-all`")
 
 
 def packaged(package: str) -> Path:
@@ -34,7 +34,7 @@ def packaged(package: str) -> Path:
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         stop = pytest.fail if "BERTZOO_PARITY" in os.environ else pytest.skip
-        stop(f"needs the weights in the package {package}: run `make parity`")
+        stop(f"needs the weights in the package {package}: run `make test-all`")
     return Path(found.submodule_search_locations[0]) / "model"
 
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""BERT and SqueezeBERT beside Hugging Face's, live, at random odd sizes; run by `make parity`, which installs torch."""
+"""BERT and SqueezeBERT beside Hugging Face's, live, at random odd sizes (`make test-all`)."""
 
 import functools
 from typing import Any

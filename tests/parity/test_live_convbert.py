@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""ConvBERT beside Hugging Face's, live, at random odd sizes, windows and groups; run by `make parity`."""
+"""ConvBERT beside Hugging Face's, live, at random odd sizes, windows and groups; run by `make test-all`."""
 
 import functools
 from typing import Any

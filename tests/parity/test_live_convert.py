@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Hugging Face -> ours -> Hugging Face, live, every family and head at random odd sizes; run by `make parity`."""
+"""Hugging Face -> ours -> Hugging Face, live, every family and head at random odd sizes; run by `make test-all`."""
 
 import json
 from pathlib import Path

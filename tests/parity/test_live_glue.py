@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""benchmarks/glue.py from end to end on tiny models: transformers learns what ours does; run by `make parity`."""
+"""benchmarks/glue.py from end to end on tiny models: transformers learns what ours does; run by `make test-all`."""
 
 import json
 import sys

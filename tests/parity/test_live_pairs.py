@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Pairs read by models that know no segments, or one, as transformers reads them, live; run by `make parity`."""
+"""Pairs read by models that know no segments, or one, as transformers reads them, live; run by `make test-all`."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""pytorch_model.bin as torch writes it, and what else torch can write; run by `make parity`."""
+"""pytorch_model.bin as torch writes it, and what else torch can write; run by `make test-all`."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Checkpoints that TensorFlow writes in the official layouts, beside transformers on their weights; `make parity`."""
+"""Checkpoints that TensorFlow writes in the official layouts, beside transformers on their weights; `make test-all`."""
 
 import json
 import re

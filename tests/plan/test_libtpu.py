@@ -1,4 +1,4 @@
-"""TPUs' own compiler against what is said without it; needs the extra `tpu-plan` (`make slow` installs it)."""
+"""TPUs' own compiler against what is said without it; needs the extra `tpu-plan` (`make test-all` installs it)."""
 
 import dataclasses
 import os

@@ -43,6 +43,15 @@ def plan(file) -> estimate.Plan:
     return estimate.make(config.load(Pretrain, [file], []), chips.parse("v5e:2x2"), [FOUND])
 
 
+def test_chip_hours_count_chips_and_not_the_devices_of_a_chip(file):
+    """A v3 chip is two devices to JAX and is paid for once."""
+    topology = chips.parse("v3:2x2")
+    assert (topology.chips, topology.devices) == (4, 8)
+    found = estimate.make(config.load(Pretrain, [file], []), topology, None)
+    (stage,) = found.stages
+    assert found.chip_hours == pytest.approx([stage.steps * end * 4 / 3600 for end in stage.step_seconds])
+
+
 def test_a_program_reads_all_of_a_plan(run):
     code, out, _ = run("--topology=v5e:2x2", "--no-compile", "--price=3", "--json", "--stages.0.accumulate=2")
     made = json.loads(out)

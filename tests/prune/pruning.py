@@ -32,10 +32,7 @@ PRUNING = {
 
 def fill(folder: Path) -> None:
     """The corpus, the trained model's run `unpruned`, and the config `prune.toml`."""
-    (folder / "tiny.toml").write_text(tiny.TOML.replace("SOURCE", "nowhere"))
-    text = tiny.write_text(folder / "text.txt")
-    options = [f"--config={folder / 'tiny.toml'}", "--workers=1"]
-    assert main(["tokenize", str(text), str(folder / "corpus"), *options]) == 0
+    tiny.make_corpus(folder)
     file = written(folder, "unpruned.toml", folder, stages=[{"steps": 4, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'unpruned'}"]) == 0
     written(folder, "prune.toml", folder, **PRUNING)

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from tiers import quick
 
 from bertzoo import config
 from bertzoo.errors import ConfigError
@@ -35,7 +36,7 @@ def test_it_loads_and_says_how_it_is_run(name):
         assert recipe.letters == recipe.cut.dimensions
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick(NAMES, "prune_66m"))
 def test_the_budget_is_met_within_one_per_cent(name):
     recipe = config.load(Prune, [name])
     whole, target = budget(recipe)

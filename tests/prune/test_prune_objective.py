@@ -113,6 +113,7 @@ def test_random_gates_depend_on_the_key_alone():
     assert one == same != other
 
 
+@pytest.mark.slow
 def test_a_generator_beside_the_model_stays_as_it_is():
     model = Electra(**SIZES, **LAYERS, embedding_size=10, dropout=0.0, attention_dropout=0.0)
     inner = Replaced(generator_width=0.5).build(model, Compute())

@@ -264,6 +264,7 @@ def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]

@@ -47,6 +47,7 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
     assert re.search(r"left( [hfakv] \d+%)+  stays( [hfakv] \d+%)+  lr", said) and directory.read(run).params
 
 
+@pytest.mark.slow
 def test_an_iteration_that_cuts_nothing_says_so(folder, tmp_path, capsys):
     run = tmp_path / "run"
     options = ["--cut.choice=uniform", "--cut.iterations=3", "--target.share=0.95", "--tuning.0.steps=1"]
@@ -59,6 +60,7 @@ def test_an_iteration_that_cuts_nothing_says_so(folder, tmp_path, capsys):
     assert cut < {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     model, run, path = directory.read(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
     document = planted(model).document()

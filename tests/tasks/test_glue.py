@@ -7,6 +7,7 @@ from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
 
 from bertzoo.errors import UserError
 from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.layouts import LAYOUTS
 from bertzoo.tasks.task import double_unordered
 
 SCORES = ["0.000", "5.0", "2.4"]
@@ -37,6 +38,14 @@ def test_there_are_nine_tasks_and_the_diagnostic_set():
     assert metrics["cola"] == metrics["ax"] == ("matthews",) and metrics["stsb"] == ("pearson", "spearman")
     assert metrics["mrpc"] == metrics["qqp"] == ("accuracy", "f1")
     assert {metrics[name] for name in ("sst2", "mnli", "qnli", "rte", "wnli")} == {("accuracy",)}
+
+
+@pytest.mark.parametrize("name", ["mnli", "ax"])
+def test_integer_labels_of_the_hub_have_the_hubs_order(name):
+    """Hugging Face's glue/mnli counts 0 entailment, 1 neutral, 2 contradiction; BERT's logits have another order."""
+    (layout,) = (layout for layout in LAYOUTS if layout.name == name)
+    assert layout.hub_names == layout.hub_labels == ("entailment", "neutral", "contradiction")
+    assert GLUE[name].labels == ("contradiction", "entailment", "neutral")
 
 
 @pytest.mark.parametrize("name", FOLDERS)

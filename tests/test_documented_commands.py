@@ -1,0 +1,130 @@
+"""Every command that the README, docs, help texts and config headers show parses, and its configs load.
+
+This replaces tests of prose: a page may say what it likes, but its commands must work as printed.
+"""
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertzoo import cli, config
+from bertzoo.kinds import class_of, recipe_class
+from bertzoo.results.layouts import LAYOUTS
+from bertzoo.sweep import chain as chains
+from bertzoo.sweep import grid
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = re.compile(r"(bertzoo|python benchmarks/\w+\.py|launch/[\w/]+\.sh|make) ")
+CHAIN_MODELS = ["--model.student=a", "--model.teacher=b", "--data_dir=glue", "--run_dir=runs/glue"]
+
+
+def fenced(page: Path) -> list[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The command lines in a block of text; a backslash joins the next line."""
+    for line in re.sub(r"\\\n[# ]*", "", text).splitlines():
+        if PROGRAMS.match(line.strip()):
+            yield re.split(r"\s{2,}(?!-)", line.strip())[0]  # what follows a gap explains the command
+
+
+def documented() -> dict[str, str]:
+    """Commands by "file: command"."""
+    commands = {}
+    for page in PAGES:
+        for language, block in fenced(page):
+            if language in ("", "bash", "sh"):
+                commands |= {f"{page.name}: {line}": line for line in lines_of(block)}
+    for file in sorted((ROOT / "configs").rglob("*.toml")):
+        header = "\n".join(
+            line.lstrip("# ") for line in file.read_text(encoding="utf-8").splitlines() if line[:1] == "#"
+        )
+        commands |= {f"{file.name}: {line}": line for line in lines_of(header)}
+    for verb in cli.VERBS:
+        examples = (importlib.import_module(f"bertzoo.verbs.{verb}").__doc__ or "").partition("example")[2]
+        commands |= {f"{verb} --help: {line}": line for line in lines_of(examples)}
+    return commands
+
+
+COMMANDS = documented()
+
+
+def test_every_page_with_commands_is_read() -> None:
+    sources = {name.split(":")[0] for name in COMMANDS}
+    assert {"README.md", "tpu.md", "corpora.md", "squeezebert.toml", "pretrain --help"} <= sources
+    assert len(COMMANDS) > 150
+
+
+@pytest.fixture
+def snippets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with the config files that the pages print, each under the name in its first line."""
+    for page in PAGES:
+        for language, text in fenced(page):
+            if language == "toml" and (name := re.match(r"# (\S+\.toml)\n", text)):
+                (tmp_path / name[1]).write_text(text)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_parses_and_its_configs_load(name: str, snippets: None) -> None:
+    command = COMMANDS[name]
+    words = shlex.split(command, comments=True)
+    if "<" in words:
+        words = words[: words.index("<")] + words[words.index("<") + 2 :]
+    if words[0] == "make":
+        targets = [word for word in words[1:] if re.fullmatch(r"[a-z-]+", word)]
+        assert re.search(rf"^{targets[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command
+    elif words[0] == "bertzoo":
+        check_verb(words[1:])
+    else:
+        script = ROOT / (words[1] if words[0] == "python" else words[0])
+        text = script.read_text(encoding="utf-8") + (ROOT / "launch" / "common.sh").read_text(encoding="utf-8")
+        if words[0] != "python":  # launchers pass the options of `bertzoo` on
+            words = words[: words.index("--") if "--" in words else len(words)]
+        own = {re.split(r"[=.]", word)[0] for word in words if re.match(r"--\w", word) and "." not in word}
+        assert not {flag for flag in own if flag not in text and "parse_known_args" not in text}, command
+
+
+def check_verb(argv: list[str]) -> None:
+    """Parse a command line of `bertzoo` and load every config and grid that it names."""
+    shortened = {"…", "..."} & set(argv)
+    argv = [word for word in argv if word not in shortened]
+    if shortened and argv[0] == "chain":
+        argv += CHAIN_MODELS
+    elif shortened and argv[0] in ("pretrain", "finetune"):
+        argv += ["--run_dir=runs/any"]
+    verb, args, overrides = cli.parse(argv)
+    assert args is not None
+    match verb.__name__.rpartition(".")[2]:
+        case "sweep":
+            assert grid.load(args.sweep, overrides, args.tasks).points(args.random)
+        case "chain":
+            chain = chains.load(args.chain, [pair for pair in overrides if not pair[0].startswith("model.")])
+            models = {key.removeprefix("model.") for key, _ in overrides if key.startswith("model.")}
+            assert set(chain.only(args.tasks).models) == models
+        case "results":
+            assert args.table is None or args.table in LAYOUTS
+        case "models":
+            for file in args.names:
+                config.load(recipe_class(file), [file], overrides)
+        case "benchmark":
+            for file in set(args.models) & set(config.shipped()):
+                config.load(recipe_class(file), [file], overrides)
+        case "tokenize":
+            assert verb.settings(args, overrides).source == args.source
+        case "config":
+            config.load(class_of(*args.files), args.files, overrides)
+        case "plan":
+            config.load(recipe_class(*args.files), args.files, overrides)
+        case _ if hasattr(verb, "config"):
+            config.load(verb.config(), args.files, overrides)
+        case _:
+            assert not overrides
