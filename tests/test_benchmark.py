@@ -33,6 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     config, picture = tiny.write_config(tmp_path, "nowhere"), tmp_path / "speed.png"
     words = [str(model), str(config), "--backends=jax", "--lengths=8", "--runs=5", "--rounds=2", "--json"]

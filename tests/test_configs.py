@@ -11,6 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "golden"))
 import make_shardings
+from tiers import quick
 
 from bertzoo import config, phases
 from bertzoo.kinds import class_of
@@ -61,7 +62,20 @@ LEAVES = {
 }
 
 
-@pytest.fixture(params=SHIPPED, scope="module")
+# One of each family, and of MobileBERT's the one with everything that the others leave out.
+QUICK = (
+    "albert_base",
+    "bert_base",
+    "convbert_small",
+    "demo",
+    "distilbert",
+    "electra_small",
+    "mobilebert",
+    "schubert_33m",
+)
+
+
+@pytest.fixture(params=quick(SHIPPED, *QUICK, "squeezebert"), scope="module")
 def shipped(request):
     recipe = config.load(Pretrain, [request.param])
     return request.param, recipe, boxed_shapes(phases.of(recipe)[0].objective)
@@ -84,7 +98,7 @@ def test_its_header_gives_the_command_and_what_to_expect(shipped):
     assert len(text.splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", quick(COUNTS, "squeezebert", "bert_base", "mobilebert"))
 def test_parameters_are_as_many_as_published(name):
     recipe = config.load(Pretrain, [name])
     shapes = shapes_of(phases.of(recipe)[0].objective)

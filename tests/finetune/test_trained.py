@@ -381,6 +381,7 @@ def test_rows_that_are_passed_over_are_said_and_parts_are_named(
     assert "1 of 2 texts is empty" in err  # of a pair the second
 
 
+@pytest.mark.slow
 def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bertzoo", "predict", str(finished)],

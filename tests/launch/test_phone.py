@@ -276,6 +276,7 @@ def test_a_question_that_is_cut_is_refused_before_anything_is_pushed(cloud: Clou
     assert not cloud.calls("adb", "push")
 
 
+@pytest.mark.slow
 def test_tags_are_scored_on_a_phone(cloud: Cloud, file: Path, tool: str) -> None:
     """Of words; the fake phone's model says the first of two tags, or the second, by how many tokens there are."""
     folder = file.parent / "my model.files"

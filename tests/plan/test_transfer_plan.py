@@ -30,6 +30,7 @@ def plan(recipe):
     return estimate.make(recipe, chips.parse("v5e:2x2"))
 
 
+@pytest.mark.slow
 def test_the_first_the_middle_and_the_last_layer_and_the_distillation_are_looked_at(recipe, plan):
     assert [stage.index for stage in plan.stages] == [0, 1, 3, 4] == step.planned(recipe)
     assert [stage.name for stage in plan.stages][1::2] == ["transfer, layer 2 of 4", "distillation"]
