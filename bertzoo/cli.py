@@ -71,8 +71,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def entry() -> NoReturn:
-    """The `bertzoo` command; a SIGTERM ends it as Ctrl-C does."""
+    """The `bertzoo` command; a SIGTERM, or a SIGHUP that nohup does not ignore, ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
     supervisor.watch()
     code = main(sys.argv[1:])

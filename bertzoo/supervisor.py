@@ -16,6 +16,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from bertzoo.errors import HostLost, Stopped
+from bertzoo.train.signals import stop_signals
 
 _CHILD = "BERTZOO_SUPERVISED_BY"  # the parent's process id and the pipe to it
 _JOINED = b"joined"
@@ -33,7 +34,7 @@ def is_child() -> bool:
 
 
 def supervise(argv: Sequence[str], which: str) -> int:
-    """Run `bertzoo argv` as a child, pass SIGTERM and SIGINT on, and return its exit code.
+    """Run `bertzoo argv` as a child, pass SIGTERM, SIGINT and SIGHUP on, and return its exit code.
 
     which: this process, in words. Raises HostLost where a signal ended the child, which may be for the loss of another
     process, and Stopped where one was passed on to it.
@@ -58,7 +59,7 @@ def supervise(argv: Sequence[str], which: str) -> int:
 
     answer = [False]
     os.set_blocking(told, False)
-    usual = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGINT)}
+    usual = {number: signal.signal(number, forward) for number in stop_signals()}
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", "bertzoo", *argv],

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,11 +190,27 @@ def test_nothing_names_a_machine() -> None:
     assert not found
 
 
+def test_every_install_command_names_this_checkout_and_an_extra_that_exists() -> None:
+    """The package index has another project called bertzoo: whoever installs that name runs a stranger's code."""
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    commands = [
+        (file.name, command)
+        for file in tracked()
+        if file.suffix in {".py", ".md", ".sh", ".toml", ""} and file.name not in ("LICENSE", "test_house.py")
+        for command in re.findall(r"pip install[^\n`]*", file.read_text(encoding="utf-8"))
+    ]
+    assert len(commands) > 20
+    for file, command in commands:
+        assert not re.search(r"(?<![\w./-])bertzoo(?!-jax)(\[|=|\b)", command), f"{file}: {command}"
+        named = {extra for group in re.findall(r"'\.\[([\w,-]+)\]'", command) for extra in group.split(",")}
+        assert named <= extras, f"{file}: {command}"
+
+
 @pytest.mark.slow  # fetches the build backend
 def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("bertzoo-*.whl")
+    (wheel,) = tmp_path.glob("bertzoo_jax-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())

@@ -25,7 +25,7 @@ from bertzoo.kinds import recipe_class
 from bertzoo.plan import cache, chips, hlo
 from bertzoo.transfer import Recipe
 
-INSTALL = 'the compiler of TPUs is missing: pip install "bertzoo[tpu-plan]" (libtpu) adds it'
+INSTALL = "the compiler of TPUs (libtpu) is missing: `pip install '.[tpu-plan]'` in the checkout adds it"
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

@@ -49,17 +49,17 @@ def run(
     """Run every job, in each of the environments one at a time, and tell of each when it has ended.
 
     One that is not ready waits until others have ended; it is left when none is at work and it still is not.
-    SIGTERM or SIGINT ends the processes as SIGTERM does; KeyboardInterrupt is raised when they have ended. A second
-    SIGINT kills them.
+    SIGTERM, SIGINT or SIGHUP ends the processes as SIGTERM does; then KeyboardInterrupt is raised. A second SIGINT
+    kills them.
     """
     waiting = list(jobs)
     running: dict[int, tuple[Job[Item], subprocess.Popen]] = {}
     asked: list[int] = []
     passed = 0
-    usual = {
-        number: signal.signal(number, lambda number, _: asked.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    stopping = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
+        stopping.append(signal.SIGHUP)
+    usual = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in stopping}
     try:
         while True:
             for slot, environment in enumerate(environments):

@@ -171,7 +171,9 @@ def _rows(file: Path) -> Iterator[Question]:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UserError(f"{file} is read with pyarrow, which is missing: pip install 'bertzoo[parquet]'") from error
+        raise UserError(
+            f"{file} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
+        ) from error
     try:
         rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -283,7 +283,7 @@ class Agreement:
     so that nobody waits for an answer. Alone, the request is returned at once.
     """
 
-    _CODES = (None, NOTICE, signal.SIGINT.name, signal.SIGTERM.name)  # the last wins
+    _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # the last wins
 
     def __init__(self):
         self._asked: jax.Array | None = None

@@ -19,7 +19,7 @@ __all__ = ["Job", "Run", "run"]
 def run(job: Job) -> State:
     """Train from the newest checkpoint, or from the beginning, to the job's end.
 
-    Raises NonFinite; Stopped after a SIGTERM, a SIGINT or a maintenance notice, once the state is saved;
+    Raises NonFinite; Stopped after a SIGTERM, SIGINT, SIGHUP or a maintenance notice, once the state is saved;
     CheckpointError; ConfigError.
     """
     record, measure, agreed = Recorder(job), _evaluation(job), Agreement()

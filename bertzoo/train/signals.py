@@ -1,4 +1,4 @@
-"""A first SIGTERM or SIGINT asks the loop to save and stop; a second one, a moment later, acts at once."""
+"""A first SIGTERM, SIGINT or SIGHUP asks the loop to save and stop; a second one, a moment later, acts at once."""
 
 import os
 import signal
@@ -7,8 +7,13 @@ import time
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _ECHO = 1.0  # seconds within which it is the same again: Slurm signals a process and its parent, which passes it on
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that ask a run to stop; without SIGHUP under nohup, where a run outlives its terminal."""
+    hears = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hears else [])]
 
 
 class StopRequest:
@@ -21,10 +26,12 @@ class StopRequest:
         self.name: str | None = None
         self._noted: float | None = None  # when the first signal came
         self._usual: dict[int, Any] = {}
+        self._terminals: list[int] = []  # of standard output and error, those that a closed terminal takes along
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._usual = {number: signal.signal(number, self._note) for number in _SIGNALS}
+            self._terminals = [number for number in (1, 2) if os.isatty(number)]
+            self._usual = {number: signal.signal(number, self._note) for number in stop_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -35,6 +42,11 @@ class StopRequest:
         self.name = self.name or name
 
     def _note(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._terminals:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for terminal in self._terminals:
+                os.dup2(nowhere, terminal)  # a line of progress would otherwise fail before the state is saved
+            self._terminals = []
         if self._noted is None:
             self.name, self._noted = signal.Signals(number).name, time.monotonic()
         elif time.monotonic() - self._noted > _ECHO:

@@ -4,9 +4,8 @@ For every stage: the memory of a device by kind and whether it fits, what the de
 and without the padding of the matrix units, the least time of a step; for the whole run steps a second, chip-hours,
 dollars where a price is given, the size of a checkpoint, and training operations as ELECTRA's authors count them.
 
-Where libtpu is installed (pip install "bertzoo[tpu-plan]"), the compiler of a run on TPUs makes the real steps for the
-slice, on this machine: minutes for each stage, and seconds the next time. That a step does not fit is a result, not
-an error.
+Where libtpu is installed (`pip install '.[tpu-plan]'` in the checkout), the TPU compiler compiles the real steps for
+the slice, here: minutes for each stage, seconds the next time. A step that does not fit is a result and no error.
 
 examples:
   bertzoo plan squeezebert --topology=v5e:16x16

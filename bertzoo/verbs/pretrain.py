@@ -1,7 +1,7 @@
 """Pretrain a model from config files; run the same command again to resume.
 
 Everything of the run goes to --run_dir: resolved config, tokenised corpus, checkpoints, metrics.jsonl, TensorBoard.
-SIGTERM or Ctrl-C saves and stops with exit code 3.
+SIGTERM, Ctrl-C or a closed terminal saves and stops with exit code 3.
 
 --from continues another model's training, on other text or under another objective: with its embedding and encoder, the
 heads that the objective has too, and its tokenizer, which the text is tokenised with. [model] must be that model's.

@@ -152,7 +152,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, uninterrupted: St
     assert [event["event"] for event in memory.events()] == ["resumed", "finished"] and not memory.train()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, uninterrupted: State, name: str):
     memory = Memory()
     usual = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -199,6 +199,17 @@ def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, mon
     step = memory.events()[-1]["step"]
     assert f"after step {step}, saved as {tmp_path}/{step};" in str(stopped.value)
     assert memory.train()[-1]["step"] == step and step not in [row["step"] for row in memory.heldout()]
+
+
+def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch: pytest.MonkeyPatch):
+    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+            assert stop.name is None
+    finally:
+        signal.signal(signal.SIGHUP, usual)
 
 
 def test_a_second_signal_acts_at_once():
