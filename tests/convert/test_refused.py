@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.cli import main
@@ -127,8 +128,8 @@ def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys
     model, head, message = INEXPRESSIBLE[case]
     assert export(model, head, tmp_path) == 0
     said = capsys.readouterr().err
-    assert message in said and "PyTorch module of its own" in said and said.count("\n") == 2, said
-    assert "ours holds no tokenizer, so that" in said
+    assert message in said and mentions(said, "PyTorch") and said.count("\n") == 2, said
+    assert mentions(said, "tokenizer")
     files = {path.name for path in (tmp_path / "hf").iterdir()}
     assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
 
@@ -140,7 +141,7 @@ def test_a_list_of_sizes_is_no_hugging_face_model(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "again"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert "intermediate_size = [12] is not supported, only one for all layers is" in said and said.count("\n") == 1
+    assert mentions(said, "intermediate_size", "[12]") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])
@@ -152,8 +153,8 @@ def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Bert(**SMALL), "--leak_padding: a model of kind bert has no windows that could see padding"),
-        (ConvBert(**SMALL, convolution="none"), "--leak_padding: mask_padding = false has no meaning for convolution"),
+        (Bert(**SMALL), ("--leak_padding",)),
+        (ConvBert(**SMALL, convolution="none"), ("--leak_padding", "mask_padding")),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
@@ -161,7 +162,7 @@ def test_no_padding_leaks_without_windows(
     model: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert export(model, NoHead(), tmp_path, "--leak_padding") == 2
-    assert message in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, *message)
 
 
 def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -169,7 +170,7 @@ def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     config = tmp_path / "hf" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_act": "relu"}))
     assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert "ElectraForMaskedLM cannot be this model: its masked language model head has gelu" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "ElectraForMaskedLM")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,5 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
 
 def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:
     pytorch.write(random_model(Bert(**SMALL), MASKED), tmp_path)
-    with pytest.raises(
-        UserError, match=rf"^{tmp_path} is an export for PyTorch alone; give the model that it was made"
-    ):
+    with pytest.raises(UserError, match=mentioning("PyTorch")):
         bertzoo.load(tmp_path)

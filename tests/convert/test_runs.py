@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from flax import linen as nn
+from messages import mentions
 from safetensors.numpy import load_file
 
 import bertzoo
@@ -91,7 +92,7 @@ def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
 def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["convert", str(run), str(tmp_path / "hf"), "--to=huggingface"]) == 2
     said = capsys.readouterr().err
-    assert "Hugging Face has no squeezebert with a masked sentence head (--head=masked leaves" in said
+    assert mentions(said, "--head=masked")
     assert main(["convert", str(run), str(tmp_path / "hf"), "--to=huggingface", "--head=masked"]) == 0
     assert capsys.readouterr().err.splitlines() == ["left out: sentence_head/bias", "left out: sentence_head/kernel"]
     config = json.loads((tmp_path / "hf" / "config.json").read_text())

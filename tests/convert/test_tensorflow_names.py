@@ -12,6 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 import tensorflow_layouts as layouts
+from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo import start
@@ -284,7 +285,7 @@ def test_where_a_checkpoint_is(tmp_path: Path) -> None:
     for step in (5, 10):
         (tmp_path / f"model.ckpt-{step}.index").touch()
     assert tensorflow1.find(tmp_path / "model.ckpt-5") == tmp_path / "model.ckpt-5"
-    with pytest.raises(UserError, match="holds 2 TensorFlow checkpoints, not saying which"):
+    with pytest.raises(UserError, match=mentioning(2)):
         tensorflow1.find(tmp_path)
     state = 'model_checkpoint_path: "gs://there/model.ckpt-5"\nall_model_checkpoint_paths: "gs://there/model.ckpt-10"\n'
     (tmp_path / "checkpoint").write_text(state)
@@ -301,7 +302,7 @@ def test_case_of_the_vocabulary(word: str, tmp_path: Path, monkeypatch: pytest.M
     assert tokenizer.config.lowercase == (word == "word")
     assert list(tokenizer.encode_batch(["Word"])[0]) == [words.index(word)]
     (tmp_path / "vocab.txt").write_text("\n".join(words[:-3]) + "\n")
-    with pytest.raises(UserError, match="its vocabulary has 17 entries"):
+    with pytest.raises(UserError, match=mentioning(17)):
         directory.read(tmp_path)
 
 
@@ -354,7 +355,7 @@ def test_a_head_that_is_not_there(
     found = layouts.values([*layouts.discriminator(ELECTRA)])
     place(tmp_path, found, monkeypatch)
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo", "--head=masked"]) == 2
-    assert "has no masked head to keep: its head is replaced" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "replaced")
 
 
 def test_without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -362,4 +363,4 @@ def test_without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     (tmp_path / "model.ckpt.index").touch()
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert "needs TensorFlow: `pip install '.[tf]'` in the checkout" in said and said.count("\n") == 1
+    assert mentions(said, "TensorFlow") and said.count("\n") == 1

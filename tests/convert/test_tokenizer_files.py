@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tokenizers as library
+from messages import mentioning
 from tokenizers import models, normalizers, pre_tokenizers
 
 import bertzoo
@@ -292,7 +293,7 @@ def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
     if shift == 0:
         assert tokenizers.read(tmp_path) is not None
     else:
-        with pytest.raises(UserError, match="disagree: the score of"):
+        with pytest.raises(UserError, match=mentioning("disagree")):
             tokenizers.read(tmp_path)
 
 
@@ -350,7 +351,7 @@ def test_numbers_are_cut_from_their_commas(tmp_path: Path) -> None:
 def test_settings_without_a_vocabulary_are_refused(good: Path) -> None:
     for name in ("vocab.txt", "tokenizer.json"):
         (good / name).unlink()
-    with pytest.raises(UserError, match=r"has tokenizer_config.json, but neither tokenizer.json, vocab.txt nor spiece"):
+    with pytest.raises(UserError, match=mentioning("tokenizer_config.json", "tokenizer.json", "vocab.txt")):
         tokenizers.read(good)
 
 
@@ -380,7 +381,7 @@ def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
     assert main(["convert", str(tiny_bert.write(tmp_path / "source")), str(tmp_path / "out"), "--to=bertzoo"]) == 0
     vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
     vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
-    with pytest.raises(UserError, match="has 11 entries, which does not match the 24 rows"):
+    with pytest.raises(UserError, match=mentioning(11, 24)):
         directory.read(tmp_path / "out")
 
 

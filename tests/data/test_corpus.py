@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import mentioning, mentions
 
 from bertzoo.data import shard
 from bertzoo.data.corpus import Corpus
@@ -65,7 +66,7 @@ def test_the_limit_of_open_files_is_raised_or_named(corpus, monkeypatch):
     shards = len(corpus.manifest.splits["train"].shards)
     assert asked[0] == (shards + 512, 100_000)
     monkeypatch.setattr(shard.resource, "getrlimit", lambda _: (100, 200))
-    with pytest.raises(CorpusError, match="has more shards than the 200 files that may be open"):
+    with pytest.raises(CorpusError, match=mentioning(200)):
         Corpus.open(corpus.directory)
 
 
@@ -92,7 +93,7 @@ NAMES = ["train-00000.array_record", "heldout-00000.array_record", "train.senten
 def test_a_missing_or_truncated_file_is_named_when_opening(copy, name):
     data = (copy / name).read_bytes()
     (copy / name).write_bytes(data[:-1])
-    with pytest.raises(CorpusError, match=f"{name} has .* bytes where the manifest says"):
+    with pytest.raises(CorpusError, match=mentioning(name)):
         Corpus.open(copy)
     (copy / name).unlink()
     with pytest.raises(CorpusError, match=f"{name} is missing"):
@@ -115,7 +116,7 @@ def test_a_flipped_bit_in_a_shard_is_found_when_reading(copy, corpus):
         try:
             np.testing.assert_array_equal(stream(Corpus.open(copy), "train"), right)
         except CorpusError as error:
-            assert "train-00000.array_record is damaged" in str(error)
+            assert mentions(str(error), "train-00000.array_record")
             found += 1
     assert found > 10
 
@@ -131,11 +132,11 @@ def test_every_missing_key_of_the_manifest_is_named(copy):
     raw = json.loads(path.read_text())
     for key in raw:
         path.write_text(json.dumps({name: value for name, value in raw.items() if name != key}))
-        with pytest.raises(CorpusError, match=r"manifest\.json is damaged"):
+        with pytest.raises(CorpusError, match=mentioning("manifest.json")):
             Corpus.open(copy)
     del raw["splits"]["train"]["shards"][0]["sha256"]
     path.write_text(json.dumps(raw))
-    with pytest.raises(CorpusError, match=r"manifest\.json is damaged"):
+    with pytest.raises(CorpusError, match=mentioning("manifest.json")):
         Corpus.open(copy)
 
 

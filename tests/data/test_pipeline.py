@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up import small
+from messages import mentioning
 
 from bertzoo.data.corpus import Split
 from bertzoo.data.mask import Masking
@@ -164,9 +165,9 @@ def test_one_batch_larger_than_the_heldout_part_is_padded(make):
 def test_what_makes_no_batch_is_refused(make):
     batches = make()
     assert len(batches.batch(0, batches.rows)["input_ids"]) == batches.rows
-    with pytest.raises(CorpusError, match=rf"gives {batches.rows:,} rows of 64 tokens, too few for one batch"):
+    with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", 64)):
         batches.batch(0, batches.rows + 1)
-    with pytest.raises(ConfigError, match="max_length = 32 is shorter than the plan's rows of 64"):
+    with pytest.raises(ConfigError, match=mentioning("max_length", 32, 64)):
         make(max_length=32)
     with pytest.raises(ConfigError, match="max_predictions = 0"):
         make(max_predictions=0)
@@ -185,7 +186,7 @@ def test_a_tokenised_corpus_is_a_source_when_the_settings_agree(corpus, tmp_path
     data = small(corpus.directory)
     assert open_corpus(data, tmp_path / "unused").hash == corpus.hash
     assert not (tmp_path / "unused").exists()
-    with pytest.raises(ConfigError, match=r"tokenizer\.lowercase is True there and False here"):
+    with pytest.raises(ConfigError, match=mentioning("tokenizer.lowercase")):
         open_corpus(replace(data, tokenizer=replace(data.tokenizer, lowercase=False)), tmp_path)
     raw = Path(corpus.manifest.settings["source"])
     assert open_corpus(small(raw), tmp_path / "new", workers=1).hash == corpus.hash
@@ -197,7 +198,7 @@ def test_a_corpus_with_a_vocabulary_that_was_given_says_where_it_is(corpus, tmp_
     made = open_corpus(replace(small(raw), tokenizer=given), tmp_path / "given", workers=1)
     kept = str(made.directory / "tokenizer" / "vocab.txt")
     data = small(made.directory)
-    with pytest.raises(ConfigError, match=rf"make the config agree with it \(data\.tokenizer\.path = {kept}\)"):
+    with pytest.raises(ConfigError, match=mentioning("data.tokenizer.path", kept)):
         open_corpus(data, tmp_path)
     assert open_corpus(replace(data, tokenizer=replace(tokenizer, path=kept)), tmp_path).hash == made.hash
 

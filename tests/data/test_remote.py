@@ -10,6 +10,7 @@ import fsspec
 import numpy as np
 import pytest
 from made_up import small
+from messages import mentioning
 
 from bertzoo.data import manifest, remote
 from bertzoo.data.corpus import Corpus
@@ -85,7 +86,7 @@ def test_pretraining_reads_it_as_any_corpus(bucket, corpus, tmp_path):
     assert found.hash == corpus.hash and not (tmp_path / "run").exists()
     (line,) = said
     assert line.startswith(f"copying {URL} to ")
-    with pytest.raises(ConfigError, match=rf"the corpus {URL} was tokenised with other settings: language"):
+    with pytest.raises(ConfigError, match=mentioning(URL)):
         open_corpus(replace(data, language="de"), tmp_path / "run" / "corpus")
 
 
@@ -110,10 +111,10 @@ def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
 def test_a_damaged_remote_tokenizer_or_manifest_is_named(bucket):
     vocabulary = bucket.cat("/bucket/corpus/tokenizer/vocab.txt")
     bucket.pipe("/bucket/corpus/tokenizer/vocab.txt", vocabulary + b"more\n")
-    with pytest.raises(CorpusError, match=f"{URL}/tokenizer is damaged"):
+    with pytest.raises(CorpusError, match=mentioning(f"{URL}/tokenizer")):
         copy()
     bucket.pipe("/bucket/corpus/manifest.json", bucket.cat("/bucket/corpus/manifest.json")[:-200])
-    with pytest.raises(CorpusError, match=rf"{URL}/manifest\.json is damaged"):
+    with pytest.raises(CorpusError, match=mentioning(f"{URL}/manifest.json")):
         copy()
 
 
@@ -122,7 +123,7 @@ def test_a_manifest_cannot_make_files_elsewhere(bucket):
     raw["splits"]["train"]["shards"][0]["file"] = "../../outside"
     raw["hash"] = manifest._hash(raw)
     bucket.pipe("/bucket/corpus/manifest.json", json.dumps(raw).encode())
-    with pytest.raises(CorpusError, match=r"'\.\./\.\./outside' is not the name of a file"):
+    with pytest.raises(CorpusError, match=mentioning("'../../outside'")):
         copy()
 
 
@@ -137,7 +138,7 @@ def test_an_interrupted_copy_goes_on(bucket, corpus, opened, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "open", broken)
-        with pytest.raises(CorpusError, match=rf"{URL}/{wanted} cannot be read: OSError: connection reset by peer"):
+        with pytest.raises(CorpusError, match=mentioning(f"{URL}/{wanted}")):
             copy()
     (folder,) = (path for path in remote.places.cache("corpora").iterdir() if path.is_dir())
     there = {path.name for path in folder.glob("*.*")}
@@ -162,7 +163,7 @@ def test_a_damaged_copy_is_mended(bucket, corpus, opened, damage):
 def test_a_full_disk_is_told_and_leaves_no_half_file(bucket, monkeypatch):
     usage = remote.shutil.disk_usage("/")
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(CorpusError, match=r"has room for 0\.0 of the 0\.0 GB of memory.*XDG_CACHE_HOME"):
+    with pytest.raises(CorpusError, match=mentioning("0.0", "GB", "XDG_CACHE_HOME")):
         copy()
 
 
@@ -202,14 +203,14 @@ def denied(*args, **options):
 @pytest.mark.parametrize("verb", ["info", "cat_file", "open"])
 def test_a_bucket_that_denies_is_one_sentence(bucket, tmp_path, monkeypatch, verb):
     monkeypatch.setattr(type(bucket), verb, denied)
-    with pytest.raises(CorpusError, match=rf"^{URL}\S* cannot be read: PermissionError: 403: no access to the bucket$"):
+    with pytest.raises(CorpusError, match=mentioning(403)):
         open_corpus(small(URL), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 
 def test_an_unfinished_corpus_is_not_taken_for_text(bucket, tmp_path):
     bucket.rm("/bucket/corpus/manifest.json")
-    with pytest.raises(CorpusError, match=rf"{URL} is a tokenised corpus without its manifest\.json, so unfinished"):
+    with pytest.raises(CorpusError, match=mentioning(URL, "manifest.json")):
         open_corpus(small(URL), tmp_path / "corpus")
 
 

@@ -8,6 +8,7 @@ import sys
 import fsspec
 import pytest
 import zstandard
+from messages import mentioning
 
 from bertzoo.data import text as reader
 from bertzoo.data.mixture import Part
@@ -62,7 +63,7 @@ def test_an_archive_of_noise_is_refused(tmp_path):
     for suffix in (".gz", ".xz", ".zst"):
         path = tmp_path / f"b.txt{suffix}"
         path.write_bytes(b"not compressed at all")
-        with pytest.raises(CorpusError, match="cannot be decompressed"):
+        with pytest.raises(CorpusError, match=mentioning("decompressed")):
             read(path)
 
 
@@ -73,7 +74,7 @@ def test_directories_globs_and_lists_are_read_in_order(tmp_path):
     assert read(tmp_path) == ["A", "B", "C"]
     assert read(tmp_path / "*.txt") == ["A", "B"]
     assert read(f"{tmp_path / 'b.txt'}, {tmp_path / 'a.txt'}") == ["B", "A"]
-    with pytest.raises(CorpusError, match=r"a\.txt more than once"):
+    with pytest.raises(CorpusError, match=mentioning("a.txt")):
         read(f"{tmp_path},{tmp_path / 'a.txt'}")
 
 
@@ -143,7 +144,7 @@ def test_a_gigantic_line_or_document_is_refused_with_its_place(tmp_path, monkeyp
     line, document = tmp_path / "line.txt", tmp_path / "document.txt"
     line.write_bytes(b"short\n" + b"x" * (5 << 20))
     document.write_bytes(b"a\n\n" + b"a line of text\n" * 100_000)
-    with pytest.raises(CorpusError, match=r"line\.txt line 2 has more than 1,048,576 bytes"):
+    with pytest.raises(CorpusError, match=mentioning("line.txt", "line 2", "1,048,576")):
         read(line)
     with pytest.raises(CorpusError, match=r"document\.txt line 3: a document of [\d,]+ characters"):
         read(document)

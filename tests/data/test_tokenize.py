@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from made_up import made_up_documents, small, write_documents
+from messages import mentioning
 
 from bertzoo.data import shard, workers
 from bertzoo.data.corpus import Corpus
@@ -120,10 +121,10 @@ def test_another_corpus_is_not_overwritten(corpus, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "tixt.txt"}, "the source file tixt.txt does not exist"),
-        ({"source": "tfds:no_such/set"}, "tfds:no_such/set"),
-        ({"source": "nowhere://bucket/text.txt"}, "nowhere://bucket/text.txt"),
-        ({"text_field": "txt"}, r"story\.jsonl"),
+        ({"source": "tixt.txt"}, ("tixt.txt",)),
+        ({"source": "tfds:no_such/set"}, ("tfds:no_such/set",)),
+        ({"source": "nowhere://bucket/text.txt"}, ("nowhere://bucket/text.txt",)),
+        ({"text_field": "txt"}, ("story.jsonl",)),
     ],
 )
 def test_a_mistaken_source_leaves_the_place_to_the_corrected_one(tmp_path, monkeypatch, changes, message):
@@ -131,18 +132,18 @@ def test_a_mistaken_source_leaves_the_place_to_the_corrected_one(tmp_path, monke
     documents = [json.dumps({"text": f"The {i}th baker bakes.\nBread is good."}) + "\n" for i in range(200)]
     Path("story.jsonl").write_text("".join(documents))
     right = small(Path("story.jsonl"))
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*message)):
         tokenize(replace(right, **changes), tmp_path / "new" / "c", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["story.jsonl"]
     (tmp_path / "made").mkdir()
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*message)):
         tokenize(replace(right, **changes), tmp_path / "made", workers=1)
     assert isinstance(tokenize(right, tmp_path / "made", workers=1), Corpus)
 
 
 def test_a_directory_with_other_files_is_refused(text, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(CorpusError, match="is not empty and holds no tokenised corpus"):
+    with pytest.raises(CorpusError, match=mentioning("tokenised")):
         tokenize(small(text), tmp_path)
 
 
@@ -156,7 +157,7 @@ def test_text_that_changed_between_two_runs_is_refused(text, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tokenize(small(source), tmp_path / "c", workers=1, progress=stop)
     source.write_text("Another beginning of the text.\n\n" + text.read_text())
-    with pytest.raises(CorpusError, match=r"the text of text\.txt changed"):
+    with pytest.raises(CorpusError, match=mentioning("text.txt")):
         tokenize(small(source), tmp_path / "c", workers=1)
 
 
@@ -195,7 +196,7 @@ def test_an_empty_part_is_refused(text, tmp_path, share, part):
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     data = small(text, heldout=share)
     data = replace(data, tokenizer=replace(data.tokenizer, path=str(vocabulary)))
-    with pytest.raises(CorpusError, match=f"the {part} part of the corpus is empty"):
+    with pytest.raises(CorpusError, match=mentioning(part)):
         tokenize(data, tmp_path / "c", workers=1)
 
 
@@ -270,7 +271,7 @@ def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
             raise RuntimeError(f"write() failed: {os.strerror(errno.ENOSPC)}; writing x; at byte 500000")
 
     monkeypatch.setattr(shard, "ArrayRecordWriter", Full)
-    with pytest.raises(OSError, match="No space left on device") as caught:
+    with pytest.raises(OSError, match=mentioning("device")) as caught:
         tokenize(small(text), tmp_path / "c", workers=1)
     assert caught.value.errno == errno.ENOSPC
     assert not list((tmp_path / "c").rglob("*.tmp"))
@@ -279,7 +280,7 @@ def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
 
 
 def test_a_killed_worker_is_explained():
-    with pytest.raises(CorpusError, match="run the same command again"), workers.pool(2) as submit:
+    with pytest.raises(CorpusError, match=mentioning("command")), workers.pool(2) as submit:
         submit(os._exit, 1).result()
 
 
@@ -296,6 +297,6 @@ def test_the_manifest_holds_no_time_and_no_worker_count(finished):
 
 def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(CorpusError, match=r"`pip install '\.\[beam\]'` in the checkout"):
+    with pytest.raises(CorpusError, match=mentioning("checkout")):
         tokenize(small(text), tmp_path / "c", runner="DirectRunner")
     assert not (tmp_path / "c").exists()

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from messages import mentioning
 
 from bertzoo.data import tokenizer
 from bertzoo.data.sentencepiece import SentencePiece
@@ -139,16 +140,16 @@ def test_training_is_the_same_in_every_process(kind, tmp_path):
 @pytest.mark.parametrize("missing", SPECIALS)
 def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, missing):
     path = vocabulary(tmp_path, [entry for entry in [*SPECIALS, "a", "b"] if entry != missing])
-    with pytest.raises(CorpusError, match=rf"vocab\.txt has no \[{missing[1:-1]}\]"):
+    with pytest.raises(CorpusError, match=mentioning("vocab.txt", f"[{missing[1:-1]}]")):
         WordPiece(path=path).load()
 
 
 def test_bad_vocabularies_are_refused_by_name(tmp_path):
-    with pytest.raises(CorpusError, match=r"nothing\.txt does not exist"):
+    with pytest.raises(CorpusError, match=mentioning("nothing.txt")):
         WordPiece(path=str(tmp_path / "nothing.txt")).load()
-    with pytest.raises(CorpusError, match="'a' more than once"):
+    with pytest.raises(CorpusError, match=mentioning("'a'")):
         WordPiece(path=vocabulary(tmp_path, [*SPECIALS, "a", "a"])).load()
-    with pytest.raises(CorpusError, match="7 entries, more than vocab_size = 6"):
+    with pytest.raises(CorpusError, match=mentioning(7, "vocab_size", 6)):
         WordPiece(path=vocabulary(tmp_path, [*SPECIALS, "a", "b"]), vocab_size=6).load()
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
     with pytest.raises(CorpusError, match="not UTF-8"):
@@ -177,11 +178,11 @@ def test_a_sentencepiece_model_without_mask_is_refused(tmp_path):
 
 def test_a_damaged_directory_is_refused(tmp_path):
     config = WordPiece(vocab_size=120)
-    with pytest.raises(CorpusError, match=r"settings\.json does not exist"):
+    with pytest.raises(CorpusError, match=mentioning("settings.json")):
         tokenizer.load(tmp_path)
     tokenizer.save(build(config, lambda: iter(TEXTS)), config, tmp_path)
     (tmp_path / "settings.json").write_text('{"kind": "wordpiece"')
-    with pytest.raises(CorpusError, match=r"settings\.json is damaged"):
+    with pytest.raises(CorpusError, match=mentioning("settings.json")):
         tokenizer.load(tmp_path)
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from messages import mentioning
 from zoo import CASES, pretrained
 
 from bertzoo.cli import main
@@ -111,7 +112,7 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         (temporary / "model.tflite").write_bytes(b"half")
         raise KeyError
     assert not list(tmp_path.iterdir())
-    unwritten = pytest.raises(atomic.Unwritten, match=r"model\.tflite was not written: ")
+    unwritten = pytest.raises(atomic.Unwritten, match=mentioning("model.tflite"))
     with unwritten, atomic.files(place, "model.json") as temporary:
         (temporary / "model.json").write_bytes(b"whole")  # and no model, which comes last
     assert not list(tmp_path.iterdir())
@@ -143,9 +144,9 @@ def test_lengths_in_order_and_by_default() -> None:
     joint = pretrained(model, JointSpanExtraction(beam=20))
     assert lengths.free(joint, []) == (20, 128, 512) and lengths.fixed_or_free(joint, [8]) == (8,)
     for function in (lengths.free, lengths.fixed_or_free):
-        with pytest.raises(UserError, match="8 tokens are fewer than the 20 starts that the head looks at"):
+        with pytest.raises(UserError, match=mentioning(8, 20)):
             function(joint, [8, 32])
-    with pytest.raises(UserError, match="an ExecuTorch file reads one length, not 2: name one, and write a file for"):
+    with pytest.raises(UserError, match=mentioning(2)):
         lengths.single(made, [8, 32])
 
 

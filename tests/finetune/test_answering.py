@@ -9,6 +9,7 @@ import numpy as np
 import planted
 import pytest
 import quiz
+from messages import mentions
 from planted import records, said
 from quiz import kept, results
 
@@ -127,7 +128,7 @@ def test_questions_come_from_flags_words_lines_and_files(
         "--json",
     )
     wanted = [json.loads(line) for line in out.splitlines()]
-    assert "1 of 3 questions is without an answer: the text to find it in has no word" in err
+    assert mentions(err, 1, 3)
     assert wanted[0]["answer"] == quiz.ANSWERS[1] and wanted[2]["answer"] == ""
     # Far beyond the first window, whose place would be another.
     assert answer in wanted[1]["answer"] == long[wanted[1]["start"] : wanted[1]["end"]]
@@ -144,7 +145,7 @@ def test_questions_come_from_flags_words_lines_and_files(
     assert table[2][:4] == ["1", wanted[1]["answer"], str(wanted[1]["start"]), str(wanted[1]["end"])]
     out, err = said(capsys, "predict", quiz_run, "bara " * 9, pairs[0][1])
     assert out.endswith("\tbara bara bara bara bara bara bara bara bara\n") and "%" in out
-    assert "1 of 1 questions is cut to 4 pieces" in err
+    assert mentions(err, 1, 4)
 
 
 def test_a_head_that_tells_whether_there_is_an_answer_gives_the_odds(
@@ -174,7 +175,7 @@ def test_a_hugging_face_directory_answers(
     assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()
     assert "name squad1 or squad2 with --task" in said(capsys, "evaluate", tmp_path, code=2)[1]
     options = ["--task=squad1", f"--data_dir={quiz_folder}"]
-    assert "leaves no room" in said(capsys, "evaluate", tmp_path, *options, code=2)[1]
+    assert mentions(said(capsys, "evaluate", tmp_path, *options, code=2)[1], "leaves")
     usual = replace(found, max_length=24, recipe=load(quiz_run).recipe)
     questions = squad.load(quiz_folder, "dev", "1.1")
     assert {each.key: each.text for each in usual.answer(questions).found} == kept(quiz_run, best, "predictions")
@@ -190,23 +191,23 @@ def test_what_is_noted_is_what_was_chosen() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evaluate", "RUN", "--split=test"], "SQuAD 1.1 has no test set that is public"),
-        (["evaluate", "RUN", "--task=cola"], "answers questions, which cola does not have"),
-        (["evaluate", "RUN", "--output=FILE"], "is a file: name a directory"),
-        (["evaluate", "RUN", "--output=FILE/x"], "dev-v1.1.json/x cannot be written (Not a directory: "),
-        (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], "dev-v1.1.json does not exist"),
-        (["evaluate", "LABELS", "--output=x"], "--output is not for a model that answers no questions"),
-        (["evaluate", "LABELS", "--task=squad1"], "is fine-tuned for classification, but squad1 has questions"),
-        (["predict", "LABELS", "--question=a", "--context=b"], "--question is not for a model that answers no"),
-        (["predict", "LABELS", "a", "--output=x.json"], "x.json is for a model that answers questions"),
-        (["predict", "RUN", "--question=bara"], "--question and --context go together"),
-        (["predict", "RUN", "a", "b", "--split=dev"], "--split and TEXT both say where the questions are"),
-        (["predict", "RUN", "a", "b", "c"], "3 texts are given where two make a pair"),
-        (["predict", "RUN", "--input=FILE", "--text_a=x"], "--text_a is a column of a table"),
-        (["predict", "RUN", "--input=ROWS"], "has no column 'question' but asked, paragraph, said"),
-        (["predict", "RUN", "a", "b", "--data_dir=x"], "--data_dir is where a task's files are"),
-        (["predict", "RUN", "--split=validation"], "--split=validation is none of train, dev and test"),
-        (["submission", "OUT", "RUN"], "has a head that finds answers in a text"),
+        (["evaluate", "RUN", "--split=test"], ("1.1",)),
+        (["evaluate", "RUN", "--task=cola"], ("questions",)),
+        (["evaluate", "RUN", "--output=FILE"], ("is a file: name a directory",)),
+        (["evaluate", "RUN", "--output=FILE/x"], ("dev-v1.1.json/x",)),
+        (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json",)),
+        (["evaluate", "LABELS", "--output=x"], ("--output",)),
+        (["evaluate", "LABELS", "--task=squad1"], ("squad1",)),
+        (["predict", "LABELS", "--question=a", "--context=b"], ("--question",)),
+        (["predict", "LABELS", "a", "--output=x.json"], ("x.json",)),
+        (["predict", "RUN", "--question=bara"], ("--question", "--context")),
+        (["predict", "RUN", "a", "b", "--split=dev"], ("--split", "TEXT")),
+        (["predict", "RUN", "a", "b", "c"], (3,)),
+        (["predict", "RUN", "--input=FILE", "--text_a=x"], ("--text_a is a column of a table",)),
+        (["predict", "RUN", "--input=ROWS"], ("'question'",)),
+        (["predict", "RUN", "a", "b", "--data_dir=x"], ("--data_dir",)),
+        (["predict", "RUN", "--split=validation"], ("--split=validation",)),
+        (["submission", "OUT", "RUN"], ("answers",)),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
@@ -223,4 +224,4 @@ def test_what_cannot_be_is_one_sentence(
     places = {"RUN": quiz_run, "LABELS": finished, "FILE": quiz_folder / "dev-v1.1.json", "OUT": tmp_path / "x.zip"}
     for name, place in {**places, "MODEL": quiz_folder / "model", "ROWS": quiz_folder / "own.jsonl"}.items():
         words = [word.replace(name, str(place)) for word in words]
-    assert message in said(capsys, *words, code=2)[1] and not list(tmp_path.iterdir())
+    assert mentions(said(capsys, *words, code=2)[1], *message) and not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
+from messages import mentioning
 from planted import said
 
 from bertzoo.convert import directory
@@ -56,5 +57,5 @@ def test_labels_without_names_are_taken_by_number_which_is_told_once(
         assert err.count("taken by number to be contradiction, entailment, neutral") == 1
     found = Own(labels=("US", "us"), train="none.csv").task(tmp_path)
     model = replace(base, head=SequenceClassification(labels=("us", "Us")))
-    with pytest.raises(ConfigError, match="here has the labels us, Us, but own has US, us"):
+    with pytest.raises(ConfigError, match=mentioning("US")):
         relabelled(model, found, "here", print)

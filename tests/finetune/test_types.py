@@ -67,9 +67,10 @@ def test_questions_are_learnt(
     assert document["scores"] == row["scores"]
 
 
-@pytest.mark.parametrize(
-    "model", [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=40, token_types=1, **SMALL)]
-)
+ONE_TYPE = [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=40, token_types=1, **SMALL)]
+
+
+@pytest.mark.parametrize("model", quick(ONE_TYPE, ONE_TYPE[0]))
 def test_of_one_segment_is_every_token(model: Bert | MobileBert) -> None:
     """The backward pass too, where a look-up beyond a table's end would be lost."""
     module = SequenceClassification().build(model, Compute())

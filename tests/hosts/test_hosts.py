@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 from around import environment, free_port, tiny
+from messages import mentioning
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, HostLost, UserError
@@ -56,22 +57,22 @@ def test_a_tpu_machine_asks_its_metadata(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"processes": 2, "process": 0}, "--distributed.coordinator is missing"),
-        ({"coordinator": "a:1"}, "--distributed.processes and --distributed.process is missing"),
-        ({**EXPLICIT, "process": 4}, "--distributed.process=4 is not one of the 4 processes"),
-        ({**EXPLICIT, "process": -1}, "numbered 0 to 3"),
-        ({**EXPLICIT, "coordinator": "host"}, "--distributed.coordinator=host is not HOST:PORT"),
+        ({"processes": 2, "process": 0}, ("--distributed.coordinator",)),
+        ({"coordinator": "a:1"}, ("--distributed.processes", "--distributed.process")),
+        ({**EXPLICIT, "process": 4}, ("--distributed.process=4", 4)),
+        ({**EXPLICIT, "process": -1}, ("numbered 0 to 3",)),
+        ({**EXPLICIT, "coordinator": "host"}, ("--distributed.coordinator=host",)),
         (
             {**EXPLICIT, "coordinator": "host:99999"},
-            "--distributed.coordinator=host:99999: ports are numbered 1 to 65535",
+            ("--distributed.coordinator=host:99999", "numbered 1", 65535),
         ),
-        ({**EXPLICIT, "coordinator": "host:0"}, "ports are numbered"),
-        ({"heartbeat_timeout": 0}, "--distributed.heartbeat_timeout=0"),
-        ({"start_timeout": -3}, "--distributed.start_timeout=-3"),
+        ({**EXPLICIT, "coordinator": "host:0"}, ("numbered",)),
+        ({"heartbeat_timeout": 0}, ("--distributed.heartbeat_timeout=0",)),
+        ({"start_timeout": -3}, ("--distributed.start_timeout=-3",)),
     ],
 )
 def test_what_contradicts_itself_is_refused(given, said):
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=mentioning(*said)):
         hosts.Cluster(**given)
 
 
@@ -105,7 +106,7 @@ def test_a_coordinator_whose_name_nobody_knows_is_a_mistake(monkeypatch: pytest.
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: (_ for _ in ()).throw(answers.pop()))
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: pytest.fail("nothing to join"))
-    with pytest.raises(ConfigError, match=r"coordinator=nowhere:1234: the name nowhere is not known here \(Name or"):
+    with pytest.raises(ConfigError, match=mentioning("coordinator=nowhere:1234")):
         hosts.connect(hosts.Cluster(**{**EXPLICIT, "coordinator": "nowhere:1234"}, start_timeout=1))
     assert 0 < len(answers) < 8, "it may become known: it is asked for more than once"
 
@@ -204,34 +205,34 @@ CHECK = "F1122 05:12:14.047272     998 shape.cc:80] Check failed: rank == 2 (3 v
             "SIGABRT",
             "joins",
             [],
-            "process 1 of 2 was ended by SIGABRT, most likely as another process of the run is gone",
+            ("process 1", 2, "SIGABRT"),
         ),
-        ("SIGABRT", "joins", [SERVICE], "most likely as another process of the run is gone"),
+        ("SIGABRT", "joins", [SERVICE], ("process",)),
         (
             "SIGABRT",
             "not",
             [SERVICE],
-            "before it had met the others: one did not come in time, had the number of another",
+            ("others",),
         ),
-        ("SIGABRT", "not", [f"{SERVICE} A newer incarnation."], "two processes had the same number"),
-        ("SIGABRT", "joins", ["with a different incarnation", SERVICE], "each with its own --distributed.process"),
+        ("SIGABRT", "not", [f"{SERVICE} A newer incarnation."], ("processes",)),
+        ("SIGABRT", "joins", ["with a different incarnation", SERVICE], ("--distributed.process",)),
         (
             "SIGABRT",
             "joins",
             [CHECK],
-            r"SIGABRT \(shape.cc:80\] Check failed: rank == 2 .*it is no lost host but an error",
+            ("SIGABRT", "shape.cc:80]", 2),
         ),
-        ("SIGSEGV", "joins", [], "process 1 of 2 was ended by SIGSEGV; run the same command"),
-        ("SIGBUS", "joins", [], "ended by SIGBUS; run the same command"),
-        ("SIGTERM", "joins", [], "ended by SIGTERM, from outside"),
-        ("SIGKILL", "joins", [], "ended by SIGKILL, from outside or for want of memory"),
+        ("SIGSEGV", "joins", [], ("process 1", 2, "SIGSEGV")),
+        ("SIGBUS", "joins", [], ("SIGBUS",)),
+        ("SIGTERM", "joins", [], ("SIGTERM",)),
+        ("SIGKILL", "joins", [], ("SIGKILL",)),
     ],
 )
 def test_a_child_that_a_signal_ended_is_told_in_words(
     child: None, ending: str, joins: str, prints: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ):
     stack = ["*** Check failure stack trace: ***", "    @     0x7f52a5b2b1a4  (unknown)"]
-    with pytest.raises(HostLost, match=said):
+    with pytest.raises(HostLost, match=mentioning(*said)):
         supervisor.supervise([ending, joins, "a warning", *prints, *stack], "process 1 of 2")
     # What the child says is passed on, but for the stack of addresses.
     assert capsys.readouterr().err.splitlines() == ["a warning", *prints]

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import yaml
 from clouds import LAUNCH, Cloud
+from messages import mentions
 
 from bertzoo.errors import ConfigError
 from bertzoo.plan import chips
@@ -214,7 +215,7 @@ def test_another_run_of_the_same_name_is_refused_unless_the_first_failed(cloud: 
         cloud.set(jobsets={"run": state})
         for other in (("transfer", *hostile), ("demo", "--run_dir=gs://b/x")):
             out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *other, code=2)
-            assert "run is another run (bertzoo pretrain my\\ config.toml" in out and said in out
+            assert mentions(out, "config.toml") and said in out
     assert len(cloud.calls("kubectl", "apply")) == 1
     cloud.set(jobsets={"run": "Failed"})
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN)
@@ -243,7 +244,7 @@ def test_the_other_actions(cloud: Cloud) -> None:
 def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str) -> None:
     cloud.set(failures=[[step, 7, 1]], jobsets={"run": "Failed"})
     out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN, code=None)
-    assert cloud.code in (1, 7) and "kubectl was told to fail" in out and not cloud.calls("kubectl", after)
+    assert cloud.code in (1, 7) and mentions(out, "kubectl") and not cloud.calls("kubectl", after)
 
 
 @pytest.mark.parametrize("action", ["apply", "status", "logs", "delete"])
@@ -255,21 +256,21 @@ def test_a_dry_run_asks_nothing(cloud: Cloud, action: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("begin", *IMAGE), "unknown action begin"),
-        (("apply", "--image=i", *SLICE, *RUN), "--name=NAME is missing"),
-        (("apply", "--name=run", *SLICE, *RUN), "--image=IMAGE is missing"),
-        (("apply", *IMAGE, "--topology=4x4", *RUN), "--tpu is missing"),
-        (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), "--tpu=v9 is none of"),
-        (("apply", *IMAGE, "--tpu=tpu7x", *RUN), "--topology is missing: the chips of one slice, such as 2x2x2"),
-        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), "--topology=4x0 does not exist"),
+        (("begin", *IMAGE), ("unknown",)),
+        (("apply", "--image=i", *SLICE, *RUN), ("--name=NAME",)),
+        (("apply", "--name=run", *SLICE, *RUN), ("--image=IMAGE",)),
+        (("apply", *IMAGE, "--topology=4x4", *RUN), ("--tpu",)),
+        (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), ("--tpu=v9",)),
+        (("apply", *IMAGE, "--tpu=tpu7x", *RUN), ("--topology", "2x2x2")),
+        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), ("--topology=4x0",)),
         (
             ("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN),
-            "has 16 chips, which --chips-per-host=3 does not divide",
+            (16, "--chips-per-host=3"),
         ),
-        (("apply", *IMAGE, *SLICE, "--", "demo"), "has no --run_dir"),
-        (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), "a control character is in"),
+        (("apply", *IMAGE, *SLICE, "--", "demo"), ("has no --run_dir",)),
+        (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
     ],
 )
 def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], sentence: str) -> None:
     out = cloud.run("gke/job.sh", *arguments, code=2)
-    assert sentence in out and out.count("\n") == 1 and not cloud.calls()
+    assert mentions(out, *sentence) and out.count("\n") == 1 and not cloud.calls()

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clouds import HERE, LAUNCH, Cloud
+from messages import mentions
+from tiers import quick
 
 from bertzoo import cli
 from bertzoo.cli import main
@@ -85,9 +87,7 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
 def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
-    assert (
-        "does not compute what the file computes here: logits is off by 0.5 of values up to 56 (at most 0.0001" in out
-    )
+    assert mentions(out, "0.5", 56, "0.0001")
     assert (
         "sst2, dev, 2 of 9 examples: accuracy 100.00" in out and (cloud.folder / "phone" / "bertzoo" / "given").exists()
     )
@@ -95,18 +95,18 @@ def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Pa
     assert "largest error 0.5" in out and "sst2" not in out  # a GPU computes in float16
 
 
-@pytest.mark.parametrize(
-    ("gpu", "timed", "rows"),
-    [
-        (
-            "fails",
-            "benchmark_model failed: ERROR: Failed to apply GPU delegate.",
-            "benchmark_model failed: ERROR: Failed",
-        ),
-        ("unsupported", "not applied, so that the CPU was timed: WARN: GPU acceleration is unsupported on this", None),
-        ("not", "not applied, so that the CPU was timed: INFO: Though GPU delegate is explicitly applied, the", None),
-    ],
-)
+DELEGATES = [
+    (
+        "fails",
+        "benchmark_model failed: ERROR: Failed to apply GPU delegate.",
+        "benchmark_model failed: ERROR: Failed",
+    ),
+    ("unsupported", "not applied, so that the CPU was timed: WARN: GPU acceleration is unsupported on this", None),
+    ("not", "not applied, so that the CPU was timed: INFO: Though GPU delegate is explicitly applied, the", None),
+]
+
+
+@pytest.mark.parametrize(("gpu", "timed", "rows"), quick(DELEGATES, DELEGATES[0]))
 def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(
     cloud: Cloud, file: Path, tool: str, gpu: str, timed: str, rows: str | None
 ) -> None:
@@ -166,7 +166,7 @@ def test_mistakes(cloud: Cloud, file: Path, tool: str, words: list[str], says: s
 
 def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
     (cloud.folder / "state").write_text("error: more than one device/emulator")
-    assert "(error: more than one device/emulator); with several" in cloud.run("phone.sh", str(file), tool, code=1)
+    assert mentions(cloud.run("phone.sh", str(file), tool, code=1), "device/emulator")
     assert not cloud.calls("adb", "shell")
 
 
@@ -175,7 +175,7 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_pushed(cloud:
     file.with_suffix(".json").write_text(json.dumps(described | {"sentences": "random ids"}))
     shutil.rmtree(file.parent / "my model.files")  # of which a conversion writes none
     out = cloud.run("phone.sh", str(file), tool, code=2, **ROOT)
-    assert "was made of a model without a tokenizer, so that no golden inputs stand beside it" in out
+    assert mentions(out, "tokenizer")
     assert "Traceback" not in out and not cloud.calls("adb", "push")
 
 
@@ -198,7 +198,7 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     lying = np.frombuffer((packed / "rows" / "00002" / "input_ids").read_bytes(), "<i4")
     np.testing.assert_array_equal(lying, [7] * 3 + [0] * 5)
     code, out = said(capsys, "judge", file, packed, given)
-    assert code == 2 and "the phone has not computed row 0" in out
+    assert code == 2 and mentions(out, "row 0")
     given.mkdir()
     for number, values in enumerate([(35, 5), (56, 8), (1, 2)]):
         (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
@@ -207,16 +207,16 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     assert (code, found["right"], found["exam"]["scores"]["phone"]) == (0, True, {"accuracy": 0.0})
     (given / "00001").write_bytes(np.array((56, np.nan), "<f4").tobytes())
     code, out = said(capsys, "judge", file, packed, given)
-    assert code == 1 and "largest error inf" in out
+    assert code == 1 and mentions(out, "largest")
     (given / "00002").write_bytes(np.array((np.nan, 2), "<f4").tobytes())
     code, out = said(capsys, "judge", file, packed, given)
-    assert code == 1 and "sst2 cannot be scored, as an output is not finite" in out
+    assert code == 1 and mentions(out, "sst2")
     code, out = said(capsys, "judge", file, packed, given, "--json")
     found = json.loads(out, parse_constant=pytest.fail)
     assert code == 1 and found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None
     (given / "00001").write_bytes(b"12345")
     code, out = said(capsys, "judge", file, packed, given)
-    assert code == 2 and "has 5 bytes, but the outputs of row 1 have 8" in out
+    assert code == 2 and mentions(out, 5, "row 1", 8)
 
 
 @pytest.mark.parametrize(
@@ -247,19 +247,19 @@ def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.
     whole = json.loads(exam.read_text())
     exam.write_text(json.dumps(whole | {"rows": whole["rows"][:3]}))
     code, out = said(capsys, "judge", file, packed, "x")
-    assert code == 2 and "was packed of another file than" in out
+    assert code == 2 and mentions(out, "packed")
     for text in ("{}", "[]", json.dumps(whole | {"kind": "later"})):
         exam.write_text(text)
         code, out = said(capsys, "pack", file, tmp_path / "x")
-        assert code == 2 and "exam.json is damaged, or of another version; convert the model again" in out
+        assert code == 2 and mentions(out, "exam.json")
     exam.unlink()
     for words in (("pack", file, tmp_path / "x"), ("judge", file, packed, tmp_path)):
         code, out = said(capsys, *words)
-        assert code == 2 and "exam.json is missing; `bertzoo convert --to=litert` writes it" in out
+        assert code == 2 and mentions(out, "exam.json", "--to=litert`")
     known = json.loads(file.with_suffix(".json").read_text())
     file.with_suffix(".json").write_text(json.dumps(known | {"scores": None}))
     code, out = said(capsys, "pack", file, tmp_path / "x", "--rows=5")
-    assert code == 2 and "--rows=5 asks for rows of a task, but" in out and "was scored on none: leave it out" in out
+    assert code == 2 and mentions(out, "--rows=5") and mentions(out, "scored")
     assert said(capsys, "pack", file, tmp_path / "golden") == (
         0,
         f"Wrote {tmp_path / 'golden'}: 2 rows, 2 golden and 0 of the task.\n",
@@ -272,7 +272,7 @@ def test_a_question_that_is_cut_is_refused_before_anything_is_pushed(cloud: Clou
     rows = [row | {"window": [0, 1, place, 1, place]} for place, row in enumerate(whole["rows"])]
     exam.write_text(json.dumps(whole | {"kind": "span", "rows": rows, "questions": []}))
     out = cloud.run("phone.sh", str(file), tool, "--rows=3", code=2, **ROOT)
-    assert "3 rows hold no question whole, as the first has 4: give at least that many" in out
+    assert mentions(out, 3, 4)
     assert not cloud.calls("adb", "push")
 
 
@@ -305,20 +305,20 @@ def test_tags_are_scored_on_a_phone(cloud: Cloud, file: Path, tool: str) -> None
 def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "has 7 bytes, but it has 13" in out
+    assert code == 2 and mentions(out, 7, 13)
     file.write_bytes(b"weights")
     (file.parent / "my model.files" / "golden.json").write_text("[]")
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "golden.json has no rows" in out
+    assert code == 2 and mentions(out, "golden.json")
     (file.parent / "my model.files" / "golden.json").unlink()
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "golden.json is missing" in out
+    assert code == 2 and mentions(out, "golden.json")
     file.with_suffix(".json").write_text(json.dumps({"format": "onnx"}))
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "is of the format onnx" in out
+    assert code == 2 and mentions(out, "format")
     file.with_suffix(".json").write_text("{")
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and "is damaged; convert the model again" in out
+    assert code == 2 and mentions(out, "damaged")
 
 
 def test_the_guide_s_commands_exist(cloud: Cloud, file: Path, tool: str) -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from messages import mentioning
 from scipy import stats
 
 from bertzoo.errors import ConfigError
@@ -274,7 +275,7 @@ def test_numbers_that_mean_nothing_are_refused(name, value):
 
 
 def test_a_generator_without_width_is_refused():
-    with pytest.raises(ConfigError, match="hidden_size = 24 has no width"):
+    with pytest.raises(ConfigError, match=mentioning("hidden_size", 24)):
         Replaced(generator_width=0.01).build(ELECTRA, Compute())
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from messages import mentioning
 
 from bertzoo import config
 from bertzoo.errors import ConfigError
@@ -89,9 +90,9 @@ def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
 
 
 def test_a_slice_refuses_what_a_run_on_it_would(load):
-    with pytest.raises(ConfigError, match=r"batch_size=16 .* not divisible by the 32 devices"):
+    with pytest.raises(ConfigError, match=mentioning("batch_size=16", 32)):
         step.imagined(load(), chips.parse("v3:4x4"))
-    with pytest.raises(ConfigError, match=r"mesh data=3 .* does not fit 4 devices"):
+    with pytest.raises(ConfigError, match=mentioning("data=3", "fit 4")):
         step.imagined(load(mesh__data="3"), chips.parse("v5e:2x2"))
 
 

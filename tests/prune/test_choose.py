@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import mentioning
 from zoo import CASES, LAYERS, SIZES
 
 from bertzoo.errors import UserError
@@ -133,14 +134,14 @@ def test_operations_are_those_that_models_prints():
 @pytest.mark.parametrize(
     ("share", "says"),
     [
-        (1.0, "is not below the model's own [0-9],...: give a smaller one"),
-        (0.0, "a budget of 0 is below .*, the least that is left when all is cut that may be: give a larger one"),
+        (1.0, ("smaller",)),
+        (0.0, (0,)),
     ],
 )
 def test_a_budget_that_cannot_be_met_is_refused(share, says):
     structure = declare(BERT, NoHead())
     cost = parameters(structure)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=mentioning(*says)):
         choose(structure, random_scores(structure), cost, share * cost(structure.sizes))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import mentions
 
 from bertzoo import cli, config, published
 from bertzoo.sweep import chain, queue, slots
@@ -153,7 +154,7 @@ def test_some_tasks_bring_what_they_need(place: Place) -> None:
     place.run("--tasks=cola", "--data_dir=glue")
     assert names(place.calls()) == ["students/cola", "first/mrpc", "teachers/cola"]
     _, err = place.run()
-    assert names(place.calls()) == ["teachers/rte", "students/rte"] and "3 of them finished already" in err
+    assert names(place.calls()) == ["teachers/rte", "students/rte"] and mentions(err, 3)
 
 
 def test_what_fails_keeps_back_what_needs_it_and_is_tried_again(place: Place) -> None:
@@ -177,7 +178,7 @@ def test_runs_side_by_side_wait_for_one_another(place: Place) -> None:
     _, err = place.run("--processes=2")
     found = names(place.calls())
     assert set(found[:2]) == {"students/cola", "first/mrpc"} and set(found[2:4]) == {"teachers/cola", "teachers/rte"}
-    assert found[4] == "students/rte" and "2 side by side" in err
+    assert found[4] == "students/rte" and mentions(err, 2)
 
 
 def test_a_killed_chain_goes_on(place: Place) -> None:
@@ -209,7 +210,7 @@ def test_a_killed_chain_goes_on(place: Place) -> None:
 def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None:
     place.run("--tasks=mrpc")
     _, err = place.run("--seeds=3", code=2)
-    assert "first/mrpc.seeds: '2' -> '3'; give back these values" in err and len(place.calls()) == 1
+    assert mentions(err, "first/mrpc.seeds", "'2'", "->", "'3'") and len(place.calls()) == 1
     place.run("--stages.students.seeds=3")  # of runs that have not
     assert [call["seeds"] for call in place.calls()] == ["3", "2", "2", "3"]
     Path("m/other").mkdir()
@@ -224,32 +225,32 @@ def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None
         (
             ('from = "first"\ntasks', 'from = "frist"\ntasks'),
             [],
-            "stages.teachers.from = 'frist' is neither a model nor",
+            ("stages.teachers.from = 'frist' is neither a model nor",),
         ),
-        (('from = "first"\ntasks', 'from = "frist"\ntasks'), [], "did you mean first?"),
+        (('from = "first"\ntasks', 'from = "frist"\ntasks'), [], ("first",)),
         (
             ('from = "teacher"\n', 'from = "teachers"\n'),
             [],
-            "stages.first.from = 'teachers' has 2 tasks, of which mrpc",
+            ("stages.first.from", "'teachers'", 2),
         ),
         (
             ('from = "teacher"\n', 'from = "again"\n'),
             [],
-            "first/mrpc needs again/mrpc needs first/mrpc: break the circle",
+            ("first/mrpc", "again/mrpc"),
         ),
-        (("tasks = [", "task = ["), [], "unknown stages.first.task; did you mean tasks?"),
-        (("seeds = 2", "run_dir = 2"), [], "options.run_dir cannot be set"),
-        (("alpha = 0.9", "alfa = 0.9"), [], "unknown option --alfa; did you mean --alpha?"),
-        (("alpha = 0.9", "alpha = 9"), [], "alpha = 9.0 is not a share"),
-        (('"squeezebert_dev"', '"squeezebert"'), [], "chain.table = 'squeezebert' is unknown"),
-        (("[stages.first]", "[stages.student]"), [], "student is the name of a model and of a stage"),
-        (('from = "teacher"\n', ""), [], "stages.first.tasks.mrpc begins with nothing"),
-        (("", ""), ["--model.techer=m"], "--model.techer: the chain has no such model; did you mean teacher?"),
-        (("", ""), ["--model.teacher=m"], "m is neither a run"),
-        (("", ""), ["--data_dir=nowhere"], "nowhere holds no train split of CoLA"),
-        (("", ""), ["--tasks=sst2"], "--tasks: there is no sst2 in it"),
-        (("", ""), ["--stages.studens.seeds=1"], "--stages.studens.seeds: stages.NAME.option is of one of the stages"),
-        (("", ""), ["--from=m/student"], "--from cannot be set"),
+        (("tasks = [", "task = ["), [], ("tasks", "stages.first.task")),
+        (("seeds = 2", "run_dir = 2"), [], ("options.run_dir",)),
+        (("alpha = 0.9", "alfa = 0.9"), [], ("--alfa", "--alpha")),
+        (("alpha = 0.9", "alpha = 9"), [], ("alpha = 9.0 is not a share",)),
+        (('"squeezebert_dev"', '"squeezebert"'), [], ("chain.table = 'squeezebert' is unknown",)),
+        (("[stages.first]", "[stages.student]"), [], ("student",)),
+        (('from = "teacher"\n', ""), [], ("stages.first.tasks.mrpc",)),
+        (("", ""), ["--model.techer=m"], ("teacher", "--model.techer")),
+        (("", ""), ["--model.teacher=m"], ("m is neither a run",)),
+        (("", ""), ["--data_dir=nowhere"], ("nowhere",)),
+        (("", ""), ["--tasks=sst2"], ("--tasks", "sst2")),
+        (("", ""), ["--stages.studens.seeds=1"], ("--stages.studens.seeds", "stages.NAME.option")),
+        (("", ""), ["--from=m/student"], ("--from",)),
     ],
 )
 def test_what_cannot_be_is_one_sentence_before_anything_starts(
@@ -261,13 +262,13 @@ def test_what_cannot_be_is_one_sentence_before_anything_starts(
     Path("chain.toml").write_text(text)
     given = GIVEN if not any(option.startswith("--model") for option in options) else GIVEN[:1]
     _, err = place.run(*options, code=2, given=given)
-    assert message in err and err.count("\n") == 1
+    assert mentions(err, *message) and err.count("\n") == 1
     assert not place.calls() and not Path("runs").exists()
 
 
 def test_a_model_that_is_not_given_is_asked_for(place: Place) -> None:
     _, err = place.run(code=2, given=GIVEN[:1])
-    assert "the chain begins with teacher: name that model with --model.teacher" in err
+    assert mentions(err, "--model.teacher")
     place.run("--tasks=cola", "--stages.teachers.seeds=1", code=2, given=GIVEN[:1])
     Path("chain.toml").write_text(
         CHAIN.split("[stages.first]")[0].replace('from = "first", alpha = 0.9', "alpha = 1.0")
@@ -301,7 +302,7 @@ def test_questions_have_a_place_in_a_chain(place: Place) -> None:
 def test_a_teacher_without_a_share_is_refused_before_anything_starts(place: Place) -> None:
     Path("chain.toml").write_text(CHAIN.replace("alpha = 0.9, ", ""))
     _, err = place.run(code=2)
-    assert "stages/teachers/rte is given, but alpha = 1 learns from the labels alone" in err and not place.calls()
+    assert mentions(err, "stages/teachers/rte", 1) and not place.calls()
 
 
 PAPER = {"mnli": "MNLI-m", "qqp": "QQP", "qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
@@ -327,7 +328,7 @@ def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
 
 def test_squeezeberts_chain_says_how_it_is_run() -> None:
     header = config.find("squeezebert_glue").read_text(encoding="utf-8").split("\n[")[0]
-    assert "bertzoo chain squeezebert_glue " in header and "Expected" in header and "Source" in header
+    assert mentions(header, "squeezebert_glue") and "Expected" in header and "Source" in header
     printed = [value for value in published.values() if value.paper == "SqueezeBERT" and value.table == "2"]
     found = {
         v.metric: v.value for v in printed if v.section == "dev, with bells and whistles" and v.model == "SqueezeBERT"

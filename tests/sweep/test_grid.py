@@ -5,6 +5,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from messages import mentioning, mentions
 
 from bertzoo import config, published
 from bertzoo.errors import ConfigError
@@ -128,35 +129,35 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sweep = 1", "sweep must be a table, not 1"),
-        ("[sweeps]\n", "unknown table sweeps; did you mean sweep?"),
-        ("x = \n", "not valid TOML"),
-        ("[grid]\nalpha = [1.0]", "sweep.base is missing"),
-        ('[sweep]\nbase = "b"\ntask = "x"', "unknown key sweep.task; did you mean tasks?"),
-        ('[sweep]\nbase = "b"', "sweep.tasks must be a list of tasks"),
-        ('[sweep]\nbase = "b"\ntasks = "cola"', "sweep.tasks must be a list of tasks"),
-        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', "names a task twice"),
-        (GOOD + "[grid]\nalpha = 1.0", "grid.alpha must be a list of values, not 1.0"),
-        (GOOD + "[grid]\nalpha = []", "grid.alpha must be a list of values, not []"),
-        (GOOD + "[grid]\nalpha = [1.0, 1.0]", "grid.alpha = [1.0, 1.0] has a value twice"),
+        ("sweep = 1", ("sweep", 1)),
+        ("[sweeps]\n", ("sweeps", "sweep")),
+        ("x = \n", ("TOML",)),
+        ("[grid]\nalpha = [1.0]", ("sweep.base",)),
+        ('[sweep]\nbase = "b"\ntask = "x"', ("sweep.task", "tasks")),
+        ('[sweep]\nbase = "b"', ("sweep.tasks",)),
+        ('[sweep]\nbase = "b"\ntasks = "cola"', ("sweep.tasks",)),
+        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', ("names a task twice",)),
+        (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "1.0")),
+        (GOOD + "[grid]\nalpha = []", ("grid.alpha",)),
+        (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha = [1.0, 1.0] has a value twice",)),
         (
             GOOD + "[grid]\nalpha = [{ a = 1.0 }]",
-            "grid.alpha has {'a': 1.0} where only text, a number, true or false, or",
+            ("grid.alpha", "1.0}"),
         ),
-        (GOOD + '[grid]\ntask = ["cola"]', "grid.task cannot be set"),
-        (GOOD + '[options]\nrun_dir = "x"', "options.run_dir cannot be set"),
-        (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", "alpha is in [options] and in [grid]; keep one"),
-        (GOOD + "[options]\nalpha = [[1.0]]", "options.alpha has [[1.0]] where only text"),
-        (GOOD + "[tasks.colla]\nalpha = [1.0]", "[tasks.colla] is of no task of sweep.tasks; did you mean cola?"),
-        (GOOD + "[tasks]\ncola = 1", "tasks.cola must be a table, not 1"),
-        (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", "tasks.cola.optimizer.learning_rate must be a list"),
+        (GOOD + '[grid]\ntask = ["cola"]', ("grid.task",)),
+        (GOOD + '[options]\nrun_dir = "x"', ("options.run_dir",)),
+        (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", ("options",)),
+        (GOOD + "[options]\nalpha = [[1.0]]", ("options.alpha", "[[1.0]]")),
+        (GOOD + "[tasks.colla]\nalpha = [1.0]", ("cola", "[tasks.colla]", "sweep.tasks")),
+        (GOOD + "[tasks]\ncola = 1", ("tasks.cola", 1)),
+        (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", ("tasks.cola.optimizer.learning_rate",)),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         grid.load(tmp_path / "s.toml")
-    assert message in str(caught.value) and "s.toml: " in str(caught.value) and "\n" not in str(caught.value)
+    assert mentions(str(caught.value), *message) and "s.toml: " in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,7 @@ def test_wrong_options_are_refused(overrides: list[tuple[str, str]], tasks: list
 
 
 def test_an_unknown_sweep_names_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match="squezebert is neither a file nor the name of a shipped config; did you mean sq"
-    ):
+    with pytest.raises(ConfigError, match=mentioning("sq")):
         grid.load("squezebert")
-    with pytest.raises(ConfigError, match="known are mobilebert, squeezebert"):
+    with pytest.raises(ConfigError, match=mentioning("mobilebert", "squeezebert")):
         grid.load("demo")  # a config of a run

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from messages import mentions
 
 from bertzoo import cli
 from bertzoo.data import tokenizer as tokenizers
@@ -45,7 +46,7 @@ def fill() -> None:
 def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(COMMAND) == 2
     err = capsys.readouterr().err
-    assert "sst holds no train split of SST-2" in err and err.count("\n") == 1
+    assert mentions(err, "SST-2") and err.count("\n") == 1
     assert not Path("runs").exists() and not Path("calls").exists()
 
 
@@ -53,9 +54,9 @@ def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--from=none"], "none is not a directory"),
-        (["--max_length=129"], "max_length = 129 is longer than the 128 positions of m"),
-        (["--alpha=0.5", "--teacher=none"], "none is not a directory"),
+        (["--from=none"], ("directory",)),
+        (["--max_length=129"], ("max_length", 129, 128)),
+        (["--alpha=0.5", "--teacher=none"], ("directory",)),
     ],
 )
 def test_a_model_that_is_missing_or_does_not_fit_is_refused_before_anything_runs(
@@ -64,7 +65,7 @@ def test_a_model_that_is_missing_or_does_not_fit_is_refused_before_anything_runs
     fill()
     assert cli.main([*COMMAND, *options]) == 2
     err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1 and not Path("runs").exists() and not Path("calls").exists()
+    assert mentions(err, *message) and err.count("\n") == 1 and not Path("runs").exists() and not Path("calls").exists()
 
 
 @pytest.mark.usefixtures("place")
@@ -77,7 +78,7 @@ def test_data_is_read_once_and_again_for_what_is_not_finished(
     assert cli.main(COMMAND) == 1 and opened == ["train.tsv", "dev.tsv"]
     assert "1 of 2 points failed" in capsys.readouterr().err
     shutil.rmtree("sst")
-    assert cli.main(COMMAND) == 2 and "sst holds no train split of SST-2" in capsys.readouterr().err
+    assert cli.main(COMMAND) == 2 and mentions(capsys.readouterr().err, "SST-2")
     Path("behaviour.json").write_text("{}")
     fill()
     assert cli.main(COMMAND) == 0

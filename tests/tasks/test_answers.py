@@ -7,6 +7,7 @@ import unicodedata
 import numpy as np
 import pytest
 from asking import TOKENIZER, question
+from messages import mentioning
 
 from bertzoo.errors import ConfigError, UserError
 from bertzoo.tasks import answers, windows
@@ -170,14 +171,14 @@ def test_what_is_not_finite_is_refused():
     found = made("the leader")
     outputs = logits(found)
     outputs[0]["end_logits"][3] = np.nan
-    with pytest.raises(UserError, match="output for here question q0 is not finite"):
+    with pytest.raises(UserError, match=mentioning("q0")):
         answers.decode(found, outputs, Decoding())
-    with pytest.raises(ValueError, match="0 outputs are not of 1 rows"):
+    with pytest.raises(ValueError, match=mentioning(0, 1)):
         answers.decode(found, [], Decoding())
     for name in ("candidates", "longest"):
-        with pytest.raises(ConfigError, match=f"{name} = 0 leaves no answer"):
+        with pytest.raises(ConfigError, match=mentioning(name, 0)):
             Decoding(**{name: 0})
-    with pytest.raises(ConfigError, match="threshold = nan is not a finite number"):
+    with pytest.raises(ConfigError, match=mentioning("threshold")):
         Decoding(threshold=math.nan)
 
 

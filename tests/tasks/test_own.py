@@ -6,6 +6,7 @@ import re
 
 import pytest
 from labelled import write
+from messages import mentioning
 
 from bertzoo.config import load
 from bertzoo.errors import ConfigError, UserError
@@ -71,11 +72,11 @@ def test_a_test_file_may_lack_labels(tmp_path):
     own = Own(train="train.jsonl", dev="test.csv", test="test.csv")
     task = own.task(tmp_path)
     assert [e.label for e in task.read("test", tmp_path).examples] == [None, None]
-    with pytest.raises(UserError, match=r"test\.csv has no column 'label' but text"):
+    with pytest.raises(UserError, match=mentioning("test.csv", "'label'")):
         task.read("dev", tmp_path)
     write(tmp_path / "test.csv", "text,label", "a,y", "b,")
     assert [e.label for e in task.read("test", tmp_path).examples] == [1, None]
-    with pytest.raises(UserError, match=r"test\.csv line 3 has no label in the column 'label'"):
+    with pytest.raises(UserError, match=mentioning("test.csv", "line 3", "'label'")):
         task.read("dev", tmp_path)
 
 
@@ -152,10 +153,10 @@ def test_words_and_tags_must_be_as_many(tmp_path):
     with pytest.raises(UserError, match=r"line 1 has 2 words in 'text' and 1 labels in 'label'"):
         own.task(tmp_path).read("train", tmp_path)
     write(tmp_path / "a.jsonl", '{"text": [], "label": []}')
-    with pytest.raises(UserError, match=r"line 1 lists nothing in the column 'text'"):
+    with pytest.raises(UserError, match=mentioning("line 1", "'text'")):
         own.task(tmp_path).read("train", tmp_path)
     write(tmp_path / "a.conll", "a B", "b", "", "c B")
-    with pytest.raises(UserError, match=r"a\.conll line 2 has 1 columns where the first line has 2"):
+    with pytest.raises(UserError, match=mentioning("a.conll", "line 2", 1, 2)):
         Own(kind="tokens", train="a.conll", text_a="0", label="1", labels=("A", "B")).task(tmp_path).read(
             "train", tmp_path
         )
@@ -181,19 +182,19 @@ def test_options_that_disagree_are_refused(options, message):
 
 def test_labels_must_be_found_and_fit_the_metric(tmp_path):
     write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
-    with pytest.raises(UserError, match=r"a\.csv has the label 'x' alone in the column 'label'"):
+    with pytest.raises(UserError, match=mentioning("a.csv", "'x'", "'label'")):
         Own(train="a.csv").task(tmp_path)
     write(tmp_path / "empty.csv", "text,label")
-    with pytest.raises(UserError, match=r"empty\.csv holds no example"):
+    with pytest.raises(UserError, match=mentioning("empty.csv")):
         Own(train="empty.csv").task(tmp_path)
-    with pytest.raises(ConfigError, match="have the F1 of two classes, and there are 3"):
+    with pytest.raises(ConfigError, match=mentioning("F1", 3)):
         Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
     with pytest.raises(UserError, match="there is no file of the split dev, of train: name one in dev"):
         Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
-    with pytest.raises(UserError, match=r"the file .*b\.csv does not exist"):
+    with pytest.raises(UserError, match=mentioning("b.csv")):
         Own(train="b.csv").task(tmp_path)
     (tmp_path / "b.csv").mkdir()
-    with pytest.raises(UserError, match=r"b\.csv is a directory where a table is read: name a file in it"):
+    with pytest.raises(UserError, match=mentioning("b.csv")):
         Own(train="b.csv").task(tmp_path)
 
 

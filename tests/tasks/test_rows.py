@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled import tokenizer
+from messages import mentioning
 
 from bertzoo.errors import ConfigError
 from bertzoo.tasks.encode import encode, truncated
@@ -66,7 +67,7 @@ def test_labels_that_are_to_be_predicted_are_not_there():
 
 
 def test_a_length_without_room_is_refused():
-    with pytest.raises(ConfigError, match="max_length = 4 leaves no room for two texts, whose least is 5"):
+    with pytest.raises(ConfigError, match=mentioning("max_length", 4, 5)):
         encode([example("a")], TOKENIZER, 4, "classification")
 
 
@@ -201,10 +202,10 @@ def test_an_epoch_depends_on_seed_and_number_alone():
 
 def test_rows_must_fit_and_come_back_whole():
     rows = of_lengths([4, 9, 12])
-    with pytest.raises(ValueError, match="a row of 12 tokens does not fit the lengths"):
+    with pytest.raises(ValueError, match=mentioning(12)):
         rows.plan(2, (8,))
     slots = rows.plan(2, (16,))
-    with pytest.raises(ValueError, match="batches of 2 rows are not those of all 3"):
+    with pytest.raises(ValueError, match=mentioning(2, 3)):
         rows.restore(slots[:1], [np.zeros(2)])
 
 

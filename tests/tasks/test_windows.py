@@ -5,6 +5,7 @@ import pytest
 from asking import TOKENIZER, pieces, question
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from messages import mentioning
 
 from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.tokenizer import build
@@ -234,22 +235,22 @@ def test_case_is_no_reason_to_skip():
     [
         (
             question("who", "who", start=3),
-            "question q has an answer that starts at the character 3 of a paragraph of 3",
+            ("character 3", 3),
         ),
-        (question("who", "who", start=-1), "starts at the character -1 of"),
-        (question("who"), "here question q has no answer to learn, and is not marked as is_impossible"),
+        (question("who", "who", start=-1), ("-1",)),
+        (question("who"), ("is_impossible",)),
     ],
 )
 def test_what_is_wrong_names_the_question(bad, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=mentioning(*message)):
         make(bad)
     assert make(bad, labels=False).windows
 
 
 def test_settings_that_leave_no_room_are_refused():
-    with pytest.raises(ConfigError, match=r"max_length = 67 leaves no room .* max_question = 64"):
+    with pytest.raises(ConfigError, match=mentioning("max_length", 67, "max_question", 64)):
         Windowing(max_length=67)
     assert Windowing(max_length=68)
     for name in ("stride", "max_question"):
-        with pytest.raises(ConfigError, match=f"{name} = 0 is not a number of pieces"):
+        with pytest.raises(ConfigError, match=mentioning(name, 0)):
             Windowing(**{name: 0})

@@ -9,10 +9,11 @@ import pytest
 
 # Run a command on a terminal of its own, and close the terminal once a file holds a text.
 PROGRAM = """
-import os, pty, select, sys, time
+import os, pty, select, signal, sys, time
 file, text, *command = sys.argv[1:]
 process, terminal = pty.fork()
 if not process:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup may have ignored
     os.execv(sys.executable, [sys.executable, *command])
 until = time.monotonic() + 200
 while time.monotonic() < until and not (os.path.exists(file) and text in open(file).read()):

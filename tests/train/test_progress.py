@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import mentioning, mentions
 from tensorboardX.proto import event_pb2
 from toy import stage
 
@@ -81,7 +82,7 @@ def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.Mon
     console({"event": "stopped", "step": 12, "stage": 1})
     console.close()
     text = stream.getvalue()
-    assert "\x1b[2K" in text and "step 11/20" in text and "stopped at step 12" in text  # a line erased, then the next
+    assert "\x1b[2K" in text and "step 11/20" in text and mentions(text, "step 12")  # a line erased, then the next
 
 
 def test_json_lines_are_there_at_once_and_follow_a_torn_line(tmp_path: Path):
@@ -118,7 +119,7 @@ def test_tensorboard_forgets_what_a_crashed_run_drew_beyond_its_checkpoint(tmp_p
 
 def test_json_lines_name_the_file_of_a_full_disk():
     lines = JsonLines("/dev/full")
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+    with pytest.raises(OSError, match=mentioning("'/dev/full'")):
         lines(RECORD)
     lines.close()
 
