@@ -77,6 +77,7 @@ def test_a_loop_is_compiled_once_and_counted_for_every_layer():
     assert len(steps) == 1 and counts[1] <= min(steps)
 
 
+@pytest.mark.slow
 def test_the_gradient_through_the_loop_is_that_through_the_layers():
     model, params, batch = made("mobilebert", norm="layer_norm")
 

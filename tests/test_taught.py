@@ -154,6 +154,7 @@ def test_a_stages_gradient_is_zero_outside_what_it_trains(lower):
     assert moments and all(any(part in name for part in trained) for name in moments)
 
 
+@pytest.mark.slow
 def test_lower_layers_move_at_a_tenth_of_the_rate():
     made = recipe()
     found, _, frozen = teaching(made)

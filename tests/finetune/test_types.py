@@ -42,6 +42,7 @@ def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", quick(["none", "one"], "none"))
+@pytest.mark.slow
 def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     options = [f"--from={models / name}", "--own.text_a=one", "--own.text_b=other", "--own.label=label", "--seeds=1"]
     assert planted.finetune(models, tmp_path / "run", *options) == 0

@@ -151,6 +151,7 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
     assert learnt[0].max() > 1
 
 
+@pytest.mark.slow
 def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=1", "--layer_decay=0.01"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0

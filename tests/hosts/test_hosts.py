@@ -238,6 +238,7 @@ def test_a_child_that_a_signal_ended_is_told_in_words(
     assert capsys.readouterr().err.splitlines() == ["a warning", *prints]
 
 
+@pytest.mark.slow
 def test_who_is_stopped_while_waiting_for_the_others_says_so(tmp_path: Path):
     """Process 1 knocks at a coordinator that never answers; process 0 is one, and nobody knocks."""
     config = tiny.write_config(tmp_path, "nowhere.txt")

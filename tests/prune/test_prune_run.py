@@ -97,6 +97,7 @@ def test_it_is_fine_tuned(finished, tmp_path):
     assert directory.read(tmp_path / "run").model == directory.read(finished).model
 
 
+@pytest.mark.slow
 def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
     run = shutil.copytree(finished, tmp_path / "run")
     assert main(["report", str(run)]) == 0
@@ -124,6 +125,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
         *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 4, 5, 7)),
     ],
 )
+@pytest.mark.slow
 def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, tmp_path, stop_after, monkeypatch):
     run, original, done = tmp_path / "run", loop._due, []
 
