@@ -126,12 +126,28 @@ EVERY_LANDING = (
 )
 
 
+# Two workers take whole files in this order; a long one that came last would leave the other worker idle.
+LONG_FILES = (
+    *("launch/test_phone.py", "test_transfer.py", "test_pretrain.py", "train/test_loop.py", "prune/test_prune_run.py"),
+    *(
+        "finetune/test_trained.py",
+        "test_configs.py",
+        "launch/test_tpu_vm.py",
+        "export/test_rewrites.py",
+        "test_taught.py",
+    ),
+    *("hosts/test_hosts.py", "train/test_checkpoint.py", "models/test_models.py", "finetune/test_run.py"),
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", metavar="K/N", help="run the K-th of N parts of the test files, and EVERY_LANDING's")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --slice=K/N keep the files of that slice and the tests that run at every landing."""
+    """Put long files first; with --slice=K/N keep the files of that slice and the tests that run at every landing."""
+    first = {f"tests/{name}": place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: first.get(item.nodeid.partition("::")[0], len(first)))
     if not config.option.slice:
         return
     number, parts = map(int, config.option.slice.split("/"))
