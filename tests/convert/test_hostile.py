@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import mentions
 from safetensors.numpy import load_file, save_file
 
 from bertzoo.cli import main
@@ -42,42 +43,42 @@ def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def refused(capsys: pytest.CaptureFixture, message: str) -> None:
+def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
     said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and message in said.err, said.err
+    assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *parts)
     assert "should not happen" not in said.err
 
 
 DEEP = 10**9
 MASKED = {
-    "labels in a list": ({"id2label": ["A", "B"]}, "id2label = ['A', 'B'] is not a table of labels"),
-    "labels as text": ({"id2label": "A"}, "id2label = 'A' is not a table of labels"),
-    "labels without a number": ({"id2label": {"1": "A"}}, "but none has the number '0'"),
-    "a count as text": ({"num_labels": "2"}, "num_labels = '2' is not a number of labels"),
-    "no labels": ({"num_labels": 0}, "num_labels = 0 is not a number of labels"),
-    "true labels": ({"num_labels": True}, "num_labels = True is not a number of labels"),
-    "too many labels": ({"num_labels": DEEP}, "num_labels = 1000000000 is too large for model.safetensors"),
-    "an activation in a list": ({"hidden_act": ["gelu"]}, "hidden_act = ['gelu'] is not supported, only gelu"),
-    "a type in a list": ({"model_type": ["bert"]}, "model_type = ['bert'] is unknown"),
-    "a number of a class": ({"architectures": [1]}, "architectures = [1] is not a list of names"),
-    "a class without its list": ({"architectures": "BertForMaskedLM"}, "'BertForMaskedLM' is not a list of names"),
-    "words": ({"vocab_size": 10**12}, "vocab_size = 1000000000000 is too large for model.safetensors, which holds 26"),
-    "layers": ({"num_hidden_layers": DEEP}, "num_hidden_layers = 1000000000 is too large for model.safetensors"),
-    "no number": ({"layer_norm_eps": float("nan")}, "config.json is not a config of a model: NaN is not a finite"),
-    "infinite": ({"layer_norm_eps": float("inf")}, "Infinity is not a finite number"),
-    "width": ({"hidden_size": 3 * 10**7}, "hidden_size = 30000000 is too large for model.safetensors"),
-    "no size": ({"hidden_size": None}, "hidden_size must be an integer"),
+    "labels in a list": ({"id2label": ["A", "B"]}, ("id2label", "['A', 'B']")),
+    "labels as text": ({"id2label": "A"}, ("id2label", "'A'")),
+    "labels without a number": ({"id2label": {"1": "A"}}, ("id2label", "'0'")),
+    "a count as text": ({"num_labels": "2"}, ("num_labels", "'2'")),
+    "no labels": ({"num_labels": 0}, ("num_labels", "0")),
+    "true labels": ({"num_labels": True}, ("num_labels", True)),
+    "too many labels": ({"num_labels": DEEP}, ("num_labels", DEEP, "model.safetensors")),
+    "an activation in a list": ({"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']")),
+    "a type in a list": ({"model_type": ["bert"]}, ("model_type", "['bert']")),
+    "a number of a class": ({"architectures": [1]}, ("architectures", "[1]")),
+    "a class without its list": ({"architectures": "BertForMaskedLM"}, ("architectures", "'BertForMaskedLM'")),
+    "words": ({"vocab_size": 10**12}, ("vocab_size", 10**12, "model.safetensors", 26)),
+    "layers": ({"num_hidden_layers": DEEP}, ("num_hidden_layers", DEEP, "model.safetensors")),
+    "no number": ({"layer_norm_eps": float("nan")}, ("config.json", "NaN", "finite")),
+    "infinite": ({"layer_norm_eps": float("inf")}, ("config.json", "Infinity", "finite")),
+    "width": ({"hidden_size": 3 * 10**7}, ("hidden_size", 3 * 10**7, "model.safetensors")),
+    "no size": ({"hidden_size": None}, ("hidden_size", "integer")),
 }
 
 
 @pytest.mark.parametrize("case", MASKED)
 def test_attributes(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    changes, message = MASKED[case]
+    changes, parts = MASKED[case]
     source = tiny_bert.write(tmp_path / "source")
     config = tiny_bert.CONFIG | changes
     (source / "config.json").write_text(json.dumps(config))
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, message)
+    refused(capsys, *parts)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -86,33 +87,33 @@ def test_too_large_a_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     text = json.dumps(tiny_bert.CONFIG | {"layer_norm_eps": 7})
     (source / "config.json").write_text(text.replace(": 7", ": 1e999"))
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "1e999 is not a finite number")
+    refused(capsys, "config.json", "1e999", "finite")
     (source / "config.json").write_text("[" * 100_000)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "config.json is not a config of a model")
+    refused(capsys, source / "config.json")
 
 
 CLASSIFIER = {
     "numbers as labels": (
         {"id2label": {"0": 1, "1": 2}},
-        "labels.0 must be text, not 1 (an integer) (labels is id2label)",
+        ("labels.0", "text", "1", "integer", "id2label"),
     ),
-    "a problem": ({"problem_type": "foo"}, "problem_type must be one of regression, single_label_classification"),
-    "a numbered problem": ({"problem_type": 5}, "problem_type must be one of regression, single_label_classification"),
+    "a problem": ({"problem_type": "foo"}, ("problem_type", "regression", "single_label_classification")),
+    "a numbered problem": ({"problem_type": 5}, ("problem_type", "regression", "single_label_classification")),
     "a rate as text": (
         {"classifier_dropout": "x"},
-        "dropout must be a number, not 'x' (text) (dropout is classifier_dropout)",
+        ("dropout", "number", "'x'", "text", "classifier_dropout"),
     ),
-    "a whole rate": ({"classifier_dropout": 1.0}, "dropout = 1.0 is not a share in [0, 1) (dropout is classifier_drop"),
+    "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, "[0, 1)", "classifier_dropout")),
 }
 
 
 @pytest.mark.parametrize("case", CLASSIFIER)
 def test_heads(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    changes, message = CLASSIFIER[case]
+    changes, parts = CLASSIFIER[case]
     source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", **changes)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, f"{source}/config.json: {message}")
+    refused(capsys, source / "config.json", *parts)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -127,31 +128,32 @@ def test_more_layers_than_tensors_where_they_share_them(tmp_path: Path, capsys: 
     assert huggingface.read(source).model.layers == 40
     source = exported(model, NoHead(), tmp_path / "deep", num_hidden_layers=DEEP)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "num_hidden_layers = 1000000000 is too large")
+    refused(capsys, "num_hidden_layers", DEEP)
     source = exported(Bert(**SMALL), NoHead(), tmp_path / "own", num_hidden_layers=40)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "num_hidden_layers = 40 is too large")
+    refused(capsys, "num_hidden_layers", 40)
 
 
 SHARD = "a.safetensors"
-PLACES: dict[str, tuple[Callable[[dict], Any], str]] = {
-    "a number": (lambda places: places | {"x": 1}, "it places the tensor x in 1, not in a file"),
-    "nowhere": (lambda places: places | {"x": None}, "it places the tensor x in None, not in a file"),
-    "not there": (lambda places: places | {"x": SHARD}, f"places the tensor x in {SHARD}, which does not hold it"),
-    "above": (lambda places: places | {"x": f"../{SHARD}"}, "which is not the name of a file beside it"),
-    "a list": (lambda places: [*places], "index.json is damaged"),
+INDEX = "model.safetensors.index.json"
+PLACES: dict[str, tuple[Callable[[dict], Any], tuple]] = {
+    "a number": (lambda places: places | {"x": 1}, (INDEX, "tensor x", "1")),
+    "nowhere": (lambda places: places | {"x": None}, (INDEX, "tensor x", None)),
+    "not there": (lambda places: places | {"x": SHARD}, (INDEX, "tensor x", SHARD)),
+    "above": (lambda places: places | {"x": f"../{SHARD}"}, (INDEX, f"../{SHARD}")),
+    "a list": (lambda places: [*places], (INDEX, "damaged")),
 }
 
 
 @pytest.mark.parametrize("case", PLACES)
 def test_shards(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    change, message = PLACES[case]
+    change, parts = PLACES[case]
     source = tiny_bert.write(tmp_path / "source")
     (source / "model.safetensors").rename(source / SHARD)
     places = change(dict.fromkeys(tiny_bert.tensors(), SHARD))
-    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (source / INDEX).write_text(json.dumps({"weight_map": places}))
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, message)
+    refused(capsys, *parts)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -162,7 +164,7 @@ def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "ours").mkdir()
     directory.write(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
-    refused(capsys, f"the tensor {name} is of type I64; only F32")
+    refused(capsys, name, "I64", "F32")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
@@ -172,24 +174,24 @@ TINY = MobileBert(**SMALL, embedding_size=8, bottleneck_size=4, attention_input=
 def test_bottlenecks_of_no_use(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = exported(TINY, NoHead(), tmp_path / "source", key_query_shared_bottleneck=True)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "key_query_shared_bottleneck = true (the default) makes: save the model without them")
+    refused(capsys, "key_query_shared_bottleneck", "true")
     assert huggingface.read(exported(TINY, NoHead(), tmp_path / "false")).model == TINY
 
 
 MOBILE = {
-    "stages": ({"num_feedforward_networks": DEEP}, "num_feedforward_networks = 1000000000 is too large for model.saf"),
-    "a few stages": ({"num_feedforward_networks": 200}, "num_feedforward_networks = 200 is too large for model.safet"),
-    "a width": ({"intra_bottleneck_size": 10**12}, "bottleneck_size = 1000000000000 is too large for model.safetens"),
-    "a flag": ({"use_bottleneck": "false"}, "use_bottleneck must be true or false, not 'false'"),
+    "stages": ({"num_feedforward_networks": DEEP}, ("num_feedforward_networks", DEEP, "model.safetensors")),
+    "a few stages": ({"num_feedforward_networks": 200}, ("num_feedforward_networks", 200, "model.safetensors")),
+    "a width": ({"intra_bottleneck_size": 10**12}, ("bottleneck_size", 10**12, "model.safetensors")),
+    "a flag": ({"use_bottleneck": "false"}, ("use_bottleneck", "'false'")),
 }
 
 
 @pytest.mark.parametrize("case", MOBILE)
 def test_mobilebert(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    changes, message = MOBILE[case]
+    changes, parts = MOBILE[case]
     source = exported(TINY, NoHead(), tmp_path / "source", **changes)
     assert convert(source, tmp_path / "out") == 2
-    refused(capsys, message)
+    refused(capsys, *parts)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -207,6 +209,6 @@ def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.Capt
     made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
     directory.write(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
-    refused(capsys, "no convbert with a replaced head (--head=none leaves it out, --to=pytorch keeps it)")
+    refused(capsys, "convbert", "replaced", "--head=none", "--to=pytorch")
     assert convert(tmp_path / "ours", tmp_path / "bare", "--head=none", to="huggingface") == 0
     assert convert(tmp_path / "ours", tmp_path / "whole", to="pytorch") == 0

@@ -52,34 +52,42 @@ REFUSED = {
     "padding in a convolution": (
         replace(CONV, mask_padding=True),
         NoHead(),
-        "--leak_padding accepts",
+        ("--leak_padding",),
     ),
     "padding in a trigram": (
         replace(MOBILE, mask_padding=True),
         NoHead(),
-        "--leak_padding accepts",
+        ("--leak_padding",),
     ),
-    "a hidden layer": (Bert(**SMALL), SequenceClassification(hidden="gelu"), "has hidden = none, not gelu"),
-    "no hidden layer": (Electra(**SMALL), SequenceClassification(), "has hidden = gelu, not none"),
+    "a hidden layer": (Bert(**SMALL), SequenceClassification(hidden="gelu"), ("hidden", "none", "gelu")),
+    "no hidden layer": (Electra(**SMALL), SequenceClassification(), ("hidden", "gelu", "none")),
     "dropout before it": (
         DistilBert(**SMALL),
         SequenceClassification(hidden="relu", input_dropout=0.1),
-        "input_dropout can only be 0.0, not 0.1",
+        ("input_dropout", 0.0, 0.1),
     ),
-    "dropout of a span": (Bert(**SMALL), SpanExtraction(dropout=0.1), "dropout can only be 0.0, not 0.1"),
-    "dropout of tokens": (DistilBert(**SMALL), TokenClassification(dropout=0.3), "dropout can only be 0.1, not 0.3"),
-    "no pooler": (Bert(**SMALL), MaskedLanguageModel(sentence=True, pooler=False), "BertForPreTraining needs a pooler"),
-    "no pooler for its classes": (SQUEEZE, SequenceClassification(pooler=False), "needs a pooler, but it has none"),
-    "a discriminator": (Bert(**SMALL), ReplacedTokens(), "Hugging Face has no bert with a replaced head"),
-    "a sentence head": (CONV, MaskedLanguageModel(sentence=True), "no convbert with a masked sentence head"),
+    "dropout of a span": (Bert(**SMALL), SpanExtraction(dropout=0.1), ("dropout", 0.0, 0.1)),
+    "dropout of tokens": (DistilBert(**SMALL), TokenClassification(dropout=0.3), ("dropout", 0.1, 0.3)),
+    "no pooler": (Bert(**SMALL), MaskedLanguageModel(sentence=True, pooler=False), ("BertForPreTraining", "pooler")),
+    "no pooler for its classes": (
+        SQUEEZE,
+        SequenceClassification(pooler=False),
+        ("SqueezeBertForSequenceClassification", "pooler"),
+    ),
+    "a discriminator": (Bert(**SMALL), ReplacedTokens(), ("bert", "replaced")),
+    "a sentence head": (CONV, MaskedLanguageModel(sentence=True), ("convbert", "masked sentence")),
 }
 INEXPRESSIBLE = {
-    "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, "has gelu, but activation = relu"),
-    "ConvBERT's gelu": (replace(CONV, activation="relu"), MASKED, "has gelu, but activation = relu"),
-    "heads of another size": (replace(CONV, heads=1), MASKED, "1 heads of either sort have 4 channels, but heads = 1"),
-    "no span": (replace(CONV, convolution="dynamic"), NoHead(), "but convolution = dynamic"),
-    "IB-BERT": (replace(MOBILE, attention_input="stream"), NoHead(), "attention_input = stream"),
-    "LayerNorm in MobileBERT": (replace(MOBILE, norm="layer_norm"), NoHead(), "no normalization_type for norm"),
+    "the generator's gelu": (Electra(**SMALL, activation="relu"), MASKED, ("gelu", "activation", "relu")),
+    "ConvBERT's gelu": (replace(CONV, activation="relu"), MASKED, ("gelu", "activation", "relu")),
+    "heads of another size": (replace(CONV, heads=1), MASKED, ("heads = 1", " 4 ", "hidden_size = 8")),
+    "no span": (replace(CONV, convolution="dynamic"), NoHead(), ("convolution", "dynamic")),
+    "IB-BERT": (replace(MOBILE, attention_input="stream"), NoHead(), ("attention_input", "stream")),
+    "LayerNorm in MobileBERT": (
+        replace(MOBILE, norm="layer_norm"),
+        NoHead(),
+        ("normalization_type", "norm", "layer_norm"),
+    ),
     "an epsilon": (
         SqueezeBert(
             **SMALL,
@@ -87,48 +95,48 @@ INEXPRESSIBLE = {
             **{f"{name}_groups": 1 for name in ("query", "key", "value", "intermediate", "output")},
         ),
         MASKED,
-        "layer_norm_eps can only be 1e-12, not 1e-06",
+        ("layer_norm_eps", "1e-12", "1e-06"),
     ),
-    "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), "but norm_epsilon = 1e-06"),
+    "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), ("norm_epsilon", "1e-06")),
     "another attention in the bottleneck": (
         replace(MOBILE, attention=Grouped(output_groups=2)),
         NoHead(),
-        "it has attention",
+        ("attention", "Dense", "Grouped", "output_groups"),
     ),
     "grouped feed-forwards": (
         replace(MOBILE, feed_forward_groups=4),
         NoHead(),
-        "it has feed_forward_groups = 1, not 4",
+        ("feed_forward_groups", "1", 4),
     ),
     "uneven layers": (
         replace(SQUEEZE, layers=2, feed_forward_size=(12, 8)),
         NoHead(),
-        "it has one intermediate_size for all layers, not 12, 8",
+        ("intermediate_size", "12, 8"),
     ),
     "uneven layers of several feed-forwards": (
         replace(MOBILE, layers=2, feed_forward_size=(12, 8)),
         NoHead(),
-        "it has one intermediate_size for all layers, not 12, 8",
+        ("intermediate_size", "12, 8"),
     ),
-    "no class": (SchuBert(**UNEVEN), NoHead(), "no class for a model of kind schubert"),
+    "no class": (SchuBert(**UNEVEN), NoHead(), ("schubert",)),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    model, head, message = REFUSED[case]
+    model, head, parts = REFUSED[case]
     assert export(model, head, tmp_path) == 2
     said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1, said
+    assert mentions(said, *parts) and said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
 @pytest.mark.parametrize("case", INEXPRESSIBLE)
 def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    model, head, message = INEXPRESSIBLE[case]
+    model, head, parts = INEXPRESSIBLE[case]
     assert export(model, head, tmp_path) == 0
     said = capsys.readouterr().err
-    assert message in said and mentions(said, "PyTorch") and said.count("\n") == 2, said
+    assert mentions(said, *parts, "PyTorch") and said.count("\n") == 2
     assert mentions(said, "tokenizer")
     files = {path.name for path in (tmp_path / "hf").iterdir()}
     assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
@@ -159,7 +167,7 @@ def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
     ids=lambda value: getattr(value, "kind", None),
 )
 def test_no_padding_leaks_without_windows(
-    model: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+    model: Any, message: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert export(model, NoHead(), tmp_path, "--leak_padding") == 2
     assert mentions(capsys.readouterr().err, *message)
