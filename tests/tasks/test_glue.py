@@ -1,10 +1,8 @@
 """GLUE's files: every task's columns and labels, the quirks of its TSVs, and what is refused with file and line."""
 
-import re
-
 import pytest
 from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.errors import UserError
 from bertzoo.tasks.glue import GLUE
@@ -107,27 +105,31 @@ NAN = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsen
 
 
 @pytest.mark.parametrize(
-    ("name", "lines", "message"),
+    ("name", "lines", "parts"),
     [
-        ("sst2", ["text\tlabel", "a\t1"], r"has no column 'sentence' but text, label: name"),
-        ("sst2", ["sentence\tlabel", "a\tpos"], r"line 2 has the label 'pos' in the column 'label': known are 0, 1"),
-        ("sst2", ["sentence\tlabel", "a\t1", "b\t"], r"line 3 has no label in the column 'label'"),
-        ("sst2", ["sentence\tlabel"], "holds no example"),
-        ("sst2", ["sentence\tlabel\tlabel", "a\t1\t1"], "has the column 'label' twice"),
-        ("cola", ["a\t2\t\tb"], r"line 1 has the label '2' in the column '1': known are 0, 1"),
-        ("cola", ["sentence\tlabel", "a\t1"], r"line 1 has 2 columns: 4 columns without a header"),
-        ("cola", ["x\t1\t\t\0"], r"line 1 holds a NUL byte"),
-        ("rte", ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tneutral"], "known are entailment, not_entailment"),
-        ("stsb", [NAN[0], NAN[1] + "\tnan"], r"line 2 has 'nan' in the column 'score': give a finite number"),
-        ("stsb", [NAN[0], NAN[1] + "\tx"], r"line 2 has 'x' in the column 'score'"),
-        ("stsb", [NAN[0], NAN[1] + "\t5.1"], r"line 2 has 5\.1 in the column 'score', outside 0 to 5"),
+        ("sst2", ["text\tlabel", "a\t1"], ("'sentence'", "text, label")),
+        ("sst2", ["sentence\tlabel", "a\tpos"], ("line 2", "'pos'", "'label'", "0, 1")),
+        ("sst2", ["sentence\tlabel", "a\t1", "b\t"], ("line 3", "'label'")),
+        ("sst2", ["sentence\tlabel"], ("example",)),
+        ("sst2", ["sentence\tlabel\tlabel", "a\t1\t1"], ("'label'", "twice")),
+        ("cola", ["a\t2\t\tb"], ("line 1", "'2'", "'1'", "0, 1")),
+        ("cola", ["sentence\tlabel", "a\t1"], ("line 1", "2 columns", "4 columns")),
+        ("cola", ["x\t1\t\t\0"], ("line 1", "NUL")),
+        (
+            "rte",
+            ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tneutral"],
+            ("line 2", "'neutral'", "entailment, not_entailment"),
+        ),
+        ("stsb", [NAN[0], NAN[1] + "\tnan"], ("line 2", "'nan'", "'score'", "finite")),
+        ("stsb", [NAN[0], NAN[1] + "\tx"], ("line 2", "'x'", "'score'")),
+        ("stsb", [NAN[0], NAN[1] + "\t5.1"], ("line 2", 5.1, "'score'", "0 to 5")),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, name, lines, message):
+def test_what_is_wrong_is_named_with_its_line(tmp_path, name, lines, parts):
     path = write(tmp_path / FOLDERS[name] / "train.tsv", *lines)
-    with pytest.raises(UserError, match=re.escape(str(path)) + ".*" + message) as caught:
+    with pytest.raises(UserError) as caught:
         GLUE[name].read("train", tmp_path)
-    assert "\n" not in str(caught.value)
+    assert mentions(str(caught.value), path, *parts) and "\n" not in str(caught.value)
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path):
@@ -140,16 +142,16 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
 
 
 def test_a_missing_file_says_where_to_put_it(tmp_path):
-    wanted = r"put GLUE's CoLA/dev\.tsv \(4 columns .*cola/validation-00000-of-00001\.parquet there, or name tfds:glue"
-    with pytest.raises(UserError, match=rf"{tmp_path} holds no dev split of CoLA: {wanted}"):
+    wanted = ("CoLA/dev.tsv", "4 columns", "cola/validation-00000-of-00001.parquet", "tfds:glue")
+    with pytest.raises(UserError, match=mentioning(tmp_path, "dev", *wanted)):
         GLUE["cola"].read("dev", tmp_path)
-    with pytest.raises(UserError, match=r"put GLUE's QQP/test\.tsv \(columns id and question1, question2 under"):
+    with pytest.raises(UserError, match=mentioning(tmp_path / "nowhere", "QQP/test.tsv", "id", "question1, question2")):
         GLUE["qqp"].read("test", tmp_path / "nowhere")
     with pytest.raises(
-        UserError, match=r"mnli has no split 'dev' but train, dev_matched, dev_mismatched, test_matched"
+        UserError, match=mentioning("mnli", "'dev'", "train, dev_matched, dev_mismatched, test_matched")
     ):
         GLUE["mnli"].read("dev", tmp_path)
-    with pytest.raises(UserError, match="is a URL where only a path on disk will do"):
+    with pytest.raises(UserError, match=mentioning("gs:/", "bucket/glue", "URL")):
         GLUE["cola"].read("dev", "gs://bucket/glue")
 
 

@@ -2,11 +2,10 @@
 
 import csv
 import json
-import re
 
 import pytest
 from labelled import write
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.config import load
 from bertzoo.errors import ConfigError, UserError
@@ -110,47 +109,47 @@ def test_words_without_tags_are_read_for_prediction(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "lines", "message"),
+    ("file", "lines", "parts"),
     [
-        ("a.csv", ["text,label", "a,x,b"], "line 2 has more columns than the header: mend it or leave it out"),
-        ("a.csv", ["text,label", 'a,"x'], "line 2 cannot be read as CSV: unexpected end of data"),
-        ("a.csv", ["text,label", "a,x", " ,y"], "line 3 has an empty text in the column 'text': fill it"),
-        ("a.csv", ["body,label", "a,x"], "has no column 'text' but body, label: name the columns that it has"),
-        ("a.jsonl", ['{"text": "a", "label": "x"}', "{"], "line 2 is not JSON"),
-        ("a.jsonl", ['{"text": "a", "label": ' + "7" * 5000 + "}"], "line 1 has an integer of too many digits"),
-        ("a.jsonl", ["[" * 100_000], "line 1 is nested too deeply to be read"),
-        ("a.jsonl", ["[1]"], "line 1 is JSON without an object: give one object a line"),
-        ("a.jsonl", ['{"text": 5, "label": "x"}'], "line 1 has no text in the column 'text' but 5"),
-        ("a.jsonl", ['{"text": "\\ud800", "label": "x"}'], "line 1 holds half a surrogate pair in the column 'text'"),
-        ("a.jsonl", ['{"text": "a", "label": "x"}', '{"text": "a"}'], "line 2 has no label in the column 'label'"),
-        ("a.jsonl", ['{"text": "a", "label": "z"}'], "line 1 has the label 'z' in the column 'label': known are x, y"),
-        ("a.jsonl", ['{"text": "a", "label": 1.5}'], "line 1 has 1.5 in the column 'label': give a label as text"),
-        ("a.jsonl", [""], "is empty"),
-        ("a.xlsx", ["text"], "is of no kind that can be read: name it .tsv, .csv, .jsonl, .parquet"),
+        ("a.csv", ["text,label", "a,x,b"], ("line 2", "more columns")),
+        ("a.csv", ["text,label", 'a,"x'], ("line 2", "CSV")),
+        ("a.csv", ["text,label", "a,x", " ,y"], ("line 3", "'text'", "empty")),
+        ("a.csv", ["body,label", "a,x"], ("'text'", "body, label")),
+        ("a.jsonl", ['{"text": "a", "label": "x"}', "{"], ("line 2", "JSON")),
+        ("a.jsonl", ['{"text": "a", "label": ' + "7" * 5000 + "}"], ("line 1", "digits")),
+        ("a.jsonl", ["[" * 100_000], ("line 1", "nested")),
+        ("a.jsonl", ["[1]"], ("line 1", "object")),
+        ("a.jsonl", ['{"text": 5, "label": "x"}'], ("line 1", "'text'", "5")),
+        ("a.jsonl", ['{"text": "\\ud800", "label": "x"}'], ("line 1", "'text'", "surrogate")),
+        ("a.jsonl", ['{"text": "a", "label": "x"}', '{"text": "a"}'], ("line 2", "'label'")),
+        ("a.jsonl", ['{"text": "a", "label": "z"}'], ("line 1", "'z'", "'label'", "x, y")),
+        ("a.jsonl", ['{"text": "a", "label": 1.5}'], ("line 1", 1.5, "'label'")),
+        ("a.jsonl", [""], ("empty",)),
+        ("a.xlsx", ["text"], (".tsv", ".csv", ".jsonl", ".parquet")),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, message):
+def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, parts):
     path = write(tmp_path / file, *lines)
-    with pytest.raises(UserError, match=re.escape(f"{path} {message}")) as caught:
+    with pytest.raises(UserError) as caught:
         Own(train=file, labels=("x", "y")).task(tmp_path).read("train", tmp_path)
-    assert "\n" not in str(caught.value)
+    assert mentions(str(caught.value), path, *parts) and "\n" not in str(caught.value)
 
 
 NOT_NUMBERS = [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")]
-TOO_GREAT = [("1e39", r"1e\+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
+TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
 
 
 @pytest.mark.parametrize(("value", "shown"), NOT_NUMBERS + TOO_GREAT)
 def test_a_target_must_be_a_finite_number(tmp_path, value, shown):
     write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {value}}}')
-    with pytest.raises(UserError, match=rf"a\.jsonl line 1 has {shown} in the column 'label': give a finite number"):
+    with pytest.raises(UserError, match=mentioning("a.jsonl", "line 1", shown, "'label'", "finite")):
         Own(kind="regression", train="a.jsonl").task(tmp_path).read("train", tmp_path)
 
 
 def test_words_and_tags_must_be_as_many(tmp_path):
     own = Own(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
     write(tmp_path / "a.jsonl", '{"text": ["a", "b"], "label": ["O"]}')
-    with pytest.raises(UserError, match=r"line 1 has 2 words in 'text' and 1 labels in 'label'"):
+    with pytest.raises(UserError, match=mentioning("line 1", "2 words", "'text'", "1 label", "'label'")):
         own.task(tmp_path).read("train", tmp_path)
     write(tmp_path / "a.jsonl", '{"text": [], "label": []}')
     with pytest.raises(UserError, match=mentioning("line 1", "'text'")):
@@ -163,20 +162,20 @@ def test_words_and_tags_must_be_as_many(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "parts"),
     [
-        ({"kind": "tokens", "text_b": "b"}, "text_b = 'b' is a second text where kind = 'tokens' has one"),
-        ({"kind": "regression", "labels": ("x", "y")}, r"labels = \['x', 'y'\] are classes where kind = 'regression'"),
-        ({"labels": ("x", "x")}, "must be two or more, each once"),
-        ({"text_b": "label"}, "text_b and label are both the column 'label': name two columns"),
-        ({"kind": "span", "answer": "context"}, "context and answer are both the column 'context': name two columns"),
-        ({"header": False, "dev": "a.parquet"}, r"header = false is for \.tsv and \.csv, which a\.parquet is not"),
-        ({"labels": ("x",)}, "must be two or more, each once"),
-        ({"metrics": ("pearson",)}, r"metrics = \['pearson'\] are none of kind = 'classification': known are accuracy"),
+        ({"kind": "tokens", "text_b": "b"}, ("text_b", "'b'", "'tokens'")),
+        ({"kind": "regression", "labels": ("x", "y")}, ("labels", "['x', 'y']", "'regression'")),
+        ({"labels": ("x", "x")}, ("labels", "['x', 'x']")),
+        ({"text_b": "label"}, ("text_b", "label", "'label'")),
+        ({"kind": "span", "answer": "context"}, ("context", "answer", "'context'")),
+        ({"header": False, "dev": "a.parquet"}, ("header", ".tsv", ".csv", "a.parquet")),
+        ({"labels": ("x",)}, ("labels", "['x']")),
+        ({"metrics": ("pearson",)}, ("metrics", "['pearson']", "'classification'", "accuracy")),
     ],
 )
-def test_options_that_disagree_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message):
+def test_options_that_disagree_are_refused(options, parts):
+    with pytest.raises(ConfigError, match=mentioning(*parts)):
         Own(**options)
 
 
@@ -189,7 +188,7 @@ def test_labels_must_be_found_and_fit_the_metric(tmp_path):
         Own(train="empty.csv").task(tmp_path)
     with pytest.raises(ConfigError, match=mentioning("F1", 3)):
         Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
-    with pytest.raises(UserError, match="there is no file of the split dev, of train: name one in dev"):
+    with pytest.raises(UserError, match=mentioning("dev", "train")):
         Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
     with pytest.raises(UserError, match=mentioning("b.csv")):
         Own(train="b.csv").task(tmp_path)

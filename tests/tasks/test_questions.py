@@ -1,7 +1,6 @@
 """The user's own questions: their columns in every sort of table, starts given and found, and what is refused."""
 
 import json
-import re
 
 import pytest
 from labelled import write
@@ -46,19 +45,19 @@ def test_an_empty_answer_says_that_there_is_none(tmp_path):
 
 HEAD = "question,context,answer,start"
 WRONG = {
-    "who?,ada,,0": "a.csv line 2 has no answer in the column 'answer': give one, leave the row out, or set",
-    ",ada,ada,0": "a.csv line 2 has an empty text in the column 'question'",
-    "who?,,ada,0": "a.csv line 2 has an empty text in the column 'context'",
-    "who?,ada,ada,1.5": "a.csv line 2 has '1.5' in the column 'start', which is not the number of a character",
-    "who?,ada,ada,x": "a.csv line 2 has 'x' in the column 'start': give a finite number",
-    "who?,ada,ada": "a.csv line 2 has fewer columns than the header",
+    "who?,ada,,0": ("'answer'", "no answer"),
+    ",ada,ada,0": ("'question'", "empty"),
+    "who?,,ada,0": ("'context'", "empty"),
+    "who?,ada,ada,1.5": ("'1.5'", "'start'", "character"),
+    "who?,ada,ada,x": ("'x'", "'start'", "finite"),
+    "who?,ada,ada": ("fewer columns",),
 }
 
 
 @pytest.mark.parametrize("line", WRONG)
 def test_what_is_wrong_names_file_and_line(tmp_path, line):
     write(tmp_path / "a.csv", HEAD, line)
-    with pytest.raises(UserError, match=re.escape(WRONG[line])):
+    with pytest.raises(UserError, match=mentioning("a.csv", "line 2", *WRONG[line])):
         questions.read(Own(kind="span", train="a.csv", start="start"), "train", tmp_path)
 
 
@@ -70,7 +69,7 @@ def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
         questions.read(Own(kind="span", train="a.csv", id="answer"), "train", tmp_path)
     record = {"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}
     write(tmp_path / "b.jsonl", json.dumps(record))
-    with pytest.raises(UserError, match=r"b\.jsonl line 1 has 1 answers in 'answer' and 2 in 'start'"):
+    with pytest.raises(UserError, match=mentioning("b.jsonl", "line 1", " 1 ", "'answer'", " 2 ", "'start'")):
         questions.read(Own(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
 
 
@@ -79,5 +78,5 @@ def test_columns_of_another_kind_are_refused():
         Own(kind="span", text_a="x")
     with pytest.raises(ConfigError, match=mentioning("'regression'")):
         Own(kind="regression", unanswerable=True)
-    with pytest.raises(ConfigError, match="has questions, not labels"):
+    with pytest.raises(ConfigError, match="questions"):
         Own(kind="span", train="a.csv").task("here")

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from asking import TOKENIZER, asked, published, question, write
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.data import tfds
 from bertzoo.errors import UserError
@@ -61,34 +61,32 @@ def damaged(field, value, inside=None):
 
 
 BAD = {
-    "{": "a.json is not JSON: ",
-    "[]": r"a.json has no list 'data'",
-    '{"data": 3}': r"a.json has no list 'data'",
-    "[" * 100_000: "a.json is nested too deeply",
-    '{"data": [3]}': r"a.json article 0 has no list 'paragraphs'",
-    '{"data": []}': "a.json holds no question",
-    '{"data": [{"paragraphs": [{"context": "x"}]}]}': r"a.json article 0 paragraph 0 has no list 'qas'",
-    '{"data": [{"paragraphs": [{"qas": [{"id": "a"}]}]}]}': r"article 0 paragraph 0 has no text 'context'",
-    json.dumps(damaged("id", 3)): r"article 0 paragraph 0 question 0 has no text 'id'",
-    json.dumps(damaged("question", None)): r"paragraph 0 question a has no text 'question'",
-    json.dumps(damaged("question", "\ud800")): r"question a holds half a surrogate pair in 'question'",
-    json.dumps(damaged("answers", "cat")): r"question a has no list 'answers'",
-    json.dumps(damaged("answers", [3])): r"question a has no text 'text'",
-    json.dumps(damaged("answer_start", "2", "answers")): r"question a has answer_start = '2', which is not the number",
-    json.dumps(
-        damaged("answer_start", True, "answers")
-    ): r"question a has answer_start = True, which is not the number",
-    json.dumps(damaged("is_impossible", 1)): r"question a has is_impossible = 1, which is neither true nor false",
-    json.dumps(damaged("is_impossible", True)): r"question a is_impossible but has the answer 'cat'",
-    json.dumps(published("A cat.", asked("a", "cat", 2), asked("a", "A", 0))): r"question a has the id of .*question a",
+    "{": ("JSON", "line 1"),
+    "[]": ("'data'",),
+    '{"data": 3}': ("'data'",),
+    "[" * 100_000: ("nested",),
+    '{"data": [3]}': ("article 0", "'paragraphs'"),
+    '{"data": []}': ("question",),
+    '{"data": [{"paragraphs": [{"context": "x"}]}]}': ("article 0", "paragraph 0", "'qas'"),
+    '{"data": [{"paragraphs": [{"qas": [{"id": "a"}]}]}]}': ("article 0", "paragraph 0", "'context'"),
+    json.dumps(damaged("id", 3)): ("article 0", "paragraph 0", "question 0", "'id'"),
+    json.dumps(damaged("question", None)): ("paragraph 0", "question a", "'question'"),
+    json.dumps(damaged("question", "\ud800")): ("question a", "'question'", "surrogate"),
+    json.dumps(damaged("answers", "cat")): ("question a", "'answers'"),
+    json.dumps(damaged("answers", [3])): ("question a", "'text'"),
+    json.dumps(damaged("answer_start", "2", "answers")): ("question a", "answer_start", "'2'"),
+    json.dumps(damaged("answer_start", True, "answers")): ("question a", "answer_start", True),
+    json.dumps(damaged("is_impossible", 1)): ("question a", "is_impossible", "1"),
+    json.dumps(damaged("is_impossible", True)): ("question a", "is_impossible", "'cat'"),
+    json.dumps(published("A cat.", asked("a", "cat", 2), asked("a", "A", 0))): ("question a", " id "),
 }
 
 
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
 def test_what_is_damaged_is_named(tmp_path, text):
-    with pytest.raises(UserError, match=BAD[text]) as error:
+    with pytest.raises(UserError) as error:
         squad.read(write(tmp_path / "a.json", text))
-    assert str(tmp_path / "a.json") in str(error.value) and "\n" not in str(error.value)
+    assert mentions(str(error.value), tmp_path / "a.json", *BAD[text]) and "\n" not in str(error.value)
 
 
 def test_what_is_missing_is_named(tmp_path):
