@@ -29,13 +29,13 @@ def test_both_ways() -> None:
 def test_what_does_not_fit_is_named() -> None:
     whole, bias = tensors(), tensors()["y.bias"]
     cases = {
-        "lacks the tensor y.bias, which": {name: t for name, t in whole.items() if name != "y.bias"},
-        r"holds the tensor z \(and 1 more\), for which there is no rule": whole | {"z": bias, "w": bias},
-        r"x.weight has shape \(4, 6\), but its config makes that \(6, 4\)": whole | {"x.weight": whole["x.weight"].T},
-        "x.bias holds int64": whole | {"x.bias": np.zeros(6, np.int64)},
+        ("file", "lacks", "y.bias"): {name: t for name, t in whole.items() if name != "y.bias"},
+        ("file", "tensor z", "1 more"): whole | {"z": bias, "w": bias},
+        ("file", "x.weight", "(4, 6)", "(6, 4)"): whole | {"x.weight": whole["x.weight"].T},
+        ("file", "x.bias", "int64"): whole | {"x.bias": np.zeros(6, np.int64)},
     }
-    for message, given in cases.items():
-        with pytest.raises(UserError, match=message):
+    for parts, given in cases.items():
+        with pytest.raises(UserError, match=mentioning(*parts)):
             to_ours(ROWS, given, SHAPES, "file")
 
 
@@ -49,5 +49,5 @@ def test_a_parameter_without_a_place_is_named() -> None:
 
 @pytest.mark.parametrize("row", [Row("a/bias", "D", "z", "D"), Row("b", "D", "x.bias", "D")])
 def test_two_rules_for_one_thing(row: Row) -> None:
-    with pytest.raises(ValueError, match="two rules for the"):
+    with pytest.raises(ValueError, match="two rules"):
         to_ours([*ROWS, row], tensors(), SHAPES, "file")

@@ -314,38 +314,38 @@ def changed(**changes: Any) -> dict[str, np.ndarray]:
 
 QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
 ADDED = {"output_weights": np.ones((3, 12), np.float32)}
-REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, str]] = {
-    "missing": (changed(bert__pooler__dense__bias=None), BERT, "lacks the tensor bert/pooler/dense/bias"),
-    "more": (changed() | ADDED, BERT, "holds the tensor output_weights, for which there is no rule"),
-    "a layer more": (changed(), BERT | {"num_hidden_layers": 1}, "holds the tensor bert/encoder/layer_1/"),
-    "another shape": (changed() | {QUERY: np.ones((10, 12), np.float32)}, BERT, f"{QUERY} has shape (10, 12)"),
-    "integers": (changed() | {QUERY: np.ones((12, 12), np.int32)}, BERT, f"{QUERY} holds int32"),
-    "no config": (changed(), None, "has no bert_config.json beside it"),
-    "no size": (changed(), {"hidden_size": 12}, "has no vocab_size"),
-    "damaged": (changed(), "{", "bert_config.json is not a config of a model"),
-    "a list": (changed(), "[1]", "bert_config.json is not a config of a model"),
-    "an unknown attribute": (changed(), BERT | {"colour": 1}, "the attribute colour = 1 is not understood"),
-    "heads": (changed(), BERT | {"num_attention_heads": 5}, "heads is num_attention_heads"),
-    "token types": (changed(), {**BERT, "type_vocab_size": None}, "its config makes that (16, 12)"),
-    "activation": (changed(), BERT | {"hidden_act": "relu6"}, "'relu6' is not supported, only gelu, relu are"),
-    "no trigrams": (changed(), BERT | {"use_bottleneck": True}, "trigram_input = False is not supported"),
+REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, tuple]] = {
+    "missing": (changed(bert__pooler__dense__bias=None), BERT, ("lacks", "bert/pooler/dense/bias")),
+    "more": (changed() | ADDED, BERT, ("output_weights", "rule")),
+    "a layer more": (changed(), BERT | {"num_hidden_layers": 1}, ("holds", "bert/encoder/layer_1/")),
+    "another shape": (changed() | {QUERY: np.ones((10, 12), np.float32)}, BERT, (QUERY, "(10, 12)", "(12, 12)")),
+    "integers": (changed() | {QUERY: np.ones((12, 12), np.int32)}, BERT, (QUERY, "int32")),
+    "no config": (changed(), None, ("bert_config.json",)),
+    "no size": (changed(), {"hidden_size": 12}, ("bert_config.json", "vocab_size")),
+    "damaged": (changed(), "{", ("bert_config.json", "line 1")),
+    "a list": (changed(), "[1]", ("bert_config.json", "config of")),
+    "an unknown attribute": (changed(), BERT | {"colour": 1}, ("colour", "1")),
+    "heads": (changed(), BERT | {"num_attention_heads": 5}, ("heads", "5", 12, "num_attention_heads")),
+    "token types": (changed(), {**BERT, "type_vocab_size": None}, ("token_type_embeddings", "(2, 12)", "(16, 12)")),
+    "activation": (changed(), BERT | {"hidden_act": "relu6"}, ("hidden_act", "'relu6'", "gelu, relu")),
+    "no trigrams": (changed(), BERT | {"use_bottleneck": True}, ("trigram_input", False)),
     "norm": (
         changed(),
         MOBILEBERT | {"normalization_type": "manual_layer_norm"},
-        "'manual_layer_norm' is not supported, only layer_norm, no_norm are",
+        ("normalization_type", "'manual_layer_norm'", "layer_norm, no_norm"),
     ),
-    "something else": (ADDED, BERT, "is not a checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT"),
-    "electra without": ({"electra/x": np.ones(1)}, None, "lacks the tensor electra/embeddings/word_embeddings"),
+    "something else": (ADDED, BERT, ("BERT", "MobileBERT", "ELECTRA", "ConvBERT")),
+    "electra without": ({"electra/x": np.ones(1)}, None, ("lacks", "electra/embeddings/word_embeddings")),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    found, config, message = REFUSED[case]
+    found, config, parts = REFUSED[case]
     place(tmp_path / "tf", found, monkeypatch, config)
     assert main(["convert", str(tmp_path / "tf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1, said
+    assert mentions(said, *parts) and said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["tf"]
 
 
