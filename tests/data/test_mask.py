@@ -263,11 +263,11 @@ def test_rows_without_candidates_are_left_alone():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share": 0.0}, ("share = 0.0",)),
-        ({"mask_share": 0.9, "random_share": 0.2}, ("mask_share = 0.9 and random_share = 0.2",)),
-        ({"random_share": -0.1}, ("random_share = -0.1",)),
+        ({"share": 0.0}, ("share", 0.0)),
+        ({"mask_share": 0.9, "random_share": 0.2}, ("mask_share", 0.9, "random_share", 0.2)),
+        ({"random_share": -0.1}, ("random_share", -0.1)),
         ({"max_span": 3}, ("max_span", 3, "'token'")),
-        ({"kind": "span", "max_span": -1}, ("max_span = -1",)),
+        ({"kind": "span", "max_span": -1}, ("max_span", -1)),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -169,7 +169,7 @@ def test_what_makes_no_batch_is_refused(make):
         batches.batch(0, batches.rows + 1)
     with pytest.raises(ConfigError, match=mentioning("max_length", 32, 64)):
         make(max_length=32)
-    with pytest.raises(ConfigError, match="max_predictions = 0"):
+    with pytest.raises(ConfigError, match=mentioning("max_predictions", "0")):
         make(max_predictions=0)
 
 

@@ -99,8 +99,9 @@ def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
     bucket.rm(path)
     if damage != "missing":
         bucket.pipe(path, bytes(data[: len(data) // 2] if damage == "cut" else data))
-    message = "FileNotFoundError" if damage == "missing" else "is damaged, its sha256 is not the manifest's"
-    with pytest.raises(CorpusError, match=rf"{URL}/{name} .*{message}"):
+    with pytest.raises(
+        CorpusError, match=mentioning(f"{URL}/{name} ", "FileNotFoundError" if damage == "missing" else "sha256")
+    ):
         copy()
     (folder,) = (path for path in remote.places.cache("corpora").iterdir() if path.is_dir())
     assert not (folder / "manifest.json").exists() and not list(folder.glob(f"{name}*"))

@@ -49,7 +49,7 @@ def test_a_truncated_archive_is_refused(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     data = COMPRESSIONS[suffix]("".join(f"Line {i * i}.\n\n" for i in range(20_000)).encode())
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(CorpusError, match=f"a.txt{suffix}.*cut short"):
+    with pytest.raises(CorpusError, match=mentioning(f"a.txt{suffix}", "cut short")):
         read(path)
 
 
@@ -86,19 +86,19 @@ def test_jsonl_reads_the_named_field(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "parts"),
     [
-        ('{"text": "cut', "line 2 is not JSON"),
-        ('{"other": "x"}', "line 2 has no text in the field 'text'"),
-        ('{"text": 3}', "line 2 has no text"),
-        ("[1]", "line 2 has no text"),
-        ('{"text": "\\ud800"}', "line 2 holds half a surrogate pair"),
+        ('{"text": "cut', ("JSON",)),
+        ('{"other": "x"}', ("'text'",)),
+        ('{"text": 3}', ("'text'",)),
+        ("[1]", ("'text'",)),
+        ('{"text": "\\ud800"}', ("surrogate",)),
     ],
 )
-def test_bad_jsonl_names_the_line(tmp_path, line, message):
+def test_bad_jsonl_names_the_line(tmp_path, line, parts):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "Fine."}\n' + line + "\n")
-    with pytest.raises(CorpusError, match=rf"a\.jsonl {message}"):
+    with pytest.raises(CorpusError, match=mentioning("a.jsonl", "line 2", *parts)):
         read(path)
 
 
@@ -113,29 +113,29 @@ def test_pieces_never_cross_files_and_keep_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "message"),
+    ("name", "data", "parts"),
     [
-        ("a.txt", None, "does not exist"),
-        ("a.txt", b"", "is empty"),
-        ("a.txt", b" \n\n \n", "holds no text"),
-        ("a.txt", b"text\n\x89PNG\0\0more", "NUL bytes"),
-        ("a.txt", b"fine\ncaf\xe9\n", "line 2 is not UTF-8"),
-        ("a.json", b"[]", "JSON file"),
-        ("*.txt", None, "no file matches"),
-        ("a.txt,,b.txt", None, "empty name"),
+        ("a.txt", None, ("a.txt", "exist")),
+        ("a.txt", b"", ("a.txt", "empty")),
+        ("a.txt", b" \n\n \n", ("a.txt", "no text")),
+        ("a.txt", b"text\n\x89PNG\0\0more", ("a.txt", "NUL")),
+        ("a.txt", b"fine\ncaf\xe9\n", ("a.txt", "line 2", "UTF-8")),
+        ("a.json", b"[]", ("a.json ", "JSON")),
+        ("*.txt", None, ("*.txt", "no file")),
+        ("a.txt,,b.txt", None, ("empty name",)),
     ],
 )
-def test_bad_files_are_refused_by_name(tmp_path, name, data, message):
+def test_bad_files_are_refused_by_name(tmp_path, name, data, parts):
     if data is not None:
         (tmp_path / name).write_bytes(data)
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(tmp_path / name)
 
 
 def test_an_empty_directory_and_an_unknown_embedded_source_are_refused(tmp_path):
-    with pytest.raises(CorpusError, match="holds no file named"):
+    with pytest.raises(CorpusError, match=mentioning(tmp_path, "no file")):
         read(tmp_path)
-    with pytest.raises(CorpusError, match="embedded:python"):
+    with pytest.raises(CorpusError, match=mentioning("embedded:python")):
         read("embedded:perl")
 
 
@@ -146,7 +146,7 @@ def test_a_gigantic_line_or_document_is_refused_with_its_place(tmp_path, monkeyp
     document.write_bytes(b"a\n\n" + b"a line of text\n" * 100_000)
     with pytest.raises(CorpusError, match=mentioning("line.txt", "line 2", "1,048,576")):
         read(line)
-    with pytest.raises(CorpusError, match=r"document\.txt line 3: a document of [\d,]+ characters"):
+    with pytest.raises(CorpusError, match=mentioning("document.txt", "line 3") + r".*\d[\d,]* characters"):
         read(document)
 
 
@@ -180,24 +180,24 @@ def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "parts"),
     [
-        ("memory://bucket/none.txt", "memory://bucket/none.txt does not exist"),
-        ("memory://bucket/*.md", "no file matches the pattern memory"),
-        ("memory://bucket/empty", "holds no file named"),
-        ("memory://bucket/bad.txt", r"bad\.txt line 1 is not UTF-8"),
-        ("memory://bucket/cut.txt.xz", r"cut\.txt\.xz cannot be decompressed"),
-        ("memory://bucket/corpus", "is a tokenised corpus"),
-        ("nowhere://bucket/a.txt", "nowhere://bucket/a.txt cannot be read: .*nowhere"),
-        ("memory://bucket/bad.txt,memory://bucket/*.txt", "more than once"),
+        ("memory://bucket/none.txt", ("memory://bucket/none.txt", "exist")),
+        ("memory://bucket/*.md", ("memory://bucket/*.md", "no file")),
+        ("memory://bucket/empty", ("memory://bucket/empty", "no file")),
+        ("memory://bucket/bad.txt", ("bad.txt", "line 1", "UTF-8")),
+        ("memory://bucket/cut.txt.xz", ("cut.txt.xz", "decompress")),
+        ("memory://bucket/corpus", ("memory://bucket/corpus", "tokenised")),
+        ("nowhere://bucket/a.txt", ("nowhere://bucket/a.txt", "read")),
+        ("memory://bucket/bad.txt,memory://bucket/*.txt", ("bad.txt", "once")),
     ],
 )
-def test_bad_remote_sources_are_refused_by_name(memory, name, message):
+def test_bad_remote_sources_are_refused_by_name(memory, name, parts):
     memory.pipe("/bucket/empty/x.bin", b"x")
     memory.pipe("/bucket/bad.txt", b"caf\xe9")
     memory.pipe("/bucket/cut.txt.xz", lzma.compress(TEXT.encode())[:-20])
     memory.pipe("/bucket/corpus/manifest.json", b"{}")
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(name)
 
 
@@ -210,30 +210,32 @@ def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
     for verb in ("open", "info"):
         with monkeypatch.context() as patch:
             patch.setattr(type(memory), verb, denied)
-            with pytest.raises(CorpusError, match=r"memory://.*bucket/a\.txt cannot be read: .*403: no access to the"):
+            with pytest.raises(
+                CorpusError, match=mentioning("memory://", "bucket/a.txt", "403: no access to the bucket")
+            ):
                 read("memory://bucket/a.txt")
 
 
 @pytest.mark.parametrize(
-    ("package", "name", "message"),
+    ("package", "name", "parts"),
     [
-        ("gcsfs", "gs://bucket/*.txt", "gs://bucket.* not installed: .*gcsfs"),
-        ("s3fs", "s3://bucket/*.txt", "s3://bucket.* not installed: .*s3fs"),
+        ("gcsfs", "gs://bucket/*.txt", ("gs://bucket/*.txt", "installed", "gcsfs")),
+        ("s3fs", "s3://bucket/*.txt", ("s3://bucket/*.txt", "installed", "s3fs")),
         (
             "pyarrow",
             "a.parquet",
-            r"a\.parquet is read with pyarrow, which is missing: `pip install '\.\[parquet\]'` in",
+            ("a.parquet", "pyarrow", "pip install '.[parquet]'"),
         ),
         (
             "tensorflow_datasets",
             "tfds:c4/en",
-            r"tfds:c4/en is read with .*: `pip install '\.\[tfds\]'` in the checkout",
+            ("tfds:c4/en", "pip install '.[tfds]'"),
         ),
     ],
 )
-def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, message):
+def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, parts):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(name)

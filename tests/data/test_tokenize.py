@@ -105,16 +105,16 @@ def test_a_complete_corpus_is_only_opened(text, finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"heldout": 0.2}, "heldout is 0.1 there and 0.2 here"),
-        ({"sentences": "split"}, "sentences is 'lines' there and 'split' here"),
-        ({"tokenizer": SentencePiece()}, "tokenizer.kind is 'wordpiece' there and 'sentencepiece' here"),
+        ({"heldout": 0.2}, ("heldout", 0.1, 0.2)),
+        ({"sentences": "split"}, ("sentences", "'lines'", "'split'")),
+        ({"tokenizer": SentencePiece()}, ("tokenizer.kind", "'wordpiece'", "'sentencepiece'")),
     ],
 )
-def test_another_corpus_is_not_overwritten(corpus, changes, message):
+def test_another_corpus_is_not_overwritten(corpus, changes, parts):
     data = small(Path(corpus.manifest.settings["source"]))
-    with pytest.raises(CorpusError, match=message):
+    with pytest.raises(CorpusError, match=mentioning(*parts)):
         tokenize(replace(data, **changes), corpus.directory)
 
 
@@ -215,17 +215,17 @@ def test_a_sentence_without_end_is_cut_at_white_space():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"heldout": 0.0}, "heldout = 0.0"),
-        ({"heldout": 1.0}, "heldout = 1.0"),
-        ({"language": "English"}, "language = 'English'"),
-        ({"minimum_tokens": 0}, "minimum_tokens = 0"),
-        ({"piece_bytes": 0}, "piece_bytes = 0"),
+        ({"heldout": 0.0}, ("heldout", 0.0)),
+        ({"heldout": 1.0}, ("heldout", 1.0)),
+        ({"language": "English"}, ("language", "'English'")),
+        ({"minimum_tokens": 0}, ("minimum_tokens", "0")),
+        ({"piece_bytes": 0}, ("piece_bytes", "0")),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
+def test_settings_that_make_no_sense_are_refused(changes, parts):
+    with pytest.raises(ConfigError, match=mentioning(*parts)):
         Data(**changes)
 
 

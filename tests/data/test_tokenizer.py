@@ -152,13 +152,13 @@ def test_bad_vocabularies_are_refused_by_name(tmp_path):
     with pytest.raises(CorpusError, match=mentioning(7, "vocab_size", 6)):
         WordPiece(path=vocabulary(tmp_path, [*SPECIALS, "a", "b"]), vocab_size=6).load()
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
-    with pytest.raises(CorpusError, match="not UTF-8"):
+    with pytest.raises(CorpusError, match=mentioning("vocab.txt", "UTF-8")):
         WordPiece(path=str(tmp_path / "vocab.txt")).load()
-    with pytest.raises(CorpusError, match="not a SentencePiece model"):
+    with pytest.raises(CorpusError, match=mentioning("vocab.txt", "SentencePiece")):
         SentencePiece(path=str(tmp_path / "vocab.txt")).load()
-    with pytest.raises(CorpusError, match="no text was found"):
+    with pytest.raises(CorpusError, match="no text"):
         build(WordPiece(), lambda: iter(()))
-    with pytest.raises(ConfigError, match="vocab_size = 5"):
+    with pytest.raises(ConfigError, match=mentioning("vocab_size", 5)):
         WordPiece(vocab_size=5)
 
 
@@ -172,7 +172,7 @@ def test_a_sentencepiece_model_without_mask_is_refused(tmp_path):
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
     )
     (tmp_path / "spiece.model").write_bytes(model.getvalue())
-    with pytest.raises(CorpusError, match=r"has no <pad>, \[CLS\], \[SEP\], \[MASK\]"):
+    with pytest.raises(CorpusError, match=mentioning("spiece.model", "<pad>, [CLS], [SEP], [MASK]")):
         SentencePiece(path=str(tmp_path / "spiece.model")).load()
 
 
