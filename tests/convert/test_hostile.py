@@ -55,7 +55,7 @@ MASKED = {
     "labels as text": ({"id2label": "A"}, ("id2label", "'A'")),
     "labels without a number": ({"id2label": {"1": "A"}}, ("id2label", "'0'")),
     "a count as text": ({"num_labels": "2"}, ("num_labels", "'2'")),
-    "no labels": ({"num_labels": 0}, ("num_labels", "0")),
+    "no labels": ({"num_labels": 0}, ("num_labels", " 0 ")),
     "true labels": ({"num_labels": True}, ("num_labels", True)),
     "too many labels": ({"num_labels": DEEP}, ("num_labels", DEEP, "model.safetensors")),
     "an activation in a list": ({"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']")),

@@ -59,14 +59,26 @@ REFUSED = {
         NoHead(),
         ("--leak_padding",),
     ),
-    "a hidden layer": (Bert(**SMALL), SequenceClassification(hidden="gelu"), ("hidden", "none", "gelu")),
-    "no hidden layer": (Electra(**SMALL), SequenceClassification(), ("hidden", "gelu", "none")),
+    "a hidden layer": (
+        Bert(**SMALL),
+        SequenceClassification(hidden="gelu"),
+        ("BertForSequenceClassification", "hidden", "none", "gelu"),
+    ),
+    "no hidden layer": (
+        Electra(**SMALL),
+        SequenceClassification(),
+        ("ElectraForSequenceClassification", "hidden", "gelu", "none"),
+    ),
     "dropout before it": (
         DistilBert(**SMALL),
         SequenceClassification(hidden="relu", input_dropout=0.1),
         ("input_dropout", 0.0, 0.1),
     ),
-    "dropout of a span": (Bert(**SMALL), SpanExtraction(dropout=0.1), ("dropout", 0.0, 0.1)),
+    "dropout of a span": (
+        Bert(**SMALL),
+        SpanExtraction(dropout=0.1),
+        ("BertForQuestionAnswering", "dropout", 0.0, 0.1),
+    ),
     "dropout of tokens": (DistilBert(**SMALL), TokenClassification(dropout=0.3), ("dropout", 0.1, 0.3)),
     "no pooler": (Bert(**SMALL), MaskedLanguageModel(sentence=True, pooler=False), ("BertForPreTraining", "pooler")),
     "no pooler for its classes": (
@@ -137,7 +149,7 @@ def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys
     assert export(model, head, tmp_path) == 0
     said = capsys.readouterr().err
     assert mentions(said, *parts, "PyTorch") and said.count("\n") == 2
-    assert mentions(said, "tokenizer")
+    assert mentions(said, tmp_path / "ours", "no tokenizer")
     files = {path.name for path in (tmp_path / "hf").iterdir()}
     assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
 
@@ -161,7 +173,7 @@ def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Bert(**SMALL), ("--leak_padding",)),
+        (Bert(**SMALL), ("--leak_padding", "bert")),
         (ConvBert(**SMALL, convolution="none"), ("--leak_padding", "mask_padding")),
     ],
     ids=lambda value: getattr(value, "kind", None),
@@ -178,7 +190,7 @@ def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     config = tmp_path / "hf" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_act": "relu"}))
     assert main(["convert", str(tmp_path / "hf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert mentions(capsys.readouterr().err, "ElectraForMaskedLM")
+    assert mentions(capsys.readouterr().err, "ElectraForMaskedLM", "gelu", "relu")
 
 
 @pytest.mark.parametrize(
@@ -198,5 +210,5 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
 
 def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:
     pytorch.write(random_model(Bert(**SMALL), MASKED), tmp_path)
-    with pytest.raises(UserError, match=mentioning("PyTorch")):
+    with pytest.raises(UserError, match=mentioning(tmp_path, "PyTorch")):
         bertzoo.load(tmp_path)

@@ -41,7 +41,7 @@ def test_what_does_not_fit_is_named() -> None:
 
 def test_a_parameter_without_a_place_is_named() -> None:
     ours = to_ours(ROWS, tensors(), SHAPES, "file")
-    with pytest.raises(UserError, match=mentioning("parameter")):
+    with pytest.raises(UserError, match=mentioning("parameter more")):
         to_theirs(ROWS, ours | {"more": np.zeros(1)}, "model")
     with pytest.raises(UserError, match=mentioning("n/bias")):
         to_theirs(ROWS, {path: array for path, array in ours.items() if path != "n/bias"}, "model")

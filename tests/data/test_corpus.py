@@ -66,7 +66,7 @@ def test_the_limit_of_open_files_is_raised_or_named(corpus, monkeypatch):
     shards = len(corpus.manifest.splits["train"].shards)
     assert asked[0] == (shards + 512, 100_000)
     monkeypatch.setattr(shard.resource, "getrlimit", lambda _: (100, 200))
-    with pytest.raises(CorpusError, match=mentioning(200)):
+    with pytest.raises(CorpusError, match=mentioning("shards", 200)):
         Corpus.open(corpus.directory)
 
 
@@ -93,7 +93,7 @@ NAMES = ["train-00000.array_record", "heldout-00000.array_record", "train.senten
 def test_a_missing_or_truncated_file_is_named_when_opening(copy, name):
     data = (copy / name).read_bytes()
     (copy / name).write_bytes(data[:-1])
-    with pytest.raises(CorpusError, match=mentioning(name)):
+    with pytest.raises(CorpusError, match=mentioning(name, f"{len(data) - 1:,}", f"{len(data):,}")):
         Corpus.open(copy)
     (copy / name).unlink()
     with pytest.raises(CorpusError, match=mentioning(name, "missing")):

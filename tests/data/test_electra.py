@@ -174,7 +174,7 @@ def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
     with pytest.raises(ConfigError, match=mentioning("max_length", 4)):
         made(corpus, tmp_path, max_length=4)
     assert len(made(corpus, tmp_path, max_length=5).rows)
-    with pytest.raises(ConfigError, match=mentioning("sentence")):
+    with pytest.raises(ConfigError, match=mentioning("sentence", "sop")):
         plan(corpus, "train", ElectraPacking(), sentence="sop", max_length=64, seed=1, directory=tmp_path)
     with pytest.raises(ConfigError, match=mentioning("single_share", 1.5)):
         ElectraPacking(single_share=1.5)

@@ -133,7 +133,7 @@ def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
     assert isinstance(opened, Corpus) and opened.hash == made.hash
     assert open_corpus(replace(small(tmp_path / "c"), mixture=mixed.mixture), tmp_path / "unused").hash == made.hash
     other = (mixed.mixture[0], replace(mixed.mixture[1], weight=0.6))
-    with pytest.raises(ConfigError, match=mentioning("tokenised")):
+    with pytest.raises(ConfigError, match=mentioning(tmp_path / "c", "mixture")):
         open_corpus(replace(small(tmp_path / "c"), mixture=other), tmp_path / "unused")
     with pytest.raises(ConfigError, match=mentioning("source", "mixture")):
         tokenize(replace(mixed, source=mixed.mixture[0].source), tmp_path / "d", workers=1)

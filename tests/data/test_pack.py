@@ -280,6 +280,6 @@ def test_pairs_need_two_documents(tmp_path):
             continue
         break
     assert made is not None and made.manifest.splits["heldout"].documents == 1
-    with pytest.raises(CorpusError, match=mentioning("document")):
+    with pytest.raises(CorpusError, match=mentioning("heldout", "one document")):
         make(made, tmp_path, "nsp", "heldout")
     assert len(make(made, tmp_path, "none", "heldout").rows)

@@ -107,7 +107,7 @@ def test_an_upload_that_breaks_off_goes_on(bucket, data, written, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "put_file", broken)
-        with pytest.raises(CorpusError, match=mentioning("train.documents.npy")):
+        with pytest.raises(CorpusError, match=mentioning("train.documents.npy", "the network is unreachable")):
             send(data)
     assert "manifest.json" not in held(bucket)
     with pytest.raises(CorpusError, match=mentioning("manifest.json")):
@@ -145,13 +145,13 @@ def test_other_things_and_other_corpora_are_left_alone(bucket, data, tmp_path):
     send(data)
     before = held(bucket)
     other = small(write_documents(tmp_path / "other.txt", made_up_documents(40)), piece_bytes=20_000)
-    with pytest.raises(CorpusError, match=mentioning(URL)):
+    with pytest.raises(CorpusError, match=mentioning(URL, "source", "other.txt")):
         send(other)
     assert held(bucket) == before
 
 
 def test_a_source_that_is_missing_claims_nothing(bucket, tmp_path):
-    with pytest.raises(CorpusError, match=mentioning("none.txt")):
+    with pytest.raises(CorpusError, match=mentioning("none.txt", "exist")):
         send(small(tmp_path / "none.txt"))
     assert not held(bucket)
 

@@ -184,7 +184,7 @@ def test_labels_must_be_found_and_fit_the_metric(tmp_path):
     with pytest.raises(UserError, match=mentioning("a.csv", "'x'", "'label'")):
         Own(train="a.csv").task(tmp_path)
     write(tmp_path / "empty.csv", "text,label")
-    with pytest.raises(UserError, match=mentioning("empty.csv")):
+    with pytest.raises(UserError, match=mentioning("empty.csv", "example")):
         Own(train="empty.csv").task(tmp_path)
     with pytest.raises(ConfigError, match=mentioning("F1", 3)):
         Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)

@@ -63,7 +63,7 @@ def test_what_is_wrong_names_file_and_line(tmp_path, line):
 
 def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
     write(tmp_path / "a.csv", "question,context,answer", "?,ada,ada", "?,ada,ada")
-    with pytest.raises(UserError, match=mentioning("'said'")):
+    with pytest.raises(UserError, match=mentioning("'said'", "question, context, answer")):
         questions.read(Own(kind="span", train="a.csv", answer="said"), "train", tmp_path)
     with pytest.raises(UserError, match=mentioning("a.csv", "line 3", "line 2")):
         questions.read(Own(kind="span", train="a.csv", id="answer"), "train", tmp_path)
@@ -76,7 +76,7 @@ def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
 def test_columns_of_another_kind_are_refused():
     with pytest.raises(ConfigError, match=mentioning("text_a", "'x'", "'span'")):
         Own(kind="span", text_a="x")
-    with pytest.raises(ConfigError, match=mentioning("'regression'")):
+    with pytest.raises(ConfigError, match=mentioning("unanswerable", True, "'regression'")):
         Own(kind="regression", unanswerable=True)
     with pytest.raises(ConfigError, match="questions"):
         Own(kind="span", train="a.csv").task("here")

@@ -34,7 +34,7 @@ def test_questions_come_in_order_with_their_paragraph(tmp_path):
 def test_the_second_version_marks_what_has_no_answer(tmp_path):
     file = write(tmp_path / "dev-v2.0.json", published("A cat.", asked("a", "cat", 2, is_impossible=False), NONE))
     assert [q.impossible for q in squad.load(tmp_path, "dev", "2.0")] == [False, True]
-    with pytest.raises(UserError, match=mentioning("1.1")):
+    with pytest.raises(UserError, match=mentioning("question z", "1.1")):
         squad.load(file, "dev", "1.1")
     answered = write(tmp_path / "train-v1.1.json", published("A cat.", asked("a", "cat", 2)))
     with pytest.raises(UserError, match=mentioning("train-v1.1.json", "2.0")):
@@ -101,7 +101,7 @@ def test_what_is_missing_is_named(tmp_path):
         squad.read(tmp_path / "c.json")
     for name in ("validation-0.parquet", "validation-1.parquet"):
         (tmp_path / name).touch()
-    with pytest.raises(UserError, match=mentioning(2)):
+    with pytest.raises(UserError, match=mentioning(tmp_path, "2 files", "validation*.parquet")):
         squad.load(tmp_path, "dev", "2.0")
 
 

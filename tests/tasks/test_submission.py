@@ -56,7 +56,7 @@ def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
 def test_wnli_is_the_majority_unless_it_is_to_be_predicted(tmp_path):
     write(tmp_path / "a.zip", predicted(), rows=FEW)
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
-    with pytest.raises(UserError, match=mentioning("predictions")):
+    with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
         write(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted", rows=FEW)
     assert not (tmp_path / "b.zip").exists()
 
@@ -70,14 +70,14 @@ def test_equal_predictions_make_equal_files(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ax": None, "qqp": None}, ("predictions",)),
-        ({"mnli": {"0": 1}}, ("cola", "sst2")),
-        ({"rte": {"0": 1, "2": 1}}, ("needs 4", 2, 1, 3)),
-        ({"rte": dict.fromkeys("01234", 1)}, ("needs 4", "given 5", 4)),
-        ({"rte": dict.fromkeys("0123", 2)}, ("it", "row 0", 2, "not_entailment")),
-        ({"rte": dict.fromkeys("0123", 0.5)}, ("row 0", "0.5")),
-        ({"rte": dict.fromkeys("0123", float("nan"))}, ("row 0",)),
-        ({"stsb": dict.fromkeys("0123", float("nan"))}, ("row 0",)),
+        ({"ax": None, "qqp": None}, ("predictions", "qqp, ax")),
+        ({"mnli": {"0": 1}}, ("mnli", "cola, sst2")),
+        ({"rte": {"0": 1, "2": 1}}, ("rte", "4 rows", 2, "1, 3")),
+        ({"rte": dict.fromkeys("01234", 1)}, ("rte", "4 rows", 5)),
+        ({"rte": dict.fromkeys("0123", 2)}, ("row 0", "rte", 2, "entailment, not_entailment")),
+        ({"rte": dict.fromkeys("0123", 0.5)}, ("row 0", "rte", 0.5)),
+        ({"rte": dict.fromkeys("0123", float("nan"))}, ("row 0", "rte", "nan")),
+        ({"stsb": dict.fromkeys("0123", float("nan"))}, ("row 0", "stsb", "nan", "finite")),
     ],
 )
 def test_what_is_missing_or_wrong_is_named(tmp_path, change, message):
@@ -93,5 +93,5 @@ def test_a_number_below_the_least_is_the_least(tmp_path):
 
 
 def test_a_row_that_is_there_twice_is_named():
-    with pytest.raises(UserError, match=mentioning("row 1")):
+    with pytest.raises(UserError, match=mentioning("row 1", "rte", "twice")):
         check_rows("rte", ["0", "1", "1", "2"], FEW)

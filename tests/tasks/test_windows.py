@@ -233,12 +233,9 @@ def test_case_is_no_reason_to_skip():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (
-            question("who", "who", start=3),
-            ("character 3", 3),
-        ),
-        (question("who", "who", start=-1), ("-1",)),
-        (question("who"), ("is_impossible",)),
+        (question("who", "who", start=3), ("question q", "character 3", "of 3")),
+        (question("who", "who", start=-1), ("question q", "character -1")),
+        (question("who"), ("question q", "is_impossible")),
     ],
 )
 def test_what_is_wrong_names_the_question(bad, message):
