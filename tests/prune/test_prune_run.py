@@ -114,7 +114,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
     image = np.asarray(Image.open(run / "layers.png").convert("RGB"))
     assert image.shape[0] > 900 and (image != 255).any(axis=-1).mean() > 0.01
     pruned.cut(run, 1).write_text("{")
-    assert mentions(error(capsys, "report", str(run)), "1-cut.json")
+    assert mentions(error(capsys, "report", str(run)), "1-cut.json", "damaged")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch
     # An element of the width is a good part of so small a model; what is not used of the budget is said.
     last = cuts(finished)[-1]
     unused = 1 - last["cost"]["after"] / last["budget"]
-    assert (f" and {unused:.1%} below it" in line) == (unused > 0.01) and unused > 0.01
+    assert (f" {unused:.1%} " in line) == (unused > 0.01) and unused > 0.01
 
 
 def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
@@ -185,52 +185,53 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     assert mentions(said, "target.share", "0.6", "->", "0.5", "weigh.gamma", "0.001", "0.02")
     other = shutil.copytree(directory.read(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
-    assert "describes a pruning" in error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
+    said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
+    assert mentions(said, finished, "a pruning")
     command[-1] = f"--run_dir={folder / 'unpruned'}"
-    assert mentions(error(capsys, *command, f"--from={other}"), "pruning")
+    assert mentions(error(capsys, *command, f"--from={other}"), folder / "unpruned", "no pruning")
     assert (folder / "unpruned" / "config.toml").read_text() == text
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--target.share=none", "--target.count=7168"], "a budget of 7,168 is not below the model's own 7,168: give"),
-        (["--target.share=0.01"], "a budget of 72 is below 3[0-9][0-9], the least that is left .* give a larger one"),
-        (['--cut.dimensions=["f", "q"]'], '"q" is no dimension: known are h, e, f, a, k, v'),
-        (['--cut.dimensions=["e"]'], "e, the width of the embedding, cannot be cut in a model of kind bert"),
-        (["--weigh.gamma=0"], "gamma = 0.0 would prune nothing: give a number above 0"),
-        (["--weigh.gamma=inf"], "gamma = inf would prune everything: give a number above 0"),
+        (["--target.share=none", "--target.count=7168"], ("budget", "own 7,168")),
+        (["--target.share=0.01"], ("budget", " 72 ", "least")),
+        (['--cut.dimensions=["f", "q"]'], ('"q"', "h, e, f, a, k, v")),
+        (['--cut.dimensions=["e"]'], ("e, ", "embedding", "kind bert")),
+        (["--weigh.gamma=0"], ("gamma = 0.0", "nothing")),
+        (["--weigh.gamma=inf"], ("gamma = inf", "everything")),
         *(
             (
                 ["--target.kind=flops", "--target.share=0.5", f"--target.length={length}"],
-                f"target.length = {length} is not a row of the model: give 1 to model.max_positions",
+                (f"target.length = {length} ", "model.max_positions"),
             )
             for length in (0, 4096)
         ),
-        (["--target.kind=latency"], 'kind = "latency" needs table, .* measure one with `bertzoo benchmark CONFIG'),
-        (["--target.kind=latency", "--target.table=none.json", "--target.share=0.5"], "none.json cannot be read"),
-        (["--target.count=9"], "either a count or a share .* count = 9 and share = 0.6: give one"),
-        (["--target.share=1.5"], "share = 1.5 is not a share between 0 and 1"),
-        (["--cut.iterations=0"], "iterations = 0 is less than 1"),
-        (["--cut.choice=uniform", "--cut.multiples.f=8"], "keeps no multiples; remove one of both"),
-        (['--cut.dimensions=["h"]', "--cut.multiples.f=8"], r"multiples.f is given, but dimensions = \['h'\] does not"),
-        (["--cut.multiples.a=3"], "cut.multiples.a = 3 is more than the 2 of encoder/layers_0/attention/a can be"),
-        (["--cut.multiples.a=2"], "cut.multiples.a = 2 lets nothing of a go: give a smaller one, or leave a out of"),
-        (["--cut.multiples.e=8"], "cut.multiples.e = 8 is given, but e is not cut of this model: remove it"),
-        (['--cut.dimensions=["f", "f"]'], """cut.dimensions = \\['f', 'f'\\] names "f" twice"""),
+        (["--target.kind=latency"], ('kind = "latency"', "table", "`bertzoo benchmark CONFIG")),
+        (["--target.kind=latency", "--target.table=none.json", "--target.share=0.5"], ("none.json", "read")),
+        (["--target.count=9"], ("count = 9", "share = 0.6")),
+        (["--target.share=1.5"], ("share = 1.5", 0, " 1")),
+        (["--cut.iterations=0"], ("iterations = 0", " 1")),
+        (["--cut.choice=uniform", "--cut.multiples.f=8"], ('choice = "uniform"', "multiples")),
+        (['--cut.dimensions=["h"]', "--cut.multiples.f=8"], ("multiples.f", "dimensions = ['h']")),
+        (["--cut.multiples.a=3"], ("cut.multiples.a = 3", " 2 ", "encoder/layers_0/attention/a")),
+        (["--cut.multiples.a=2"], ("cut.multiples.a = 2", "nothing", "smaller")),
+        (["--cut.multiples.e=8"], ("cut.multiples.e = 8", "not cut")),
+        (['--cut.dimensions=["f", "f"]'], ("cut.dimensions = ['f', 'f']", '"f"', "twice")),
         (
             ["--target.share=0.04", "--cut.multiples.f=16"],
-            "is below .* let more dimensions be cut, or smaller multiples",
+            ("budget", "below", "dimensions", "multiples"),
         ),
-        (["--cut.multiples.f=0"], "f = 0 is not a size to be a multiple of"),
-        (["--tuning.0.carry=all"], "no stage before it to carry from"),
-        (["--tuning.0.max_length=40"], "tuning.0.max_length = 40 is longer than model.max_positions = 32"),
-        (["--weigh.max_length=40"], "weigh.max_length = 40 is longer than model.max_positions = 32"),
-        (["--teaching.ground_truth=2"], "ground_truth = 2.0 is not a share"),
-        (["--objective.kind=replaced", '--cut.dimensions=["h"]'], "h cannot be cut under"),
-        (["--model.layers=2"], "model.layers is 1 there and 2 here"),
-        (["--objective.sentence=sop"], "has no sentence_head trained for this objective, .* or another objective"),
-        (["--mesh.fsdp=8", "--mesh.data=1"], "does not fit"),
+        (["--cut.multiples.f=0"], ("f = 0", "multiple")),
+        (["--tuning.0.carry=all"], ('tuning.0.carry="all"',)),
+        (["--tuning.0.max_length=40"], ("tuning.0.max_length = 40", "model.max_positions = 32")),
+        (["--weigh.max_length=40"], ("weigh.max_length = 40", "model.max_positions = 32")),
+        (["--teaching.ground_truth=2"], ("ground_truth = 2.0", "share")),
+        (["--objective.kind=replaced", '--cut.dimensions=["h"]'], ("h cannot", 'objective.kind = "replaced"')),
+        (["--model.layers=2"], ("model.layers", " 1 ", " 2 ")),
+        (["--objective.sentence=sop"], ("sentence_head", "objective")),
+        (["--mesh.fsdp=8", "--mesh.data=1"], ("data=1", "fsdp=8")),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(options, message, folder, tmp_path, capsys):
@@ -240,28 +241,30 @@ def test_what_cannot_be_is_refused_in_one_sentence(options, message, folder, tmp
     assert main([*command, *options]) == 2
     said = capsys.readouterr().err
     assert said.startswith("bertzoo: ") and said.count("\n") == 1, said
-    assert re.search(message, said), said
+    assert mentions(said, *message)
+    assert options != ["--target.share=0.01"] or re.search(r"\b3[0-9][0-9]\b", said), said  # the least
     assert not run.exists()
 
 
 def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
     command, run = ["prune", str(folder / "prune.toml")], tmp_path / "run"
-    assert mentions(error(capsys, *command, f"--run_dir={run}"), "--from")
+    assert mentions(error(capsys, *command, f"--run_dir={run}"), "--from", "missing")
     unpruned = folder / "unpruned"
-    assert mentions(error(capsys, *command, f"--run_dir={unpruned}", f"--from={unpruned}"), "directory")
-    assert "is a URL" in error(capsys, *command, "--run_dir=gs://bucket/run", f"--from={unpruned}")
+    assert mentions(error(capsys, *command, f"--run_dir={unpruned}", f"--from={unpruned}"), "pruned model", "directory")
+    said = error(capsys, *command, "--run_dir=gs://bucket/run", f"--from={unpruned}")
+    assert mentions(said, "gs://bucket/run", "URL")
     assert not run.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], "weigh.gamma = 1e-06 prunes nothing: .* larger one"),
-        (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], "weigh.gamma = 100.0 prunes everything: .* smaller one"),
+        (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], ("weigh.gamma = 1e-06", "nothing", "larger")),
+        (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], ("weigh.gamma = 100.0", "everything", "smaller")),
         *(
             (
                 ["--weigh.gamma=1e4", "--weigh.learning_rate=0.05", "--weigh.steps=10", "--cut.iterations=1", *more],
-                "weigh.gamma = 10000.0 prunes everything alike: what would stay has fallen by .* smaller one",
+                ("weigh.gamma = 10000.0", "alike", "smaller"),
             )
             for more in ([], ["--weigh.penalty=l0", "--weigh.learning_rate=0.15"])
         ),
@@ -272,13 +275,12 @@ def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, 
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     said = error(capsys, *command, *options)
-    assert re.search(message, said), said
-    assert "another run" in said and not pruned.cuts(run)
+    assert mentions(said, *message, "another run") and not pruned.cuts(run)
 
 
 def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(run / pruned.MODEL)
     said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")
-    assert mentions(said, "unfinished")
+    assert mentions(said, run, "unfinished pruning")
     assert prune(folder, run) == 0 and (run / pruned.MODEL).is_dir()
