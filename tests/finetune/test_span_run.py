@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(windows.Windows, "batch", interrupted)
         assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 3
-    assert "run the same command again" in capsys.readouterr().err and len(made) < 10
+    assert mentions(capsys.readouterr().err, "command again") and len(made) < 10
     assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 0
     assert results(tmp_path / "run")["seeds"] == results(finished)["seeds"][:1]
     one, other = (directory.read(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
@@ -147,7 +147,9 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> N
     learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, 0, said.append)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
-    assert "train: passed over 1 questions (the answer is not in the paragraph)" in said
+    assert any(
+        "train" in line and "1 questions" in line and "the answer is not in the paragraph" in line for line in said
+    )
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
 
 
@@ -159,7 +161,7 @@ def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pyt
     assert sum(found["examples"].values()) == 48 and sum(found["skipped"]["train"].values()) == 1
     assert found["median"]["dev"]["f1"] > 75
     assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}
-    assert "passed over 1 questions (the answer is not in the paragraph)" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "1 questions", "the answer is not in the paragraph")
 
 
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
@@ -193,29 +195,29 @@ def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task=squad1", "--double_unordered=true"], ("double_unordered",)),
-        (["--task=squad1", "--scale=5"], ("5.0",)),
-        (["--task=squad1", "--hidden=relu"], ("'relu'",)),
-        (["--task=squad1", "--pooler=false"], ("pooler",)),
-        (["--task=squad1", "--alpha=0.9"], ("0.9", "squad1")),
-        (["--task=squad1", "--teacher=MODEL"], ("squad1",)),
-        (["--task=squad1", "--squad.threshold=1"], ("squad.threshold", "1.0")),
-        (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("0.1",)),
-        (["--task=squad1", "--own.kind=span"], ("own.kind", "'span'")),
-        (["--task=cola", "--squad.longest=3"], ("squad.stride", 8)),
-        (["--task=squad1", "--data_dir=FILE"], ("questions",)),
-        (["--task=squad2", "--data_dir=MODEL"], ("train-v2.0.json",)),
-        (["--task=squad1", "--train_rows=81"], ("train_rows", 81, 80)),
-        (["--task=squad1", "--max_length=7"], ("max_length", 7)),
-        (["--task=squad1", "--squad.heldout=1"], ("heldout = 1.0 is not a share",)),
-        (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], ("own.dev",)),
-        (["--task=own", *OWN, "--own.test=none.csv"], ("none.csv",)),
-        (["--task=own", "--own.kind=span", "--own.label=x"], ("'x'", "'span'")),
-        (["--task=own", "--own.question=x"], ("'x'", "'classification'")),
+        (["--task=squad1", "--double_unordered=true"], ("double_unordered = True", "squad1")),
+        (["--task=squad1", "--scale=5"], ("scale = 5.0", "squad1")),
+        (["--task=squad1", "--hidden=relu"], ("hidden = 'relu'", "squad1")),
+        (["--task=squad1", "--pooler=false"], ("pooler = False", "squad1")),
+        (["--task=squad1", "--alpha=0.9"], ("alpha = 0.9", "squad1")),
+        (["--task=squad1", "--teacher=MODEL"], ("squad1", "teacher")),
+        (["--task=squad1", "--squad.threshold=1"], ("squad.threshold = 1.0", "squad1")),
+        (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
+        (["--task=squad1", "--own.kind=span"], ("own.kind = 'span'", "task = own")),
+        (["--task=cola", "--squad.longest=3"], ("squad.stride", "cola")),
+        (["--task=squad1", "--data_dir=FILE"], ("data_dir", "train-v1.1.json", "one file")),
+        (["--task=squad2", "--data_dir=MODEL"], ("train-v2.0.json", "exist")),
+        (["--task=squad1", "--train_rows=81"], ("train_rows = 81", " 80 ")),
+        (["--task=squad1", "--max_length=7"], ("max_length = 7", "max_question")),
+        (["--task=squad1", "--squad.heldout=1"], ("heldout = 1.0",)),
+        (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], ("own.dev", "development")),
+        (["--task=own", *OWN, "--own.test=none.csv"], ("none.csv", "exist")),
+        (["--task=own", "--own.kind=span", "--own.label=x"], ("label = 'x'", "kind = 'span'")),
+        (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
-    options: list[str], message: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    options: list[str], message: tuple[object, ...], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     places = {"FILE": str(folder / "train-v1.1.json"), "MODEL": str(folder / "model")}
     for name, place in places.items():
@@ -227,4 +229,4 @@ def test_what_cannot_be_is_one_sentence(
 
 def test_its_config_says_how_it_is_run() -> None:
     text = config.find("finetune_squad").read_text()
-    assert mentions(text, "finetune_squad") and "Expected" in text and len(text.splitlines()) <= 60
+    assert "bertzoo finetune finetune_squad " in text and "Expected" in text and len(text.splitlines()) <= 60

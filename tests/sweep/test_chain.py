@@ -127,7 +127,7 @@ def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
     assert all(call["seeds"] == "2" and call["data_dir"] == "glue" for call in found)
     assert {line["state"] for line in table().values()} == {"finished"}
     assert "## GLUE, development sets (SqueezeBERT, Table 2)" in out and "measured here" in out and "quoted" in out
-    assert "5 points, 0 of them finished already" in err
+    assert mentions(err, "5 points", "0 of")
     # What is damaged is made anew.
     Path("runs/c/stages/teachers/rte/results.json").write_text("{")
     place.run()
@@ -135,7 +135,7 @@ def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
     # Again: nothing is left to do, though the data is elsewhere by now.
     Path("glue").rename("moved")
     _, err = place.run("--data_dir=moved")
-    assert not place.calls() and "5 points, 5 of them finished already" in err
+    assert not place.calls() and mentions(err, "5 points", "5 of")
 
 
 def test_options_are_of_all_runs_or_of_a_stage_or_of_a_task(place: Place) -> None:
@@ -154,20 +154,21 @@ def test_some_tasks_bring_what_they_need(place: Place) -> None:
     place.run("--tasks=cola", "--data_dir=glue")
     assert names(place.calls()) == ["students/cola", "first/mrpc", "teachers/cola"]
     _, err = place.run()
-    assert names(place.calls()) == ["teachers/rte", "students/rte"] and mentions(err, 3)
+    assert names(place.calls()) == ["teachers/rte", "students/rte"] and mentions(err, "3 of")
 
 
 def test_what_fails_keeps_back_what_needs_it_and_is_tried_again(place: Place) -> None:
     place.behave({"first/mrpc": {"exit": 1, "say": "bertzoo: no memory for it"}})
     _, err = place.run(code=1)
-    assert names(place.calls()) == ["students/cola", "first/mrpc"] and "1 of 5 points failed" in err
+    assert names(place.calls()) == ["students/cola", "first/mrpc"] and mentions(err, "1 of 5", "failed")
     found = table()
     assert {name: line["state"] for name, line in found.items()} == {
         "students/cola": "finished", "first/mrpc": "failed", "teachers/cola": "waiting", "teachers/rte": "waiting",
         "students/rte": "waiting",
     }  # fmt: skip
-    assert found["first/mrpc"]["error"].startswith("no memory for it (exit code 1")
-    assert found["students/rte"]["error"] == "needs first/mrpc, teachers/rte"
+    error = found["first/mrpc"]["error"]
+    assert error.startswith("no memory for it") and "exit code 1" in error
+    assert mentions(found["students/rte"]["error"], "first/mrpc", "teachers/rte")
     place.behave({})
     place.run()
     assert names(place.calls()) == ORDER[1:] and {line["error"] for line in table().values()} == {""}
@@ -178,7 +179,7 @@ def test_runs_side_by_side_wait_for_one_another(place: Place) -> None:
     _, err = place.run("--processes=2")
     found = names(place.calls())
     assert set(found[:2]) == {"students/cola", "first/mrpc"} and set(found[2:4]) == {"teachers/cola", "teachers/rte"}
-    assert found[4] == "students/rte" and mentions(err, 2)
+    assert found[4] == "students/rte" and mentions(err, "2 side")
 
 
 def test_a_killed_chain_goes_on(place: Place) -> None:
@@ -199,7 +200,7 @@ def test_a_killed_chain_goes_on(place: Place) -> None:
                     os.kill(json.loads(line)["pid"], signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-    assert process.returncode == 3 and "stopped with 2 of 5 points finished" in err, err
+    assert process.returncode == 3 and mentions(err, "stopped", "2 of 5"), err
     assert table()["teachers/cola"]["state"] == "stopped"
     place.calls()
     place.behave({})
@@ -225,36 +226,36 @@ def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None
         (
             ('from = "first"\ntasks', 'from = "frist"\ntasks'),
             [],
-            ("stages.teachers.from = 'frist' is neither a model nor",),
+            ("stages.teachers.from", "'frist'"),
         ),
-        (('from = "first"\ntasks', 'from = "frist"\ntasks'), [], ("first",)),
+        (('from = "first"\ntasks', 'from = "frist"\ntasks'), [], ("'frist'", "first")),
         (
             ('from = "teacher"\n', 'from = "teachers"\n'),
             [],
-            ("stages.first.from", "'teachers'", 2),
+            ("stages.first.from", "'teachers'", "2 tasks", "mrpc"),
         ),
         (
             ('from = "teacher"\n', 'from = "again"\n'),
             [],
-            ("first/mrpc", "again/mrpc"),
+            ("first/mrpc", "again/mrpc", "circle"),
         ),
         (("tasks = [", "task = ["), [], ("tasks", "stages.first.task")),
         (("seeds = 2", "run_dir = 2"), [], ("options.run_dir",)),
         (("alpha = 0.9", "alfa = 0.9"), [], ("--alfa", "--alpha")),
-        (("alpha = 0.9", "alpha = 9"), [], ("alpha = 9.0 is not a share",)),
-        (('"squeezebert_dev"', '"squeezebert"'), [], ("chain.table = 'squeezebert' is unknown",)),
-        (("[stages.first]", "[stages.student]"), [], ("student",)),
-        (('from = "teacher"\n', ""), [], ("stages.first.tasks.mrpc",)),
+        (("alpha = 0.9", "alpha = 9"), [], ("alpha = 9.0",)),
+        (('"squeezebert_dev"', '"squeezebert"'), [], ("chain.table", "'squeezebert'", "unknown")),
+        (("[stages.first]", "[stages.student]"), [], ("student ", "model", "stage")),
+        (('from = "teacher"\n', ""), [], ("stages.first.tasks.mrpc", "stages.first.from")),
         (("", ""), ["--model.techer=m"], ("teacher", "--model.techer")),
-        (("", ""), ["--model.teacher=m"], ("m is neither a run",)),
-        (("", ""), ["--data_dir=nowhere"], ("nowhere",)),
+        (("", ""), ["--model.teacher=m"], ("m is neither", "Hugging Face")),
+        (("", ""), ["--data_dir=nowhere"], ("nowhere", "train", "CoLA")),
         (("", ""), ["--tasks=sst2"], ("--tasks", "sst2")),
         (("", ""), ["--stages.studens.seeds=1"], ("--stages.studens.seeds", "stages.NAME.option")),
-        (("", ""), ["--from=m/student"], ("--from",)),
+        (("", ""), ["--from=m/student"], ("--from ", "cannot")),
     ],
 )
 def test_what_cannot_be_is_one_sentence_before_anything_starts(
-    place: Place, change: tuple[str, str], options: list[str], message: str
+    place: Place, change: tuple[str, str], options: list[str], message: tuple[object, ...]
 ) -> None:
     text = CHAIN.replace(*change, 1) if change[0] else CHAIN
     if "again" in change[1]:
@@ -268,7 +269,7 @@ def test_what_cannot_be_is_one_sentence_before_anything_starts(
 
 def test_a_model_that_is_not_given_is_asked_for(place: Place) -> None:
     _, err = place.run(code=2, given=GIVEN[:1])
-    assert mentions(err, "--model.teacher")
+    assert mentions(err, "teacher:", "--model.teacher")
     place.run("--tasks=cola", "--stages.teachers.seeds=1", code=2, given=GIVEN[:1])
     Path("chain.toml").write_text(
         CHAIN.split("[stages.first]")[0].replace('from = "first", alpha = 0.9', "alpha = 1.0")
@@ -282,12 +283,12 @@ def test_questions_have_a_place_in_a_chain(place: Place) -> None:
     Path("chain.toml").write_text(CHAIN + asked)
     options = ["--tasks=squad1", "--tasks.squad1.data_dir=squad"]
     for more, message in (
-        ([], "squad/train-v1.1.json does not exist"),
-        (["--stages.answers.max_length=64"], "max_length = 64 leaves no room"),
-        (["--stages.answers.alpha=0.5"], "alpha = 0.5: squad1 is a task that is learnt without a teacher"),
+        ([], ("squad/train-v1.1.json", "exist")),
+        (["--stages.answers.max_length=64"], ("max_length = 64", "room")),
+        (["--stages.answers.alpha=0.5"], ("alpha = 0.5", "squad1", "teacher")),
     ):
         _, err = place.run(*options, *more, code=2)
-        assert message in err and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
+        assert mentions(err, *message) and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
     question = {"id": "0", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
     article = {"title": "A", "paragraphs": [{"context": "Ada was it.", "qas": [question]}]}
     Path("squad").mkdir()
@@ -302,7 +303,7 @@ def test_questions_have_a_place_in_a_chain(place: Place) -> None:
 def test_a_teacher_without_a_share_is_refused_before_anything_starts(place: Place) -> None:
     Path("chain.toml").write_text(CHAIN.replace("alpha = 0.9, ", ""))
     _, err = place.run(code=2)
-    assert mentions(err, "stages/teachers/rte", 1) and not place.calls()
+    assert mentions(err, "stages/teachers/rte", "alpha = 1") and not place.calls()
 
 
 PAPER = {"mnli": "MNLI-m", "qqp": "QQP", "qnli": "QNLI", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
@@ -328,9 +329,9 @@ def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
 
 def test_squeezeberts_chain_says_how_it_is_run() -> None:
     header = config.find("squeezebert_glue").read_text(encoding="utf-8").split("\n[")[0]
-    assert mentions(header, "squeezebert_glue") and "Expected" in header and "Source" in header
+    assert "bertzoo chain squeezebert_glue " in header and "Expected" in header and "Source" in header
     printed = [value for value in published.values() if value.paper == "SqueezeBERT" and value.table == "2"]
     found = {
         v.metric: v.value for v in printed if v.section == "dev, with bells and whistles" and v.model == "SqueezeBERT"
     }
-    assert f"average of {found['glue_avg']}, with {found['mnli_m']}/{found['mnli_mm']} on MNLI" in header
+    assert mentions(header, f" {found['glue_avg']}", f"{found['mnli_m']}/{found['mnli_mm']}", "MNLI")

@@ -129,31 +129,28 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sweep = 1", ("sweep", 1)),
-        ("[sweeps]\n", ("sweeps", "sweep")),
+        ("sweep = 1", ("sweep", "table", " 1")),
+        ("[sweeps]\n", ("table sweeps", "sweep?")),
         ("x = \n", ("TOML",)),
         ("[grid]\nalpha = [1.0]", ("sweep.base",)),
         ('[sweep]\nbase = "b"\ntask = "x"', ("sweep.task", "tasks")),
-        ('[sweep]\nbase = "b"', ("sweep.tasks",)),
-        ('[sweep]\nbase = "b"\ntasks = "cola"', ("sweep.tasks",)),
-        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', ("names a task twice",)),
-        (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "1.0")),
-        (GOOD + "[grid]\nalpha = []", ("grid.alpha",)),
-        (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha = [1.0, 1.0] has a value twice",)),
-        (
-            GOOD + "[grid]\nalpha = [{ a = 1.0 }]",
-            ("grid.alpha", "1.0}"),
-        ),
-        (GOOD + '[grid]\ntask = ["cola"]', ("grid.task",)),
-        (GOOD + '[options]\nrun_dir = "x"', ("options.run_dir",)),
-        (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", ("options",)),
+        ('[sweep]\nbase = "b"', ("sweep.tasks", "list")),
+        ('[sweep]\nbase = "b"\ntasks = "cola"', ("sweep.tasks", "list")),
+        ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', ("sweep.tasks", "['a', 'a']", "twice")),
+        (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "list", "1.0")),
+        (GOOD + "[grid]\nalpha = []", ("grid.alpha", "list", "[]")),
+        (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha", "[1.0, 1.0]", "twice")),
+        (GOOD + "[grid]\nalpha = [{ a = 1.0 }]", ("grid.alpha", "{'a': 1.0}")),
+        (GOOD + '[grid]\ntask = ["cola"]', ("grid.task", "cannot")),
+        (GOOD + '[options]\nrun_dir = "x"', ("options.run_dir", "cannot")),
+        (GOOD + "[options]\nalpha = 1.0\n[grid]\nalpha = [1.0]", ("alpha", "[options]", "[grid]")),
         (GOOD + "[options]\nalpha = [[1.0]]", ("options.alpha", "[[1.0]]")),
         (GOOD + "[tasks.colla]\nalpha = [1.0]", ("cola", "[tasks.colla]", "sweep.tasks")),
-        (GOOD + "[tasks]\ncola = 1", ("tasks.cola", 1)),
-        (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", ("tasks.cola.optimizer.learning_rate",)),
+        (GOOD + "[tasks]\ncola = 1", ("tasks.cola", "table", " 1")),
+        (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", ("tasks.cola.optimizer.learning_rate", "list")),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         grid.load(tmp_path / "s.toml")
@@ -166,22 +163,24 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, mess
         (
             [("tasks.colla.from", "m")],
             (),
-            "--tasks.colla.from: tasks.NAME.option sets an option of one of the tasks mnli",
+            ("--tasks.colla.from", "tasks.NAME.option", "mnli"),
         ),
-        ([("tasks.cola", "m")], (), "--tasks.cola: tasks.NAME.option"),
-        ([("task", "cola")], (), "--task cannot be set"),
-        ([("tasks.cola.run_dir", "x")], (), "--tasks.cola.run_dir cannot be set"),
-        ([], ["cola", "colla"], "--tasks: there is no colla in it; did you mean cola?"),
+        ([("tasks.cola", "m")], (), ("--tasks.cola:", "tasks.NAME.option")),
+        ([("task", "cola")], (), ("--task ", "cannot")),
+        ([("tasks.cola.run_dir", "x")], (), ("--tasks.cola.run_dir", "cannot")),
+        ([], ["cola", "colla"], ("--tasks", "colla", "cola?")),
     ],
 )
-def test_wrong_options_are_refused(overrides: list[tuple[str, str]], tasks: list[str], message: str) -> None:
+def test_wrong_options_are_refused(
+    overrides: list[tuple[str, str]], tasks: list[str], message: tuple[object, ...]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         grid.load("squeezebert", overrides, tasks)
-    assert str(caught.value).startswith(message)
+    assert str(caught.value).startswith(str(message[0])) and mentions(str(caught.value), *message)
 
 
 def test_an_unknown_sweep_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=mentioning("sq")):
+    with pytest.raises(ConfigError, match=mentioning("squezebert", "squeezebert")):
         grid.load("squezebert")
     with pytest.raises(ConfigError, match=mentioning("mobilebert", "squeezebert")):
         grid.load("demo")  # a config of a run

@@ -64,10 +64,12 @@ def test_every_point_is_run_once_and_the_best_is_named(place) -> None:
     assert (best["seeds"], best["epochs"], best["dev/matthews"], best["dev/accuracy"]) == ("2", "1 2", "60.0", "")
     assert float(lines[0]["score"]) == pytest.approx(50.5) and lines[4]["dev/accuracy"] == "60.0"
     run = f"runs/s/{best['run']}"
-    assert f"best of cola: 60.50 with alpha=0.9 optimizer.learning_rate=1e-05, in {run}" in out
-    assert "best of rte: 60.50 with alpha=0.9" in out and (Path(run) / "results.json").is_file()
+    cola, rte = out.splitlines()[-2:]
+    assert cola.startswith("best of cola: 60.50") and rte.startswith("best of rte: 60.50")
+    assert mentions(cola, "alpha=0.9", "optimizer.learning_rate=1e-05", run) and mentions(rte, "alpha=0.9")
+    assert (Path(run) / "results.json").is_file()
     assert len(out.splitlines()) == 1 + 6 + 2 and out.splitlines()[0].split()[:3] == ["task", "state", "score"]
-    assert "6 points, 0 of them finished already" in err and "2/6 cola alpha=0.9" in err
+    assert mentions(err, "6 points", "0 of", "2/6 cola alpha=0.9")
     # A sweep is a directory of runs for `bertzoo results`.
     assert cli.main(["results", "runs/s"]) == 0
 
@@ -77,7 +79,7 @@ def test_results_reads_a_sweep(place, capsys) -> None:
     assert cli.main(["results", "runs/s"]) == 0
     out = capsys.readouterr().out
     assert "| bert | measured here: runs/s, from runs/first | 4.0 |" in out
-    assert mentions(out, 3) and "| 60.0 (60.0–60.0) |" in out
+    assert mentions(out, "3 runs") and "| 60.0 (60.0–60.0) |" in out
 
 
 def test_what_is_finished_is_not_run_again(place) -> None:
@@ -85,7 +87,7 @@ def test_what_is_finished_is_not_run_again(place) -> None:
     place.calls()
     before = table()
     _, err = place.sweep("--from=m", "--tasks=rte")
-    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and "3 points, 1 of them finished already" in err
+    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 of")
     assert table()[0] == before[0]
     # More points in the grid: only those are new.
     text = Path("sweep.toml").read_text().replace("[0.8, 0.9, 1.0]", "[0.5, 0.8, 0.9, 1.0]")
@@ -117,9 +119,9 @@ def test_a_point_that_fails_is_reported_and_the_others_go_on(place) -> None:
     assert alphas(place.calls()) == ALL[:3]
     lines = table()
     assert [line["state"] for line in lines] == ["finished", "failed", "failed"]
-    assert lines[1]["error"].startswith("no memory for it (exit code 1; runs/s/logs/cola/")
-    assert lines[1]["error"].endswith(".log)") and "no memory for it (ended by SIGKILL" in lines[2]["error"]
-    assert f"failed: {lines[1]['error']}" in err and "2 of 3 points failed" in err and "best of cola: 50.50" in out
+    assert all(line["error"].startswith("no memory for it") for line in lines[1:])
+    assert mentions(lines[1]["error"], "exit code 1", "runs/s/logs/cola/", ".log") and "SIGKILL" in lines[2]["error"]
+    assert mentions(err, f"failed: {lines[1]['error']}", "2 of 3", "failed") and "best of cola: 50.50" in out
     # They are tried again, and what went wrong is forgotten.
     place.behave({})
     place.sweep("--from=m", "--tasks=cola")
@@ -130,8 +132,8 @@ def test_results_that_are_missing_or_damaged_are_failures(place) -> None:
     place.behave({"alpha=0.8": {"silent": True}, "alpha=0.9": {"damaged": True}})
     place.sweep("--from=m", "--tasks=cola", code=1)
     missing, damaged, fine = table()
-    assert mentions(missing["error"], "runs/s/logs/cola/")
-    assert mentions(damaged["error"], "results.json") and fine["state"] == "finished"
+    assert mentions(missing["error"], "no results", "runs/s/logs/cola/")
+    assert mentions(damaged["error"], "results.json", "damaged") and fine["state"] == "finished"
     place.calls()
     place.behave({})
     place.sweep("--from=m", "--tasks=cola")
@@ -142,7 +144,7 @@ def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(place) -> None:
     place.behave({"alpha=0.8": {"exit": 3, "say": "stopped"}, "alpha=0.9": {"exit": 1}})
     _, err = place.sweep("--from=m", "--tasks=cola", code=3)
     assert [line["state"] for line in table()] == ["stopped", "failed", "finished"]
-    assert mentions(err, 1, 3)
+    assert mentions(err, "1 of 3", "stopped")
 
 
 def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
@@ -151,7 +153,7 @@ def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
     place.behave({"--task": {"together": 2}})  # none ends before two are at work
     _, err = place.sweep("--from=m", "--tasks=cola")
     calls = place.calls()
-    assert "3 points, 0 of them finished already, 2 side by side" in err and len(calls) == 3
+    assert mentions(err, "3 points", "0 of", "2 side") and len(calls) == 3
     assert {call["devices"]["CUDA_VISIBLE_DEVICES"] for call in calls[:2]} == {"0", "1"}
     assert [line["state"] for line in table()] == ["finished"] * 3
 
@@ -195,7 +197,7 @@ def test_a_signal_ends_the_runs_and_the_same_command_goes_on(place, number: sign
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
-    assert mentions(err, 1, 3) and not out
+    assert mentions(err, "stopped", "1 of 3") and not out
     assert all(map(gone, pids)) and [line["state"] for line in table()] == ["finished", "stopped", "stopped"]
     place.calls()
     place.behave({})
@@ -222,7 +224,7 @@ def test_two_sweeps_do_not_share_a_directory(place) -> None:
         _, err = place.sweep("--from=m", code=2)
         process.terminate()
         process.communicate(timeout=60)
-    assert mentions(err, "runs/s")
+    assert mentions(err, "runs/s", "in use")
 
 
 def test_other_options_for_the_same_directory_are_refused(place) -> None:
@@ -233,9 +235,9 @@ def test_other_options_for_the_same_directory_are_refused(place) -> None:
     Path("base.toml").write_text("seeds = 2\n")
     assert "base_sha256" in place.sweep("--from=m", "--tasks=rte", code=2)[1] and not place.calls()
     Path("runs/s/sweep.json").write_text("{")
-    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s/sweep.json")
+    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s/sweep.json", "damaged")
     Path("runs/s/sweep.json").unlink()
-    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s", "sweep.json")
+    assert mentions(place.sweep("--from=m", code=2)[1], "runs/s", "no sweep.json")
 
 
 def test_the_commands_can_be_listed(place) -> None:
@@ -252,17 +254,17 @@ def test_the_commands_can_be_listed(place) -> None:
         (["--alhpa=1"], ("--alhpa", "--alpha")),
         (["--alpha=much"], ("alpha", "--alpha=much", "'much'")),
         (["--optimizer.rate=1"], ("optimizer.rate", "learning_rate")),
-        (["--tasks.cola.seeds=x"], ("seeds", "--seeds=x")),
-        (["--from"], ("--from needs a value",)),
-        (["--random=0"], ("'0'", 1)),
-        (["--processes=two"], ("'two'", 1)),
+        (["--tasks.cola.seeds=x"], ("--seeds=x", "integer")),
+        (["--from"], ("--from", "value")),
+        (["--random=0"], ("--random", "'0'", " 1")),
+        (["--processes=two"], ("--processes", "'two'", " 1")),
         (["--tasks=sst2"], ("cola", "rte", "--tasks", "sst2")),
         (["--run_dir=gs://bucket/x"], ("gs://bucket/x", "URL")),
-        (["--tasks.rte.from=nowhere"], ("directory",)),
-        (["--run_dir=base.toml"], ("--run_dir=base.toml is a file; name a directory",)),
+        (["--tasks.rte.from=nowhere"], ("nowhere", "directory")),
+        (["--run_dir=base.toml"], ("--run_dir=base.toml", "file")),
     ],
 )
-def test_wrong_options_are_refused_before_anything_runs(place, options: list[str], message: str) -> None:
+def test_wrong_options_are_refused_before_anything_runs(place, options: list[str], message: tuple[object, ...]) -> None:
     _, err = place.sweep(*options, code=2)
     assert mentions(err, *message) and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
 
@@ -270,13 +272,17 @@ def test_wrong_options_are_refused_before_anything_runs(place, options: list[str
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ("double_unordered = [false, true]", ("double_unordered",)),
-        ("squad.stride = [64, 128]", ("squad.stride", 64)),
-        ("alpha = [0.8, 1.0]", ("0.8", "--teacher")),
+        ("double_unordered = [false, true]", ("double_unordered", "pairs")),
+        ("squad.stride = [64, 128]", ("squad.stride", 64, "cola")),
+        ("alpha = [0.8, 1.0]", ("alpha = 0.8", "--teacher")),
     ],
 )
 def test_options_that_a_task_does_not_have_are_refused_before_anything_runs(
-    grid: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    grid: str,
+    message: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queue, "COMMAND", ("false",))
@@ -287,8 +293,8 @@ def test_options_that_a_task_does_not_have_are_refused_before_anything_runs(
 
 
 def test_wrong_files_are_refused(place) -> None:
-    assert mentions(place.sweep(config="nothing", code=2)[1], "shipped")
+    assert mentions(place.sweep(config="nothing", code=2)[1], "nothing ", "shipped")
     Path("sweep.toml").write_text('[sweep]\nbase = "none.toml"\ntasks = ["cola"]\n')
     assert mentions(place.sweep(code=2)[1], "none.toml")
     Path("sweep.toml").write_text('[sweep]\nbase = "base.toml"\ntasks = ["cola"]\n[grid]\nepoch = [1]\n')
-    assert "unknown option --epoch" in place.sweep(code=2)[1] and not Path("runs").exists()
+    assert mentions(place.sweep(code=2)[1], "unknown", "--epoch") and not Path("runs").exists()
