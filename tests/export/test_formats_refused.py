@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import mentions
 from zoo import CASES, pretrained
 
 from bertzoo.cli import main
@@ -31,11 +32,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executorch, "check", lambda python: None)
 
 
-def failed(capsys: pytest.CaptureFixture, code: int, message: str, *words: object) -> None:
+def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...], *words: object) -> None:
     assert main(["convert", *map(str, words)]) == code
     said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if "the task's scores are not measured" not in line]
-    assert said.out == "" and len(lines) == 1 and message in lines[0], said.err
+    lines = [line for line in said.err.splitlines() if "not measured" not in line]
+    assert said.out == "" and len(lines) == 1 and mentions(lines[0], *message), said.err
 
 
 @pytest.mark.parametrize(("to", "package"), [(to, package) for to, names in PACKAGES.items() for package in names])
@@ -44,7 +45,7 @@ def test_a_package_that_is_missing(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
     extra = "onnx" if to == "onnx" else "torch"
-    message = f"--to={to} needs {package}, which is not installed: `pip install '.[{extra}]'` in the checkout adds it"
+    message = (f"--to={to} ", f" {package}", f"`pip install '.[{extra}]'`")
     failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
@@ -52,12 +53,12 @@ def test_a_package_that_is_missing(
 def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8")
     for python, message in {
-        "nowhere/python": "--python=nowhere/python cannot be run (No such file or directory): name one that has",
-        "false": "--python=false is not a Python: name one that has executorch; `make .venv-executorch/stamp` in the",
+        "nowhere/python": ("--python=nowhere/python", "No such file"),
+        "false": ("--python=false", "executorch", "`make .venv-executorch/stamp`"),
     }.items():
         failed(capsys, 2, message, *words, f"--python={python}")
     monkeypatch.setattr(executorch, "PACKAGES", ("json", "no_such_package"))
-    failed(capsys, 2, f"--to=executorch needs no_such_package, which {sys.executable} does not have: name", *words)
+    failed(capsys, 2, ("--to=executorch", "no_such_package", sys.executable), *words)
     assert not list(tmp_path.iterdir())
 
 
@@ -69,19 +70,19 @@ def test_options_and_places_that_make_no_sense(
     monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
     file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
     for option, message in {
-        "--lengths=17": "--lengths: 17 is beyond the 16 positions of the model",
-        "--lengths=3": "--lengths: 3 tokens hold no text; give at least 4",
-        "--precision=fp16": f"--precision=fp16 is of --to=litert: --to={to} writes fp32",
-        "--precision=int8-dynamic": f"--precision=int8-dynamic is of --to=litert: --to={to} writes fp32",
-        "--pooling=first": "but this one's is sequence_classification: add --head=none",
-        "--no-optimize": f"--no-optimize is of --to=litert, not of --to={to}",
+        "--lengths=17": ("--lengths: 17 ", " 16 "),
+        "--lengths=3": ("--lengths: 3 ", " 4"),
+        "--precision=fp16": ("--precision=fp16", "--to=litert", f"--to={to} ", "fp32"),
+        "--precision=int8-dynamic": ("--precision=int8-dynamic", "--to=litert", f"--to={to} ", "fp32"),
+        "--pooling=first": ("sequence_classification", "--head=none"),
+        "--no-optimize": ("--no-optimize", "--to=litert", f"--to={to}"),
     }.items():
         failed(capsys, 2, message, source, file, f"--to={to}", option)
-    failed(capsys, 2, f"name a file that ends in {SUFFIXES[to]}", source, tmp_path / "model.bin", f"--to={to}")
-    failed(capsys, 2, "/proc/nowhere/model", source, f"/proc/nowhere/model{SUFFIXES[to]}", f"--to={to}")
+    failed(capsys, 2, ("ends", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")
+    failed(capsys, 2, ("/proc/nowhere/model",), source, f"/proc/nowhere/model{SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model.json").write_text("mine")
-    failed(capsys, 2, "model.json exists; name a new file", source, file, f"--to={to}")
+    failed(capsys, 2, ("model.json", "exists"), source, file, f"--to={to}")
     assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
 
 
@@ -89,11 +90,9 @@ def test_options_and_places_that_make_no_sense(
 def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
-    failed(
-        capsys, 2, "--lengths: an ExecuTorch file reads one length, not 2: name one, and write a file for each", *words
-    )
+    failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
     words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")
-    failed(capsys, 2, "--python is of --to=executorch, not of --to=onnx", *words)
+    failed(capsys, 2, ("--python ", "--to=executorch", "--to=onnx"), *words)
 
 
 @pytest.mark.usefixtures("installed")
@@ -110,7 +109,7 @@ def test_a_converter_that_fails_leaves_nothing(
         monkeypatch.setattr(module, name, fails)
     monkeypatch.setattr(executorch, "write", fails)
     words = (sources["mobilebert"], tmp_path / "new" / f"model{SUFFIXES[to]}", f"--to={to}", "--lengths=8")
-    failed(capsys, 1, r"the converter does not take this model: 'no\nsuch operator'", *words)
+    failed(capsys, 1, ("the converter", r"'no\nsuch operator'"), *words)
     assert not list(tmp_path.iterdir())
 
 
@@ -118,12 +117,12 @@ def test_a_converter_that_fails_leaves_nothing(
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ('print(\'{"error": "no such\\\\noperator"}\')', "ExecuTorch does not take this model: no such operator"),
-        ("import os; os.abort()", "ExecuTorch does not take this model: its process ended without a word"),
+        ('print(\'{"error": "no such\\\\noperator"}\')', ("ExecuTorch", "no such operator")),
+        ("import os; os.abort()", ("ExecuTorch", "process")),
     ],
 )
 def test_a_process_that_fails_leaves_nothing(
-    program: str, message: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
+    program: str, message: tuple[object, ...], sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     (tmp_path / "program.py").write_text(program)
     monkeypatch.setattr(runtimes, "EXECUTORCH", tmp_path / "program.py")

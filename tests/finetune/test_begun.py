@@ -24,7 +24,7 @@ def said(capsys: pytest.CaptureFixture) -> str:
 def test_what_is_refused_leaves_nothing_behind(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = tmp_path / "runs" / "first"
     assert finetune(folder, run, f"--data_dir={tmp_path}") == 2
-    assert mentions(said(capsys), "train.csv") and not (tmp_path / "runs").exists()
+    assert mentions(said(capsys), "train.csv", "exist") and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_another_teacher_than_it_began_with_is_refused(
     assert any((chosen[name] != array).any() for name, array in directory.read(other).params.items())
     capsys.readouterr()
     assert finetune(folder, run, *options, f"--teacher={other}") == 2
-    assert f"the parameters of its teacher in {other} are not those that {run} began with" in said(capsys)
+    assert mentions(said(capsys), "parameters", " teacher ", other, run)
 
 
 def test_other_examples_than_it_began_with_are_refused(
@@ -61,11 +61,11 @@ def test_other_examples_than_it_began_with_are_refused(
     text, label, number = lines[3].split(",")
     (moved / "dev.csv").write_text("\n".join([*lines[:3], f"{text},{1 - int(label)},{number}", *lines[4:]]) + "\n")
     assert finetune(folder, copied, *options, "--seeds=3") == 2
-    assert mentions(said(capsys), moved, copied)
+    assert mentions(said(capsys), "examples", " dev ", moved, copied)
     with (moved / "train.csv").open("a") as file:
         file.write("one more,1,1.0\n")
     assert finetune(folder, copied, *options) == 2
-    assert mentions(said(capsys), moved)
+    assert mentions(said(capsys), "examples", "train and dev", moved)
     assert results(copied)["seeds"] == before
 
 
@@ -74,14 +74,15 @@ def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, 
     file = copied / "seed-1" / "scores.json"
     file.write_text(text)
     assert finetune(folder, copied) == 2
-    assert f"{file} is damaged" in (line := said(capsys)) and f"remove {file.parent}" in line
+    line = said(capsys)
+    assert mentions(line, file, "is damaged") and mentions(line.replace(str(file), ""), file.parent)
     shutil.rmtree(file.parent)
 
 
 def test_a_damaged_record_is_one_sentence(copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
     (copied / "run.json").write_text("{")
     assert finetune(folder, copied) == 2
-    assert mentions(said(capsys), f"{copied}/run.json")
+    assert mentions(said(capsys), f"{copied}/run.json", "is damaged")
 
 
 def test_checkpoints_of_a_finished_seed_are_removed(copied: Path, folder: Path) -> None:

@@ -204,7 +204,7 @@ def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
         (["--task=squad1", "--squad.threshold=1"], ("squad.threshold = 1.0", "squad1")),
         (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
         (["--task=squad1", "--own.kind=span"], ("own.kind = 'span'", "task = own")),
-        (["--task=cola", "--squad.longest=3"], ("squad.stride", "cola")),
+        (["--task=cola", "--squad.longest=3"], ("squad.stride = 8", "cola")),
         (["--task=squad1", "--data_dir=FILE"], ("data_dir", "train-v1.1.json", "one file")),
         (["--task=squad2", "--data_dir=MODEL"], ("train-v2.0.json", "exist")),
         (["--task=squad1", "--train_rows=81"], ("train_rows = 81", " 80 ")),

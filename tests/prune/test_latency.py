@@ -96,8 +96,8 @@ def test_a_budget_is_met_within_one_per_cent():
     target = 0.6 * cost(structure.sizes)
     kept = choose(structure, random_scores(structure), cost, target)
     assert 0.99 * target < cost({name: len(indices) for name, indices in kept.items()}) <= target
-    for wrong, says in ((1.1, "is not below the model's own"), (1e-6, "is below .*, the least that is left when all")):
-        with pytest.raises(UserError, match=f"a budget of [0-9,]+[.][0-9]{{3}} {says}"):
+    for wrong, says in ((1.1, "own"), (1e-6, "least")):
+        with pytest.raises(UserError, match=mentioning("budget", says) + r".*\b[0-9,]+[.][0-9]{3}\b"):
             choose(structure, random_scores(structure), cost, wrong * cost(structure.sizes))
 
 
@@ -159,15 +159,15 @@ def refused(table, model=BERT, letters=(), sizes=None):
 
 def test_a_table_of_something_else():
     wider = Bert(**SIZES | {"hidden_size": 28}, **LAYERS)
-    assert mentions(refused(planted(BERT), wider), "table.json", 1, 24, 28)
+    assert mentions(refused(planted(BERT), wider), "table.json", "layers", " 1 ", 24, 28)
     said = refused(planted(BERT, ("f",)), wider, ("f",))
     assert mentions(said, "table.json", "hidden_size", 24, 28)
     squeezed = CASES["squeezebert"][0]
-    assert mentions(refused(planted(BERT, ("f",)), squeezed), "squeezebert")
-    assert mentions(refused(planted(BERT, ("h", "f"))), "table.json")
+    assert mentions(refused(planted(BERT, ("f",)), squeezed), "table.json", "kind", "schubert", "squeezebert")
+    assert mentions(refused(planted(BERT, ("h", "f"))), "table.json", "no a, ", "heads")
     uneven = CASES["schubert"][0]
     said = refused(planted(BERT, ("h", "f")), uneven, ("h", "f"))
-    assert mentions(said, "measure")
+    assert mentions(said, "heads", "layer", "no a, ")
     deeper = Bert(**SIZES | {"vocab_size": 99}, **LAYERS | {"layers": 5})  # is the same to a table
     structure = declare(deeper, NoHead())
     assert latency(structure, planted(BERT), "table")(structure.sizes) > 0
@@ -176,13 +176,13 @@ def test_a_table_of_something_else():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.pop("sizes"), "is no whole table of latencies (it lacks 'sizes'): measure it again"),
-        (lambda d: d.update(format="other"), "is no whole table of latencies (it is of another format)"),
-        (lambda d: d["encoders"].pop(), "is no whole table of latencies (it lacks ("),
-        (lambda d: d["sizes"].update(h=[24, 1]), "its sizes are not lists that rise"),
-        (lambda d: d["sizes"].update(q=[1, 2]), "its sizes are not lists that rise"),
-        (lambda d: d["encoders"][0].update(one_ms=float("nan")), "a time is no number"),
-        (lambda d: d.update(encoders=3), "is no whole table"),
+        (lambda d: d.pop("sizes"), ("whole table", "lacks 'sizes'")),
+        (lambda d: d.update(format="other"), ("whole table", "format")),
+        (lambda d: d["encoders"].pop(), ("whole table", "lacks (")),
+        (lambda d: d["sizes"].update(h=[24, 1]), ("whole table", "sizes", "rise")),
+        (lambda d: d["sizes"].update(q=[1, 2]), ("whole table", "sizes", "rise")),
+        (lambda d: d["encoders"][0].update(one_ms=float("nan")), ("whole table", "time", "number")),
+        (lambda d: d.update(encoders=3), ("whole table",)),
     ],
 )
 def test_a_damaged_table(change, says, tmp_path):
@@ -192,12 +192,12 @@ def test_a_damaged_table(change, says, tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(UserError) as raised:
         read(path)
-    assert says in str(raised.value) and str(path) in str(raised.value)
+    assert mentions(str(raised.value), path, *says)
 
 
 def test_a_table_that_is_not_there_or_of_another_length(tmp_path):
     structure = declare(BERT, NoHead())
-    with pytest.raises(UserError, match=mentioning("none.json")):
+    with pytest.raises(UserError, match=mentioning("none.json", "No such file")):
         Latency(share=0.5, table=str(tmp_path / "none.json")).cost(structure)
     path = written(tmp_path / "table.json", planted(BERT))
     with pytest.raises(UserError, match=mentioning("target.length", 64, 128)):
@@ -209,12 +209,12 @@ def test_a_table_that_is_not_there_or_of_another_length(tmp_path):
     ("words", "message"),
     [
         (["--steps=3"], ("--steps", "--table=FILE")),
-        (["--table=t.json", "bert_6l"], ("--table", "MODEL", 2)),
-        (["--table=t.json", "--backends=jax"], ("--table",)),
+        (["--table=t.json", "bert_6l"], ("--table", "one MODEL", " 2")),
+        (["--table=t.json", "--backends=jax"], ("--table", "litert", "jax")),
         (["--table=t.json", "--threads=1,2"], ("--table", "--threads=1,2")),
-        (["--table=t.json", "--profile"], ("--profile",)),
-        (["--table=t.json", "--steps=1"], ("--steps=1", 2)),
-        (["--table=none/t.json"], ("directory",)),
+        (["--table=t.json", "--profile"], ("--profile", "table")),
+        (["--table=t.json", "--steps=1"], ("--steps=1", "least 2")),
+        (["--table=none/t.json"], ("none", "directory")),
     ],
 )
 def test_what_a_table_is_not_measured_of(words, message, capsys, tmp_path, monkeypatch):
@@ -225,9 +225,9 @@ def test_what_a_table_is_not_measured_of(words, message, capsys, tmp_path, monke
 
 
 def test_dimensions_that_a_model_does_not_have():
-    with pytest.raises(UserError, match=mentioning("h", "e", "f", "a", "k", "v", "--dimensions")):
+    with pytest.raises(UserError, match=mentioning("--dimensions", '"x"', "h, e, f, a, k, v")):
         measuring.grid(BERT, ("x",), 3)
-    with pytest.raises(UserError, match=mentioning("--dimensions")):
+    with pytest.raises(UserError, match=mentioning("--dimensions: h, ", "kind squeezebert")):
         measuring.grid(CASES["squeezebert"][0], ("h",), 3)
     assert measuring.grid(CASES["squeezebert"][0], (), 4) == {"f": (4, 8, 16, 20)}
     assert measuring.grid(BERT, ("k", "h"), 3) == {"h": (1, 12, 24), "k": (1, 4, 6)}

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from messages import mentioning
+from messages import mentioning, mentions
 from zoo import CASES, LAYERS, MOBILE, SIZES
 
 from bertzoo.errors import ConfigError
@@ -76,27 +76,24 @@ def test_nothing_cut_is_the_same_model():
 @pytest.mark.parametrize(
     ("model", "letter", "says"),
     [
-        (BERT, "e", "its embedding is as wide as its layers: h, f, a, k, v can"),
-        (BERT, "x", '"x" is no dimension: known are h, e, f, a, k, v'),
-        (
-            SqueezeBert(**SIZES, **LAYERS),
-            "h",
-            "h, the width of the layers, cannot be cut in a model of kind squeezebert",
-        ),
-        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", "its embedding is as wide as its layers: f can"),
-        (Electra(**SIZES, **LAYERS, embedding_size=10), "a", "a, the heads, cannot be cut.*: e, f can"),
-        (MobileBert(**MOBILE), "e", "would gain in weights of its own what it loses in tied ones: f can"),
-        (DistilBert(**SIZES, **LAYERS), "k", "k, the size of a head's keys, cannot be cut"),
+        (BERT, "e", ("e, ", "embedding", "h, f, a, k, v")),
+        (BERT, "x", ('"x"', "h, e, f, a, k, v")),
+        (SqueezeBert(**SIZES, **LAYERS), "h", ("h, ", "layers", "squeezebert")),
+        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", ("e, ", "embedding", ": f ")),
+        (Electra(**SIZES, **LAYERS, embedding_size=10), "a", ("a, ", "heads", ": e, f ")),
+        (MobileBert(**MOBILE), "e", ("e, ", "tied", ": f ")),
+        (DistilBert(**SIZES, **LAYERS), "k", ("k, ", "keys", "distilbert")),
     ],
 )
 def test_what_cannot_be_cut_says_so(model, letter, says):
-    with pytest.raises(ConfigError, match=says) as raised:
+    with pytest.raises(ConfigError) as raised:
         declare(model, NoHead(), ("f", letter))
+    assert mentions(str(raised.value), *says)
     assert len(re.findall(r"\. ", str(raised.value))) == 0
 
 
 def test_a_head_of_another_width_is_refused():
-    with pytest.raises(ConfigError, match=mentioning("joint_span")):
+    with pytest.raises(ConfigError, match=mentioning("h cannot", "joint_span", 14)):
         declare(BERT, JointSpanExtraction(hidden_size=14, beam=3))
     assert declare(BERT, JointSpanExtraction(hidden_size=14, beam=3), ("f",)).sizes
 
