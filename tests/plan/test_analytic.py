@@ -90,9 +90,9 @@ def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
 
 
 def test_a_slice_refuses_what_a_run_on_it_would(load):
-    with pytest.raises(ConfigError, match=mentioning("batch_size=16", 32)):
+    with pytest.raises(ConfigError, match=mentioning("batch_size=16", "32 devices")):
         step.imagined(load(), chips.parse("v3:4x4"))
-    with pytest.raises(ConfigError, match=mentioning("data=3", "fit 4")):
+    with pytest.raises(ConfigError, match=mentioning("data=3", "4 devices")):
         step.imagined(load(mesh__data="3"), chips.parse("v5e:2x2"))
 
 

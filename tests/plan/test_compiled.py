@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from messages import mentioning
+from messages import mentioning, mentions
 from packaging.requirements import Requirement
 
 from bertzoo import config
@@ -61,13 +61,13 @@ def test_it_is_said_what_is_compiled_and_what_is_known(compiler, recipe, tmp_pat
     first, second, _ = compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, said.append)
     assert first == second is not None
     stages = [f"stage {index} on v5e:2x2: " for index in (0, 0, 1)]
-    words = ["compiling, which takes minutes", "2 s to compile", "compiled before"]
-    assert said == [stage + word for stage, word in zip(stages, words, strict=True)]
+    for line, stage, word in zip(said, stages, ("compiling", "2 s", "before"), strict=True):
+        assert line.startswith(stage) and mentions(line, word)
 
 
 def test_a_compiler_that_fails_is_one_sentence(compiler, recipe, tmp_path):
     compiler([], 1, "RuntimeError: no such thing")
-    with pytest.raises(UserError, match=mentioning("v5e:2x2")):
+    with pytest.raises(UserError, match=mentioning("v5e:2x2", "RuntimeError: no such thing")):
         compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, print)
 
 

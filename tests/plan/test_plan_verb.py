@@ -73,15 +73,16 @@ def test_a_program_reads_all_of_a_plan(run):
     assert made["chip_hours"] == pytest.approx(hours) and made["dollars"] == pytest.approx([3 * hour for hour in hours])
     assert made["model_flops"] == 6 * stage["model_flops"]
     assert made["published_flops"] is None and made["electra_flops"] > 0 and made["checkpoint_bytes"] > 0
-    assert made["not_compiled"] == "--no-compile was given"
+    assert mentions(made["not_compiled"], "--no-compile")
 
 
 def test_a_person_reads_the_same(plan):
     text = page.as_text("tiny", plan, None)
-    for words in ("tiny on v5e:2x2: 4 chips, 4 devices", "6 steps of 16 rows of 32 tokens", "chip-hours", "assumed"):
-        assert words in text
-    assert "= 10.00 GiB" in text and mentions(text, "needed")
-    assert "all-reduce over 4 devices: 3 a step, 8.0 MB, of which a device sends 12.0 MB" in text
+    assert mentions(text, "tiny on v5e:2x2", "4 chips", "6 steps", "16 rows", "32 tokens", "chip-hours", "assumed")
+    assert "= 10.00 GiB" in text and mentions(text, "fits", plan.stages[0].advice)
+    assert mentions(plan.stages[0].advice, "remat", "fsdp")
+    (line,) = [line for line in text.splitlines() if "all-reduce" in line]
+    assert mentions(line, "4 devices", " 3 ", "8.0 MB", "12.0 MB")
     assert f"interconnect {12e6 / 200e9 * 1e3:.2f}" in text  # what the compiler found, not what is estimated
     assert compiled.INSTALL in page.as_text("tiny", plan, compiled.INSTALL)
 
@@ -96,10 +97,10 @@ def test_a_page_has_a_row_for_every_stage(plan):
     assert len(table) == 3  # two stages, and one collective
     assert "| 10,240 |" in table[0] and "| yes |" in table[0] and "| 20,480 |" in table[1] and "| no |" in table[1]
     (other,) = [line for line in text.splitlines() if line.startswith("| small | v5e:2x2 |")]
-    assert "| not yet |" in other and mentions(other, "estimate")
+    assert "| not yet |" in other and mentions(other, "| yes,", "estimate")
     assert f"- `tiny` on v5e:2x2, stage 1: {over.advice}." in text
-    assert mentions(text, "`tiny`") and mentions(text, 2, 3, 1)
-    assert "jax 1, libtpu 2" in text and "is 15.75 GiB on v5e" in text
+    assert mentions(text, "- `tiny`: it is too small", "2 of 3", "the 1 ")
+    assert mentions(text, "jax 1, libtpu 2", "15.75 GiB on v5e")
     widths = {line.count("|") for line in (*table[:2], other)}
     assert widths == {len(page.HEAD) + 1}
 
@@ -132,8 +133,8 @@ def advised(file: str, room: int, *options: tuple[str, str]) -> tuple[list[list[
     topology = chips.Topology(chip=kind, shape=(2, 4))
     (stage,) = estimate.make(config.load(Pretrain, [file], list(options)), topology).stages
     assert not stage.fits
-    before, told, ways = stage.advice.partition("it would fit with ")
-    assert told and not before
+    before, ways = stage.advice[: (told := stage.advice.index("--"))], stage.advice[told:]
+    assert "would fit" in before
     return [[tuple(word[2:].split("=")) for word in way.split()] for way in ways.split(" or ")], topology  # type: ignore
 
 
@@ -176,10 +177,11 @@ def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
     found = step.fallbacks(recipe, step.imagined(recipe, chips.parse("v5e:2x2")))
     assert len(found) > 3
     text = page.as_text("tiny", dataclasses.replace(plan, fallbacks=found), None)
-    lines = [line.strip() for line in text.splitlines() if "whole on every device" in line]
+    lines = [line.strip() for line in text.splitlines() if "every device" in line]
     assert 3 * len(lines) == len(found)
     (bias,) = [line for line in lines if "feed_forward/intermediate/bias" in line]
-    assert bias.startswith("encoder/layers_0 … layers_2/feed_forward/intermediate/bias: group_out of 34 is not")
+    assert bias.startswith("encoder/layers_0 … layers_2/feed_forward/intermediate/bias: ")
+    assert mentions(bias, "group_out", 34)
 
 
 def test_only_what_is_alike_is_folded():
@@ -197,9 +199,10 @@ def test_what_is_printed_of_a_recipe_stands_beside_ours(run, plan, monkeypatch):
     monkeypatch.setattr(convention, "PUBLISHED", {"tiny": (1.5e18, "of twice the steps")})
     monkeypatch.setattr(estimate, "make", make)
     options = ("--topology=v5e:2x2", "--no-compile")
-    assert mentions(run(*options)[1], "1.5e+18")
+    assert mentions(run(*options)[1], "ConvBERT", "1.5e+18", "of twice the steps")
     assert json.loads(run(*options, "--json")[1])["published_flops"] == 1.5e18
-    assert "ConvBERT prints" not in run(*options, "--stages.0.steps=7")[1]  # that is another run
+    text = run(*options, "--stages.0.steps=7")[1]  # that is another run
+    assert "1.5e+18" not in text and "of twice the steps" not in text
 
 
 def test_no_device_of_this_machine_is_looked_at(run, plan, monkeypatch):
@@ -218,10 +221,10 @@ def test_no_device_of_this_machine_is_looked_at(run, plan, monkeypatch):
     [
         (("--topology=v5e:3x3",), ("v5e", "1x1", "2x2", "2x4", "4x4")),
         (("--topology=h100:8",), ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")),
-        (("--topology=v3:4x4",), ("batch_size=16", "accumulate=1", 32)),
-        (("--topology=v5e:2x2", "--mesh.tensor=3"), ("fit 4",)),
-        (("--topology=v5e:2x2", "--price=much"), ("--price=much",)),
-        (("--topology=v5e:2x2", "--price=-1"), ("--price=-1",)),
+        (("--topology=v3:4x4",), ("batch_size=16", "accumulate=1", "32 devices")),
+        (("--topology=v5e:2x2", "--mesh.tensor=3"), ("tensor=3", "4 devices")),
+        (("--topology=v5e:2x2", "--price=much"), ("--price=much", "dollars")),
+        (("--topology=v5e:2x2", "--price=-1"), ("--price=-1", "dollars")),
         (("--topology=v5e:2x2", "--model.layer=1"), ("model.layers",)),
         ((), ("--topology",)),
     ],
