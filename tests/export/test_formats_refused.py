@@ -45,7 +45,7 @@ def test_a_package_that_is_missing(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
     extra = "onnx" if to == "onnx" else "torch"
-    message = (f"--to={to} ", f" {package}", f"`pip install '.[{extra}]'`")
+    message = (f"--to={to} ", f" {package},", f"`pip install '.[{extra}]'`")
     failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
@@ -79,7 +79,8 @@ def test_options_and_places_that_make_no_sense(
     }.items():
         failed(capsys, 2, message, source, file, f"--to={to}", option)
     failed(capsys, 2, ("ends", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")
-    failed(capsys, 2, ("/proc/nowhere/model",), source, f"/proc/nowhere/model{SUFFIXES[to]}", f"--to={to}")
+    nowhere = f"/proc/nowhere/model{SUFFIXES[to]}"
+    failed(capsys, 2, (f"{nowhere} ",), source, nowhere, f"--to={to}")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model.json").write_text("mine")
     failed(capsys, 2, ("model.json", "exists"), source, file, f"--to={to}")

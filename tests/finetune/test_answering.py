@@ -193,10 +193,10 @@ def test_what_is_noted_is_what_was_chosen() -> None:
     [
         (["evaluate", "RUN", "--split=test"], ("SQuAD 1.1", "test set")),
         (["evaluate", "RUN", "--task=cola"], ("cola", "questions", "squad1", "squad2")),
-        (["evaluate", "RUN", "--output=FILE"], ("--output=", "dev-v1.1.json", "directory")),
+        (["evaluate", "RUN", "--output=FILE"], ("--output=", "dev-v1.1.json", "is a file")),
         (["evaluate", "RUN", "--output=FILE/x"], ("dev-v1.1.json/x", "Not a directory")),
         (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
-        (["evaluate", "LABELS", "--output=x"], ("--output", "questions")),
+        (["evaluate", "LABELS", "--output=x"], ("--output ", "no questions")),
         (["evaluate", "LABELS", "--task=squad1"], ("classification", "squad1", "questions")),
         (["predict", "LABELS", "--question=a", "--context=b"], ("--question", "no questions")),
         (["predict", "LABELS", "a", "--output=x.json"], ("x.json", "questions")),

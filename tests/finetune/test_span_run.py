@@ -200,7 +200,7 @@ def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
         (["--task=squad1", "--hidden=relu"], ("hidden = 'relu'", "squad1")),
         (["--task=squad1", "--pooler=false"], ("pooler = False", "squad1")),
         (["--task=squad1", "--alpha=0.9"], ("alpha = 0.9", "squad1")),
-        (["--task=squad1", "--teacher=MODEL"], ("squad1", "teacher")),
+        (["--task=squad1", "--teacher=MODEL"], ("--teacher=", "squad1")),
         (["--task=squad1", "--squad.threshold=1"], ("squad.threshold = 1.0", "squad1")),
         (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
         (["--task=squad1", "--own.kind=span"], ("own.kind = 'span'", "task = own")),

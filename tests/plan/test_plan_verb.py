@@ -226,7 +226,7 @@ def test_no_device_of_this_machine_is_looked_at(run, plan, monkeypatch):
         (("--topology=v5e:2x2", "--price=much"), ("--price=much", "dollars")),
         (("--topology=v5e:2x2", "--price=-1"), ("--price=-1", "dollars")),
         (("--topology=v5e:2x2", "--model.layer=1"), ("model.layers",)),
-        ((), ("--topology",)),
+        ((), ("--topology", "required")),
     ],
 )
 def test_bad_input_is_one_sentence(run, options, said):

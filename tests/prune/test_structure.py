@@ -79,7 +79,7 @@ def test_nothing_cut_is_the_same_model():
         (BERT, "e", ("e, ", "embedding", "h, f, a, k, v")),
         (BERT, "x", ('"x"', "h, e, f, a, k, v")),
         (SqueezeBert(**SIZES, **LAYERS), "h", ("h, ", "layers", "squeezebert")),
-        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", ("e, ", "embedding", ": f ")),
+        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", ("e, ", "embedding", "kind electra", ": f ")),
         (Electra(**SIZES, **LAYERS, embedding_size=10), "a", ("a, ", "heads", ": e, f ")),
         (MobileBert(**MOBILE), "e", ("e, ", "tied", ": f ")),
         (DistilBert(**SIZES, **LAYERS), "k", ("k, ", "keys", "distilbert")),

@@ -239,7 +239,7 @@ def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None
             [],
             ("first/mrpc", "again/mrpc", "circle"),
         ),
-        (("tasks = [", "task = ["), [], ("tasks", "stages.first.task")),
+        (("tasks = [", "task = ["), [], ("unknown", "stages.first.task", "tasks")),
         (("seeds = 2", "run_dir = 2"), [], ("options.run_dir",)),
         (("alpha = 0.9", "alfa = 0.9"), [], ("--alfa", "--alpha")),
         (("alpha = 0.9", "alpha = 9"), [], ("alpha = 9.0",)),
