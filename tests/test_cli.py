@@ -83,19 +83,19 @@ def test_values_may_hold_anything_but_a_forgotten_value_is_noticed(verb: Callabl
         (["pretrain", "--run_dri=x"], ("--run_dri", "--run_dir")),
         (["pretrain", "--sed=3"], ("--sed", "--seed")),
         (["pretrain", "--qqq=3"], ("--qqq", "--help", "--debug", "--run_dir", "--seeds")),
-        (["pretrain", "--run"], ("unknown option --run",)),
-        (["pretrain", "--model.layers"], ("--model.layers needs a value, as in --model.layers=VALUE",)),
-        (["pretrain", "--model.layers", "--seed=1"], ("--model.layers needs a value",)),
+        (["pretrain", "--run"], ("option", " --run")),
+        (["pretrain", "--model.layers"], ("--model.layers=VALUE",)),
+        (["pretrain", "--model.layers", "--seed=1"], ("--model.layers=VALUE",)),
         (["pretrain", "--run_dir"], ("--run_dir",)),
         (["pretrain", "--seeds=many"], ("--seeds", "'many'")),
-        (["pretrain", "-x"], ("unrecognized arguments: -x",)),
+        (["pretrain", "-x"], ("arguments", " -x")),
         (["pretrian"], ("pretrian", "pretrain")),
         (["qqq"], ("qqq",)),
-        (["--run_dir=x"], ("unknown verb --run_dir=x",)),
+        (["--run_dir=x"], ("verb", "--run_dir=x")),
     ],
 )
 def test_wrong_usage_is_one_sentence(
-    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, argv: list[str], message: str
+    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, argv: list[str], message: tuple[str, ...]
 ) -> None:
     calls = verb()
     assert cli.main(argv) == 2
@@ -112,27 +112,30 @@ def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], c
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "message"),
+    ("error", "code", "parts"),
     [
-        (UserError("the text is empty"), 2, "the text is empty"),
-        (ConfigError("heads"), 2, "heads"),
-        (CorpusError("a.txt"), 2, "a.txt"),
-        (CheckpointError("step 3"), 2, "step 3"),
-        (Stopped("stopped at step 3"), 3, "stopped at step 3"),
-        (NonFinite("step 3"), 1, "step 3"),
-        (OSError(28, "No space left on device", "runs/a"), 1, "runs/a: No space left on device"),
-        (PermissionError(13, "Permission denied"), 1, "Permission denied"),
-        (ZeroDivisionError("x\ny"), 1, "ZeroDivisionError: x (this should not happen; --debug shows where it did)"),
-        (KeyboardInterrupt(), 3, "interrupted; run the same command again to go on"),
-        (SaveError("checkpoint 4"), 1, "checkpoint 4"),
+        (UserError("the text is empty"), 2, ("the text is empty",)),
+        (ConfigError("heads"), 2, ("heads",)),
+        (CorpusError("a.txt"), 2, ("a.txt",)),
+        (CheckpointError("step 3"), 2, ("step 3",)),
+        (Stopped("stopped at step 3"), 3, ("stopped at step 3",)),
+        (NonFinite("step 3"), 1, ("step 3",)),
+        (OSError(28, "No space left on device", "runs/a"), 1, ("runs/a: No space left on device",)),
+        (PermissionError(13, "Permission denied"), 1, ("Permission denied",)),
+        (ZeroDivisionError("x\ny"), 1, ("ZeroDivisionError: x", "--debug")),
+        (KeyboardInterrupt(), 3, ("interrupted", "command")),
+        (SaveError("checkpoint 4"), 1, ("checkpoint 4",)),
     ],
 )
 def test_errors_have_their_exit_code_and_no_traceback(
-    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, error: Exception, code: int, message: str
+    verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture, error: Exception, code: int, parts: tuple[str, ...]
 ) -> None:
     verb(error)
     assert cli.main(["pretrain"]) == code
-    assert capsys.readouterr().err == f"bertzoo: {message}\n"
+    err = capsys.readouterr().err
+    assert err.startswith(f"bertzoo: {parts[0]}") and err.count("\n") == 1 and mentions(err, *parts)
+    if len(parts) == 1:  # the error's own words are all that is said
+        assert err == f"bertzoo: {parts[0]}\n"
 
 
 def test_debug_shows_the_traceback(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:
@@ -167,7 +170,8 @@ def bertzoo(*argv: str) -> subprocess.CompletedProcess[str]:
 def test_the_program_as_a_process(tmp_path: Path) -> None:
     done = bertzoo("report", str(tmp_path))
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == f"bertzoo: {tmp_path} is not the directory of a run: it has no config.toml\n"
+    assert done.stderr.startswith("bertzoo: ") and done.stderr.count("\n") == 1
+    assert mentions(done.stderr, tmp_path, "config.toml")
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
@@ -206,7 +210,7 @@ cli.run = verb
 cli.entry()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (3, "bertzoo: interrupted; run the same command again to go on\n")
+    assert done.returncode == 3 and done.stderr.startswith("bertzoo: interrupted") and done.stderr.count("\n") == 1
 
 
 TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows it.\n\n" for i in range(400))
@@ -245,7 +249,7 @@ def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture)
     ],
 )
 def test_tokenize_refuses_what_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture, option: str, message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture, option: str, message: tuple[str, ...]
 ) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
     assert cli.main(["tokenize", str(tmp_path / "a.txt"), str(tmp_path / "corpus"), option]) == 2
@@ -280,5 +284,5 @@ def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, cap
         for pieces in range(3):
             show(pieces, 2_500_000 * pieces)
     shown = capsys.readouterr().err
-    assert "2.5 MB of text read, 1 shard done" in shown
+    assert mentions(shown, "2.5 MB", "1 shard")
     assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))

@@ -1,4 +1,4 @@
-"""The config loader: what it accepts, what it refuses and in which words, and that TOML and back is the identity."""
+"""The config loader: what it accepts, what it refuses and then names, and that TOML and back is the identity."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,38 +149,38 @@ def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("model.layrs=6", "--model.layrs=6: unknown key model.layrs; did you mean model.layers?"),
-        ("optimiser.rate=6", "--optimiser.rate=6: unknown key optimiser; did you mean optimizer?"),
-        ("layers=6", "unknown key layers; did you mean model.layers?"),
-        ("warmup=1", "unknown key warmup; did you mean optimizer.schedule.warmup?"),
-        ("zzz=1", "unknown key zzz; known here are model, optimizer"),
-        ("model.layers=six", "model.layers must be an integer, not 'six' (text)"),
-        ("model.layers=true", "model.layers must be an integer, not true (a boolean)"),
-        ("model.layers=6.0", "model.layers must be an integer, not 6.0 (a number)"),
-        ("model.layers=", "model.layers must be an integer, not '' (text)"),
-        ("model.layers=1\nx = 2", "model.layers must be an integer"),
-        ("model=6", "model must be a table, not 6 (an integer)"),
-        ("model.kind=wid", "model.kind is 'wid', which is unknown; did you mean wide?"),
-        ("model.activation=geluu", "one of gelu, relu, not 'geluu' (text); did you mean gelu?"),
-        ("model.layers.depth=1", "model.layers is an integer and has no part depth"),
-        ("optimizer.rate=nan", "optimizer.rate must be a number"),
-        ("remat=1", "remat must be true or false, not 1 (an integer)"),
-        ("remat=True", "remat must be true or false, not 'True' (text)"),
-        ("limit=many", "limit must be an integer or none, not 'many' (text)"),
-        ("names=a", "names must be a list, each text, not 'a' (text)"),
-        ("names=[1]", "names.0 must be text, not 1 (an integer)"),
-        ("stages.2.steps=1", "there is no stages.2: the stages are numbered 0 to 1"),
-        ("stages.-1.steps=1", "there is no stages.-1"),
-        ("names.*=x", "there is no names.*: the names are none"),
-        ("stages.0.model.layers=3", "stages.0.model needs a kind: set stages.0.model.kind to one of wide, grouped"),
-        ("stages=[{batch = 3}]", "stages.0.steps is missing"),
-        ("model.heads=3", "model: heads=3 does not divide width=8"),
+        ("model.layrs=6", ("--model.layrs=6", "model.layers")),
+        ("optimiser.rate=6", ("--optimiser.rate=6", "optimizer")),
+        ("layers=6", ("--layers=6", "model.layers")),
+        ("warmup=1", ("--warmup=1", "optimizer.schedule.warmup")),
+        ("zzz=1", ("--zzz=1", "model", "optimizer")),
+        ("model.layers=six", ("model.layers", "integer", "'six'")),
+        ("model.layers=true", ("model.layers", "integer", "boolean")),
+        ("model.layers=6.0", ("model.layers", "integer", "6.0")),
+        ("model.layers=", ("model.layers", "integer", "''")),
+        ("model.layers=1\nx = 2", ("model.layers", "integer")),
+        ("model=6", ("--model=6", "table", "integer")),
+        ("model.kind=wid", ("model.kind", "'wid'", "wide")),
+        ("model.activation=geluu", ("model.activation", "gelu, relu", "'geluu'")),
+        ("model.layers.depth=1", ("model.layers", "integer", "depth")),
+        ("optimizer.rate=nan", ("optimizer.rate", "number")),
+        ("remat=1", ("remat", "true", "false", "integer")),
+        ("remat=True", ("remat", "true", "false", "'True'")),
+        ("limit=many", ("limit", "integer", "none", "'many'")),
+        ("names=a", ("names", "list", "'a'")),
+        ("names=[1]", ("names.0", "text", "integer")),
+        ("stages.2.steps=1", ("stages.2", 0, 1)),
+        ("stages.-1.steps=1", ("stages.-1", 0, 1)),
+        ("names.*=x", ("names.*", "none")),
+        ("stages.0.model.layers=3", ("stages.0.model.kind", "wide", "grouped")),
+        ("stages=[{batch = 3}]", ("stages.0.steps",)),
+        ("model.heads=3", ("model: heads=3 does not divide width=8",)),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: str) -> None:
+def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError) as error:
         run(option)
-    assert message in str(error.value)
+    assert mentions(str(error.value), *message)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: str) ->
         ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', ("optimizer.decay", "a.toml")),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError) as error:
         config.load(Run, [write(tmp_path, text)])
     assert mentions(str(error.value), *message)
@@ -213,8 +213,8 @@ def test_the_file_at_fault_is_named_among_several(tmp_path: Path) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     binary = tmp_path / "b.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    for name, message in [(binary, "not UTF-8"), (tmp_path, "is a directory"), ("nowhere.toml", "neither a file nor")]:
-        with pytest.raises(ConfigError, match=message):
+    for name, noun in [(binary, "UTF-8"), (tmp_path, "directory"), ("nowhere.toml", "")]:
+        with pytest.raises(ConfigError, match=mentioning(name, noun)):
             config.load(Run, [name])
 
 
@@ -238,7 +238,7 @@ def test_from_dict_takes_what_toml_would_say() -> None:
     assert config.from_dict(Run, WIDE | {"names": ["x"]}) == Run(model=Wide(), names=("x",))
     with pytest.raises(ConfigError, match=mentioning("stages.0.steps")):
         config.from_dict(Run, WIDE | {"stages": [{}]})
-    with pytest.raises(TypeError, match="cannot be of type"):
+    with pytest.raises(TypeError, match=mentioning("dict[str, int]")):
         config.from_dict(Unsupported, {"values": {}})
 
 

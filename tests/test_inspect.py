@@ -193,7 +193,7 @@ def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
         list(attention_maps.attentions(without, [row], [2]))
     pair = Row(np.arange(4), np.array([0, 0, 1, 1]))
     short = replace(found, model=replace(found.model, token_types=1), origin="one")
-    with pytest.raises(UserError, match=mentioning(2, "knows 1")):
+    with pytest.raises(UserError, match=mentioning("segments", 2, "one", 1)):
         list(attention_maps.attentions(short, [pair], [1]))
 
 
@@ -285,7 +285,7 @@ def test_other_numbers_of_heads_and_layers(home: Path, capsys: pytest.CaptureFix
     text = words(home, 3)
     assert inspect(home, "narrow", "--teacher=HOME/teacher", f"--text={text}", "--layers=1:2") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "Teacher's layer 2 (down) and student's layer 1 (across), * the best matching of heads:" in lines
+    assert any(all(part in line for part in ("layer 2", "layer 1", "*")) for line in lines)
     rows = [line.split()[2:] for line in lines if line.startswith("  head")]
     ids = np.array([tokens(home, text)])
     loaded = (bertzoo.load(home / name)[:2] for name in ("teacher", "narrow"))
@@ -293,7 +293,7 @@ def test_other_numbers_of_heads_and_layers(home: Path, capsys: pytest.CaptureFix
     expected = [[plain(np.asarray(t), np.asarray(s)) / ids.size for s in student] for t in teacher]
     np.testing.assert_allclose([[float(cell.rstrip("*")) for cell in row] for row in rows], expected, atol=1e-4)
     left = [str(g) for g, row in enumerate(rows, start=1) if "*" not in "".join(row)]
-    assert len(left) == 2 and f"Left over of the teacher's heads: {', '.join(left)}." in lines
+    assert len(left) == 2 and any(line.endswith(f": {', '.join(left)}.") for line in lines)
 
 
 def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> None:
@@ -363,7 +363,7 @@ def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path)
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("teacher", ["--layers=1,3", "--text=a"], ("/teacher", "layer 3", "numbered 1", 2)),
+        ("teacher", ["--layers=1,3", "--text=a"], ("/teacher", "layer 3", 1, 2)),
         ("teacher", ["--layers=0", "--text=a"], ("layer 0",)),
         ("narrow", ["--layers=1:4", "--teacher=HOME/teacher", "--text=a"], ("/teacher", "layer 4")),
         ("teacher", ["--layers=1-3", "--text=a"], ("--layers=1-3", "1,12")),
@@ -376,7 +376,7 @@ def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path)
         ("teacher", ["--text=a", "--heldout=HOME/run"], ("--text", "--heldout")),
         ("teacher", ["--text=a", "--rows=1"], ("--rows",)),
         ("teacher", ["--heldout=HOME/run", "--rows=0"], ("--rows=0",)),
-        ("teacher", ["--heldout=HOME/run", "--rows=9999", "--average"], ("--rows=9999, but",)),
+        ("teacher", ["--heldout=HOME/run", "--rows=9999", "--average"], ("--rows=9999", "run")),
         ("teacher", [], ("/teacher", "--text", "--heldout")),
         ("teacher", ["--heldout=HOME/narrow"], ("/narrow",)),
         ("mute", ["--text=a"], ("/mute",)),
@@ -389,7 +389,7 @@ def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path)
     ],
 )
 def test_wrong_input_is_one_sentence(
-    home: Path, capsys: pytest.CaptureFixture, model: str, options: list[str], message: str
+    home: Path, capsys: pytest.CaptureFixture, model: str, options: list[str], message: tuple[object, ...]
 ) -> None:
     assert inspect(home, model, *options, out="wrong.png") == 2
     out, err = capsys.readouterr()
