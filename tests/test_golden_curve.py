@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from messages import mentioning
+from messages import mentioning, mentions
 from scripts import loaded
 
 from bertzoo import cli, config, golden_curve, kinds, report
@@ -58,14 +58,13 @@ def test_a_run_on_the_curve(write, capsys):
     said = capsys.readouterr().out
     count = 2 * len(RECORD["points"])
     step = RECORD["points"][1]["step"]
-    assert said.startswith(f"on the golden curve: {count} of the {count} held-out losses on record for demo compared")
-    assert f"at step {step}, on record" in said
+    assert mentions(said, f"{count} of the {count}", "demo", f"step {step},")
     assert not (run / "report.md").exists()
 
 
 def test_a_run_that_has_begun_is_compared_as_far_as_it_is(write, capsys):
     assert cli.main(["report", str(write(points=3)), "--check"]) == 0
-    assert f"6 of the {2 * len(RECORD['points'])} held-out losses" in capsys.readouterr().out
+    assert mentions(capsys.readouterr().out, f"6 of the {2 * len(RECORD['points'])}")
 
 
 @pytest.mark.parametrize("off", [1.1 * RECORD["tolerance"], -1.0, float("nan")])
@@ -73,35 +72,27 @@ def test_a_run_off_the_curve(write, off, capsys):
     assert cli.main(["report", str(write(off)), "--check"]) == 1
     out, err = capsys.readouterr()
     point = RECORD["points"][1]
-    assert out == "" and err.startswith("off the golden curve of demo: MLM loss ")
-    assert f"at step {point['step']}, on record {point['mlm_loss']:.4f}" in err
+    assert out == ""
+    assert mentions(err, "demo", "MLM loss", f"step {point['step']},", f"{point['mlm_loss']:.4f}")
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "parts"),
     [
-        (
-            {"corpus": "ab" * 32},
-            f"another corpus than the golden curve of demo is of: its hash is {'ab' * 32}",
-        ),
-        (
-            {"corpus": "ab" * 32, "data": {"source": "my/*.txt"}},
-            f"another corpus than the golden curve of demo is of: its hash is {'ab' * 32}",
-        ),
-        ({"points": 0}, "has no held-out losses at the steps of the golden curve of demo: 200, 400"),
-        ({"optimizer": {"beta2": 0.99}}, "from demo it differs in optimizer.beta2: 0.98 -> 0.99"),
-        ({"run": {"evaluate_rows": 8}}, "from demo it differs in run.evaluate_rows: 1024 -> 8"),
+        ({"corpus": "ab" * 32}, ("demo", "corpus", "ab" * 32, RECORD["corpus_sha256"])),
+        ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("demo", "ab" * 32, RECORD["corpus_sha256"])),
+        ({"points": 0}, ("demo", "200, 400")),
+        ({"optimizer": {"beta2": 0.99}}, ("demo", "optimizer.beta2: 0.98 -> 0.99")),
+        ({"run": {"evaluate_rows": 8}}, ("demo", "run.evaluate_rows: 1024 -> 8")),
         (
             {"model": {"layers": 3, "heads": 2, "dropout": 0.1, "token_types": 1}},
-            "is no run of a config with a golden curve (demo); from demo it differs in model.layers: 2 -> 3; "
-            "model.heads: 4 -> 2; model.token_types: 2 -> 1 and 1 more",
+            ("demo", "model.layers: 2 -> 3", "model.heads: 4 -> 2", "model.token_types: 2 -> 1", "1 more"),
         ),
     ],
 )
-def test_what_cannot_be_compared(write, options, words):
-    with pytest.raises(UserError) as error:
+def test_what_cannot_be_compared(write, options, parts):
+    with pytest.raises(UserError, match=mentioning(*parts)):
         golden_curve.check(report.open_run(write(**options)), shipped(), {NAME: RECORD})
-    assert words in str(error.value)
 
 
 def test_a_corpus_that_was_tokenised_before_is_compared(write):
@@ -155,6 +146,6 @@ def test_the_demo_begins_on_its_curve(tmp_path, capsys):
     code = cli.main(["report", str(run), "--check"])
     out, err = capsys.readouterr()
     if json.loads((run / "run.json").read_text())["corpus_sha256"] != RECORD["corpus_sha256"]:
-        assert code == 2 and "was trained on another corpus" in err
+        assert code == 2 and mentions(err, "corpus", RECORD["corpus_sha256"])
         pytest.skip("the documentation of this Python is another text than the curve's")
-    assert code == 0 and out.startswith("on the golden curve: 2 of the "), err
+    assert code == 0 and "2 of the " in out, err

@@ -96,10 +96,9 @@ def test_what_needs_the_corpus_says_that_it_is_gone_and_takes_no_other(machine, 
         said = error(capsys, *command)
         assert mentions(said, run, machine / "corpus", "--corpus")
         said = error(capsys, *command, f"--corpus={other}")
-        assert said.startswith(f"bertzoo: {other} is not the corpus that {run} was trained on")
-        assert mentions(said, hashes[0], hashes[1])
+        assert mentions(said, other, run, hashes[0], hashes[1])
         assert mentions(error(capsys, *command, "--corpus="), "--corpus")
-        assert "gs:/x is a URL" in error(capsys, *command, "--corpus=gs:/x")
+        assert mentions(error(capsys, *command, "--corpus=gs:/x"), "gs:/x", "URL")
     assert not (tmp_path / "a.png").exists() and not (run / "checkpoints" / "2").exists()
     assert main([*inspect, f"--corpus={BUCKET}/corpus"]) == 0
     assert (tmp_path / "a.png").is_file()
@@ -114,7 +113,7 @@ def test_a_resumed_run_reads_its_corpus_where_it_is_by_now(machine, run, tmp_pat
     assert (run / "checkpoints" / "3").is_dir()
     fresh = tmp_path / "fresh"
     said = error(capsys, "pretrain", config, f"--run_dir={fresh}", f"--corpus={BUCKET}/corpus")
-    assert "--corpus" in said and "has no checkpoint; name its corpus with --data.source" in said
+    assert mentions(said, "--corpus", "--data.source")
     assert not fresh.exists()
 
 
@@ -132,10 +131,10 @@ def test_a_run_of_an_older_version_opens_its_corpus(machine, run, capsys):
     old = {name: value for name, value in facts(run).items() if name not in ("tokenizer", "corpus_sha256")}
     (run / "run.json").write_text(json.dumps(old))
     said = error(capsys, "predict", str(run), "a [MASK]")
-    assert f"is no longer at {machine / 'corpus'}: put it back" in said
+    assert mentions(said, run, f"{machine / 'corpus'}")
     resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
     said = error(capsys, *resume, f"--corpus={BUCKET}/corpus")
-    assert f"put it back where it was, {machine / 'corpus'}" in said
+    assert mentions(said, machine / "corpus")
     shutil.copytree(machine / "away", machine / "corpus")
     assert main(["predict", str(run), "a [MASK]"]) == 0
     assert main(resume) == 0
@@ -157,7 +156,7 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
 def test_a_damaged_run_json_is_one_sentence(run, capsys, contents):
     (run / "run.json").write_bytes(contents.encode("latin-1"))
     for command in (["predict", str(run), "a [MASK]"], ["evaluate", str(run)], ["report", str(run)]):
-        assert f"{run / 'run.json'} is damaged (" in error(capsys, *command)
+        assert mentions(error(capsys, *command), run / "run.json", "damaged")
 
 
 def test_a_damaged_config_is_one_sentence(run, capsys):

@@ -11,7 +11,7 @@ import numpy as np
 import pairs
 import pytest
 from flax import linen as nn
-from messages import mentions
+from messages import mentioning, mentions
 from test_pretrain import error, records
 
 from bertzoo import config, inference, phases, teacher
@@ -141,9 +141,9 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
     path = teachers(name, recipe)
     assert main(["transfer", name, *given, f"--teacher={path}", f"--run_dir={run}"]) == 0
     said = capsys.readouterr().err
-    copied = re.findall(r"^copied from the teacher: (.*)$", said, re.MULTILINE)
+    copied = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
     assert {module for line in copied for module in line.split(", ")} == set(pairs.PAIRS[name].copied)
-    assert copied or "nothing is copied from the teacher" in said
+    assert copied or "nothing is copied" in said
 
     layers, logged = recipe.model.layers, {r["step"]: r for r in records(run) if r.get("split") == "train"}
     assert [r["name"] for r in records(run) if r.get("event") == "stage"] == [
@@ -215,7 +215,7 @@ def test_runs_under_every_form_of_a_teacher_are_the_same(forms, corpus, tmp_path
     # A run may go on under another form of its teacher.
     more = ["transfer", name, *given, f"--teacher={forms['huggingface']}", f"--run_dir={tmp_path / 'run'}"]
     assert main([*more, "--distillation.0.steps=3"]) == 0
-    assert "finished after 5 steps" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, "finished", "5 steps")
 
 
 @pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
@@ -225,8 +225,8 @@ def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus
     run, alone = teachers(name, recipe), tmp_path / form
     assert main(["convert", str(run), str(alone), f"--to={form}"]) == 0
     said = error(capsys, "transfer", name, *given, f"--teacher={alone}", f"--run_dir={tmp_path / 'run'}")
-    assert re.search(r"knowledge\.ground_truth = 0\.5 .* teacher_objective\.kind = \"replaced\"", said)
-    assert mentions(said, alone) and not (tmp_path / "run").exists()
+    assert mentions(said, alone, "knowledge.ground_truth", 0.5, "teacher_objective.kind", "replaced")
+    assert not (tmp_path / "run").exists()
     silent = pairs.load(name, [*given, "--knowledge.ground_truth=1.0"])
     taught = teacher.read(alone, silent, MESH)
     assert taught.frozen.keys() == {"model"} and "masked_head" not in taught.frozen["model"]
@@ -244,9 +244,9 @@ def test_a_generator_of_another_width_is_refused(name, corpus, teachers):
     path = teachers(name, pairs.load(name, pairs.options(name, corpus, **layers)))
     for width, size in (("0.5", 12), ("1.0", 24)):  # the last without a projection
         changed = pairs.options(name, corpus, **layers, **{"teacher_objective.generator_width": width})
-        with pytest.raises(ConfigError, match=f"hidden_size: 8 -> {size}") as refused:
+        parts = path, f"hidden_size: 8 -> {size}", "teacher_objective.generator_width", width
+        with pytest.raises(ConfigError, match=mentioning(*parts)):
             teacher.read(path, pairs.load(name, changed), MESH)
-        assert str(path) in str(refused.value) and f"teacher_objective.generator_width = {width}" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_generator_of_another_width_is_refused(name, corpus, teachers):
         ({"optimizer.schedule.warmup_steps": 5}, ("optimizer.schedule", "distillation.0", "warmup_steps=5")),
         ({"transfer.max_length": 400}, (400, "model.max_positions")),
         ({"transfer.batch_size": 0}, ("batch_size=0", 1)),
-        ({"transfer.learning_rate": -1}, ("transfer: learning_rate=-1.0 is not a finite number",)),
+        ({"transfer.learning_rate": -1}, ("transfer", "learning_rate=-1.0")),
         ({"transfer.accumulate": 3}, ("batch_size=8", "accumulate=3")),
         ({"transfer.schedule.warmup_share": "0", "transfer.schedule.warmup_steps": 5}, ("transfer.schedule",)),
         ({"transfer.lower_rat": 1}, ("transfer.lower_rat", "transfer.lower_rate")),
@@ -283,10 +283,8 @@ def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, t
     found = directory.read(teachers(name, pairs.load(name, given)))
     params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
     directory.write(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
-    sentence = r"has no masked_head, whose distribution over masked tokens .*knowledge\.ground_truth = 1\.0$"
-    with pytest.raises(ConfigError, match=sentence) as refused:
+    with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
         teacher.read(tmp_path, pairs.load(name, given), MESH)
-    assert str(refused.value).startswith(str(tmp_path))
     silent = teacher.read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)
     assert silent.frozen["model"].keys() == {"embedding", "encoder"}
 
@@ -340,12 +338,9 @@ NAMES = list(KINDS)
 def test_any_model_can_teach_any_other(theirs, mine):
     """Every stage can be traced: its terms, and a gradient of the parameters' shapes."""
     if mine == "albert":
-        with pytest.raises(ConfigError) as refused:
+        parts = "transfer.kind", "progressive", "model.kind", "albert", "joint", "auxiliary"
+        with pytest.raises(ConfigError, match=mentioning(*parts)):
             of_kinds(theirs, mine, "progressive")
-        assert str(refused.value) == (
-            'transfer.kind = "progressive" teaches one layer after another, but model.kind = "albert" has one set of '
-            'parameters for all: give "joint" or "auxiliary"'
-        )
     recipe = of_kinds(theirs, mine, "joint" if mine == "albert" else "progressive")
     found, frozen = phases.of(recipe), nn.unbox(phases.teacher_of(recipe).shapes())
     assert len(found) == len(recipe.stages) == (2 if mine == "albert" else 3)

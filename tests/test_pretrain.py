@@ -163,7 +163,7 @@ def test_evaluate_and_predict(finished, capsys):
     assert figures["loss"] == pytest.approx(figures["mlm_loss"] + figures["sop_loss"])
     below = {name: figures["unigram_entropy"] - figures[f"mlm_{name}"] for name in ("loss", "hidden_loss")}
     said = error(capsys, "evaluate", str(finished), "--below_unigram=0.3", code=1)
-    assert "not 0.300" in said and mentions(said, f"{below['hidden_loss']:.3f}")
+    assert mentions(said, "0.300", f"{below['hidden_loss']:.3f}")
     # The gate is the loss of all predicted tokens.
     assert main(["evaluate", str(finished), f"--below_unigram={below['loss'] - 1e-6}"]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -175,7 +175,7 @@ def test_evaluate_and_predict(finished, capsys):
     assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])
-    assert "there is no blank" in error(capsys, "predict", str(finished), "no blank here")
+    assert mentions(error(capsys, "predict", str(finished), "nothing here"), "'nothing here'", "[MASK]")
     assert mentions(error(capsys, "evaluate", str(finished), "--checkpoint=7"), "checkpoint 7")
 
 
@@ -188,29 +188,30 @@ def test_report(finished, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--data.source=nowhere/*.txt"], "nowhere"),
-        (["--stages.0.batch_size=4096"], "too few for one batch of 4,096"),
-        (["--stages.0.batch_size=12"], "batch_size=12"),
-        (["--model.vocab_size=100"], "model.vocab_size = 100"),
-        (["--stages.1.max_length=64"], "model.max_positions = 48"),
-        (["--model.token_types=1"], "token_types = 1"),
-        (["--model.laiers=3"], "layers"),
-        (["--mesh.data=3"], "mesh data=3"),
-        (["--optimizer.learning_rate=fast"], "learning_rate"),
-        (["--workerz=3"], "--workers"),
-        (["--workers=-1"], "--workers=-1"),
-        (["--batch_workers=two"], "--batch_workers=two is not a number of processes"),
-        (["--seed=99999999999999999999"], "seed = 99999999999999999999"),
-        (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], "warmup_steps=5 is longer"),
-        (["--stages.0.carry=all"], "no stage before it"),
-        (["--stages.0.max_length=4", "--stages.0.max_predictions=2"], "stages.0.max_length = 4"),
-        (["--stages.1.batch_size=4096"], "too few for one batch of 4,096"),
+        (["--data.source=nowhere/*.txt"], ("nowhere/*.txt",)),
+        (["--stages.0.batch_size=4096"], ("batch", "4,096")),
+        (["--stages.0.batch_size=12"], ("batch_size=12",)),
+        (["--model.vocab_size=100"], ("model.vocab_size", 100)),
+        (["--stages.1.max_length=64"], ("model.max_positions", 48)),
+        (["--model.token_types=1"], ("token_types", 1)),
+        (["--model.laiers=3"], ("--model.laiers=3", "layers")),
+        (["--mesh.data=3"], ("mesh", "data=3")),
+        (["--optimizer.learning_rate=fast"], ("optimizer.learning_rate", "'fast'")),
+        (["--workerz=3"], ("--workerz", "--workers")),
+        (["--workers=-1"], ("--workers=-1",)),
+        (["--batch_workers=two"], ("--batch_workers=two",)),
+        (["--seed=99999999999999999999"], ("seed", 99999999999999999999)),
+        (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], ("warmup_steps=5",)),
+        (["--stages.0.carry=all"], ("stages.0", "carry")),
+        (["--stages.0.max_length=4", "--stages.0.max_predictions=2"], ("stages.0.max_length", 4)),
+        (["--stages.1.batch_size=4096"], ("batch", "4,096")),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, message, config, tmp_path, capsys):
     run = tmp_path / "run"
     with tiny.devices(8):
-        assert message in error(capsys, "pretrain", config, f"--run_dir={run}", *options)
+        said = error(capsys, "pretrain", config, f"--run_dir={run}", *options)
+    assert mentions(said.replace(str(tmp_path), ""), *message)
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
 
 
@@ -254,7 +255,7 @@ def test_what_would_shift_rows_or_moments_is_refused_and_not_written(finished, c
 
 def test_run_dir_must_be_a_directory(config, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert "is a file" in error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file'}")
+    assert mentions(error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file'}"), f"{tmp_path / 'file'} ")
     assert mentions(error(capsys, "pretrain", config, "--run_dir="), "--run_dir")
 
 
@@ -359,8 +360,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, t
         "--optimizer.clip_norm=0",
         code=1,
     )
-    assert mentions(message, "step 2", "stage 0", "row 0", "epoch 0") and "train document" in message
-    assert "12 more rows" in message and message.endswith("there is no checkpoint yet") and len(message) < 500
+    assert mentions(message, "step 2", "stage 0", "row 0", "epoch 0", "document", "12 more")
+    assert "checkpoint" in message and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]
     assert len(event["records"]) == 16 and event["records"][15].startswith("row 15: ")
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 import tomli_w
-from messages import mentions
+from messages import mentioning, mentions
 from test_pretrain import error, records
 
 from bertzoo import config
@@ -126,9 +126,9 @@ def test_it_says_what_is_copied_and_what_is_not(student, teacher, tmp_path, caps
         main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
     )
     said = capsys.readouterr().err
-    (copied,) = re.findall(r"^copied from the teacher: (.*)$", said, re.MULTILINE)
+    (copied,) = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
     assert {"embedding/word", "masked_head/dense", "sentence_head"} <= set(copied.split(", "))
-    assert re.findall(r"^starting fresh, beside the layers: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
+    assert re.findall(r"^.*fresh.*: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
     assert mentions(said, "stage 1", 3, "step 3")
 
 
@@ -172,12 +172,12 @@ def assert_same_whole(run: Path, other: Path) -> None:
 def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]
-    assert "there are only 3 stages" in error(capsys, *command, "--stages=2-4")
-    assert "stage 1 is next" in error(capsys, *command, "--stages=2-3")
+    assert mentions(error(capsys, *command, "--stages=2-4"), "--stages=2-4", "3 stages")
+    assert mentions(error(capsys, *command, "--stages=2-3"), "--stages=2-3", "stage 1")
     assert not run.exists()
     assert main([*command, "--stages=1-2"]) == 0
     assert [line["event"] for line in records(run) if "event" in line][-1] == "paused"
-    assert "stage 3 is next" in error(capsys, *command, "--stages=1-2")
+    assert mentions(error(capsys, *command, "--stages=1-2"), "--stages=1-2", "stage 3")
     assert main([*command, "--stages=3-3"]) == 0
     assert_same_whole(run, finished)
 
@@ -190,7 +190,8 @@ def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path
     said = error(capsys, "transfer", str(student), f"--teacher={other}", f"--run_dir={finished}")
     assert str(other) in said and str(teacher) in said
     said = error(capsys, "transfer", str(student), f"--teacher={finished}", f"--run_dir={tmp_path / 'run'}")
-    assert "teacher.bottleneck_size is 8 there and 16 here" in said
+    assert mentions(said, finished, "teacher.bottleneck_size")
+    assert mentions(said.replace(str(finished), ""), 8, 16)
     assert not (tmp_path / "run").exists()
 
 
@@ -219,7 +220,7 @@ def test_what_a_begun_run_cannot_change(key, value, finished, student, teacher, 
     said = error(
         capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={finished}", f"--{key}={value}", *more
     )
-    assert re.search(rf"holds a run with another config: (.*; )?{re.escape(key)}: ", said), said
+    assert re.search(rf"(: |; ){re.escape(key)}: ", said), said
     assert "stages." not in said and said.count(f"{key}: ") == 1
     assert (finished / "config.toml").read_text() == before
 
@@ -233,7 +234,7 @@ def test_the_length_of_a_stage_is_fixed_once_another_has_followed(student, tmp_p
         (tmp_path / "checkpoints" / str(done)).mkdir(parents=True)
         assert run.latest() == done
         if refused:
-            with pytest.raises(ConfigError, match=r"another config: transfer\.steps: 3 -> 2; give back"):
+            with pytest.raises(ConfigError, match=mentioning("transfer.steps: 3 -> 2")):
                 run.compare(new)
         else:
             assert run.compare(new) == ["transfer.steps: 3 -> 2"]
@@ -249,37 +250,37 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model.layers=1"], r"model\.layers = 1 and teacher\.layers = 2 differ.*knowledge\.layers"),
-        (["--knowledge.layers=[1, 3]"], "names layer 3, but the teacher has the layers 1 to 2"),
-        (["--knowledge.layers=[2, 1]"], "goes back"),
-        (["--knowledge.layers=[1]"], r"names 1 layers of the teacher for model\.layers = 2"),
-        (["--model.vocab_size=264"], r"teacher\.vocab_size = 256 and model\.vocab_size = 264"),
-        (["--teacher.max_positions=20"], r"longer than teacher\.max_positions = 20"),
-        (["--knowledge.ground_truth=2"], "ground_truth = 2.0 is not a share"),
-        (["--transfer.lower_rate=2"], "lower_rate = 2.0 is not a factor"),
-        ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], "all weights of"),
-        (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], "says nothing"),
+        (["--model.layers=1"], ("model.layers", 1, "teacher.layers", 2, "knowledge.layers")),
+        (["--knowledge.layers=[1, 3]"], ("layer 3", 1, 2)),
+        (["--knowledge.layers=[2, 1]"], ("knowledge.layers", "back")),
+        (["--knowledge.layers=[1]"], ("knowledge.layers", 1, "model.layers", 2)),
+        (["--model.vocab_size=264"], ("teacher.vocab_size", 256, "model.vocab_size", 264)),
+        (["--teacher.max_positions=20"], ("teacher.max_positions", 20)),
+        (["--knowledge.ground_truth=2"], ("ground_truth", 2.0)),
+        (["--transfer.lower_rate=2"], ("lower_rate", 2.0)),
+        ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], ("weights",)),
+        (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], ("knowledge.layers", "transfer.kind")),
         (
             ["--transfer.kind=nothing", "--knowledge.ground_truth=1", "--knowledge.copy=false"],
-            r"transfer\.kind.*knowledge\.ground_truth.*knowledge\.copy.*with bertzoo pretrain",
+            ("transfer.kind", "knowledge.ground_truth", "knowledge.copy", "bertzoo pretrain"),
         ),
         (
             ["--teacher_objective.sentence=sop", "--objective.sentence=sop"],
-            r'was trained with objective\.sentence = "nsp", but teacher_objective\.sentence = "sop"; make them agree',
+            ("objective.sentence", '"nsp"', "teacher_objective.sentence", '"sop"'),
         ),
         (
             ["--teacher_objective.kind=replaced", "--objective.sentence=none", "--knowledge.ground_truth=1"],
-            r'was trained under objective\.kind = "masked", but teacher_objective\.kind = "replaced"; make them agree',
+            ("objective.kind", '"masked"', "teacher_objective.kind", '"replaced"'),
         ),
-        (["--teacher="], "--teacher is empty"),
-        (["--stages=3"], "not a range of stages"),
-        (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], "sentence"),
+        (["--teacher="], ("--teacher", "empty")),
+        (["--stages=3"], ("--stages=3", "1-3")),
+        (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], ("sentence",)),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(options, message, student, teacher, tmp_path, capsys):
     run = tmp_path / "run"
     said = error(capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}", *options)
-    assert re.search(message, said) and not run.exists()
+    assert mentions(said.replace(str(teacher), ""), *message) and not run.exists()
 
 
 def test_a_teacher_must_be_named(student, tmp_path, capsys):
