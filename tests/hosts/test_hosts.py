@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 from around import environment, free_port, tiny
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo import supervisor
 from bertzoo.errors import ConfigError, HostLost, UserError
@@ -60,13 +60,13 @@ def test_a_tpu_machine_asks_its_metadata(monkeypatch: pytest.MonkeyPatch):
         ({"processes": 2, "process": 0}, ("--distributed.coordinator",)),
         ({"coordinator": "a:1"}, ("--distributed.processes", "--distributed.process")),
         ({**EXPLICIT, "process": 4}, ("--distributed.process=4", 4)),
-        ({**EXPLICIT, "process": -1}, ("numbered 0 to 3",)),
+        ({**EXPLICIT, "process": -1}, ("--distributed.process=-1", 0, 3)),
         ({**EXPLICIT, "coordinator": "host"}, ("--distributed.coordinator=host",)),
         (
             {**EXPLICIT, "coordinator": "host:99999"},
-            ("--distributed.coordinator=host:99999", "numbered 1", 65535),
+            ("--distributed.coordinator=host:99999", "ports", 1, 65535),
         ),
-        ({**EXPLICIT, "coordinator": "host:0"}, ("numbered",)),
+        ({**EXPLICIT, "coordinator": "host:0"}, ("--distributed.coordinator=host:0", "ports", 1, 65535)),
         ({"heartbeat_timeout": 0}, ("--distributed.heartbeat_timeout=0",)),
         ({"start_timeout": -3}, ("--distributed.start_timeout=-3",)),
     ],
@@ -229,7 +229,12 @@ CHECK = "F1122 05:12:14.047272     998 shape.cc:80] Check failed: rank == 2 (3 v
     ],
 )
 def test_a_child_that_a_signal_ended_is_told_in_words(
-    child: None, ending: str, joins: str, prints: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    child: None,
+    ending: str,
+    joins: str,
+    prints: list[str],
+    said: tuple[object, ...],
+    capsys: pytest.CaptureFixture[str],
 ):
     stack = ["*** Check failure stack trace: ***", "    @     0x7f52a5b2b1a4  (unknown)"]
     with pytest.raises(HostLost, match=mentioning(*said)):
@@ -267,10 +272,8 @@ def test_who_is_stopped_while_waiting_for_the_others_says_so(tmp_path: Path):
         for process, one in enumerate(waiting):
             one.send_signal(signal.SIGINT if process else signal.SIGTERM)
         ended = [(one.communicate(timeout=120)[1].splitlines()[-1], one.returncode) for one in waiting]
-    said = (
-        "bertzoo: stopped by a signal while waiting for the other processes; nothing had begun: run the same command "
-    )
-    assert ended == [(f"{said}on every host", 3)] * 2
+    assert [code for _, code in ended] == [3, 3]
+    assert all(said.startswith("bertzoo: ") and mentions(said, "signal", "command") for said, _ in ended)
     assert not (tmp_path / "run").exists()
 
 

@@ -15,7 +15,7 @@ import jax
 import pytest
 import toy
 import victim
-from messages import mentioning
+from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.errors import CheckpointError
@@ -201,7 +201,7 @@ def test_when_every_checkpoint_is_damaged_all_are_named_and_nothing_is_touched(s
 
 def test_damage_is_named_when_parameters_are_restored(saved: Path):
     file = flip(largest(saved / "3" / "params" / "d"))
-    with pytest.raises(CheckpointError, match=str(file)):
+    with pytest.raises(CheckpointError, match=mentioning(file)):
         restore_params(saved, abstract().params)
 
 
@@ -210,10 +210,10 @@ def test_another_model_is_refused_and_not_taken_for_damage(saved: Path):
         return jax.ShapeDtypeStruct(tuple(2 * size for size in leaf.shape), leaf.dtype, sharding=leaf.sharding)
 
     other = jax.tree.map(wider, abstract())
-    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match="not of this model"):
+    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match=mentioning(saved / "3", "model")):
         checkpoints.restore_latest(other)
     renamed = dataclasses.replace(abstract(), params={"other": abstract().params["output"]})
-    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match="not of this model"):
+    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError, match=mentioning(saved / "3", "model")):
         checkpoints.restore_latest(renamed)
     assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ["1", "2", "3"]
 
@@ -265,8 +265,7 @@ def test_a_write_that_truly_fails_is_one_sentence_and_loses_nothing(tmp_path: Pa
     assert process.returncode == 0
     first, failure, third = said.splitlines()
     assert (first, third) == ("first saved", "third saved")
-    assert failure.startswith("CheckpointError: checkpoint 2 could not be written to")
-    assert failure.endswith(f"the last good checkpoint is {tmp_path / '1'}")
+    assert failure.startswith("CheckpointError: ") and mentions(failure, "checkpoint 2", tmp_path, tmp_path / "1")
     with Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.steps() == [1, 3]
         assert toy.same(checkpoints.restore_latest(jax.eval_shape(lambda: victim.state(0))), victim.state(3))

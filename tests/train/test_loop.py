@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import re
 import shutil
 import signal
 import time
@@ -166,9 +165,7 @@ def terminal():
 def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, uninterrupted: State, name: str):
     memory = Memory()
     usual = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with pytest.raises(
-        Stopped, match=rf"stopped by {name} after step 7, saved as {re.escape(str(tmp_path))}/7;.*again"
-    ):
+    with pytest.raises(Stopped, match=mentioning(name, "step 7", tmp_path / "7", "command")):
         kill = before(7, lambda: os.kill(os.getpid(), signal.Signals[name]))
         run(tmp_path, batches=kill, reporters=[memory])
     assert memory.events() == [{"event": "stopped", "step": 7, "stage": 1, "signal": name}]
@@ -207,7 +204,7 @@ def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, mon
     with pytest.raises(Stopped) as stopped:
         run(tmp_path, reporters=[memory])
     step = memory.events()[-1]["step"]
-    assert f"after step {step}, saved as {tmp_path}/{step};" in str(stopped.value)
+    assert mentions(str(stopped.value), "SIGTERM", f"step {step},", f"{tmp_path}/{step};")
     assert memory.train()[-1]["step"] == step and step not in [row["step"] for row in memory.heldout()]
 
 
@@ -253,11 +250,11 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_not_saved(tmp_path: Pa
         run(tmp_path, batches=poisoned, describe=describe, reporters=[memory])
     message = str(error.value)
     saved = {1: None, 3: 2, 4: 2, 7: 6}[step]
-    assert f"step {step} " in message
+    assert mentions(message, f"step {step} ")
     stage, row = {1: (0, 0), 3: (0, 32), 4: (0, 48), 7: (1, 16)}[step]
     records = describe(stage, row, toy.ROWS)
     assert mentions(message, stage, f"{'; '.join(records[:4])}", toy.ROWS - 4, "metrics.jsonl")
-    assert (f"the last good checkpoint is {tmp_path}/{saved}" if saved else "no checkpoint yet") in message
+    assert mentions(message, "checkpoint", f"{tmp_path}/{saved}" if saved else "no ")
     assert memory.events()[-1]["event"] == "non_finite" and memory.events()[-1]["step"] == step
     assert memory.events()[-1]["records"] == records
     with Checkpoints(tmp_path) as checkpoints:
