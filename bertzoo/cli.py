@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from bertzoo import __version__, supervisor
 from bertzoo.errors import Stopped, UserError
+from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
@@ -73,7 +74,7 @@ class Parser(argparse.ArgumentParser):
 def entry() -> NoReturn:
     """The `bertzoo` command; a SIGTERM, or a SIGHUP that nohup does not ignore, ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+    if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
     supervisor.watch()
@@ -85,6 +86,7 @@ def entry() -> NoReturn:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes it on: once is enough
+    leave_closed_terminal()
     raise KeyboardInterrupt
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from bertzoo.errors import HostLost, Stopped
-from bertzoo.train.signals import stop_signals
+from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 _CHILD = "BERTZOO_SUPERVISED_BY"  # the parent's process id and the pipe to it
 _JOINED = b"joined"
@@ -45,6 +45,7 @@ def supervise(argv: Sequence[str], which: str) -> int:
 
     def forward(number: int, _: FrameType | None) -> None:
         passed.append(number)
+        leave_closed_terminal()
         for child in children:
             child.send_signal(number)
             if not joined():  # it may be deep in what meets the others, where Python sees no signal

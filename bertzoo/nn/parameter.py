@@ -17,7 +17,7 @@ def parameter(module: nn.Module, name: str, init: Callable, axes: Sequence[str],
     Raises ValueError where an existing parameter has another shape.
     """
     shape = tuple(shape)
-    if module.has_variable("params", name):
+    if not module.is_initializing() and module.has_variable("params", name):
         # `module.param` would trace the initialiser again, to compare shapes: half the time of tracing a model.
         value: Any = nn.unbox(module.get_variable("params", name))
         if value.shape != shape:

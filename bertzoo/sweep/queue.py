@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Generic, TypeVar
 
 from bertzoo.errors import Stopped
+from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 COMMAND = (sys.executable, "-m", "bertzoo")
 _POLL = 0.1  # seconds between two looks at the processes
@@ -56,10 +58,12 @@ def run(
     running: dict[int, tuple[Job[Item], subprocess.Popen]] = {}
     asked: list[int] = []
     passed = 0
-    stopping = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup has it ignored
-        stopping.append(signal.SIGHUP)
-    usual = {number: signal.signal(number, lambda number, _: asked.append(number)) for number in stopping}
+
+    def ask(number: int, _: FrameType | None) -> None:
+        leave_closed_terminal()
+        asked.append(number)
+
+    usual = {number: signal.signal(number, ask) for number in stop_signals()}
     try:
         while True:
             for slot, environment in enumerate(environments):

@@ -1,7 +1,9 @@
 """A first SIGTERM, SIGINT or SIGHUP asks the loop to save and stop; a second one, a moment later, acts at once."""
 
+import errno
 import os
 import signal
+import termios
 import threading
 import time
 from types import FrameType
@@ -16,6 +18,21 @@ def stop_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hears else [])]
 
 
+def leave_closed_terminal() -> None:
+    """Send standard output and error nowhere where their terminal is gone: any line would raise OSError.
+
+    A terminal that is still there, as after `kill -HUP`, keeps its lines.
+    """
+    for number in (1, 2):
+        try:
+            termios.tcgetattr(number)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:  # neither a file nor a pipe, which have ENOTTY
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+
+
 class StopRequest:
     """A context within which the first signal is noted in `name` instead of killing; a later second one kills as usual.
 
@@ -26,11 +43,9 @@ class StopRequest:
         self.name: str | None = None
         self._noted: float | None = None  # when the first signal came
         self._usual: dict[int, Any] = {}
-        self._terminals: list[int] = []  # of standard output and error, those that a closed terminal takes along
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._terminals = [number for number in (1, 2) if os.isatty(number)]
             self._usual = {number: signal.signal(number, self._note) for number in stop_signals()}
         return self
 
@@ -42,11 +57,8 @@ class StopRequest:
         self.name = self.name or name
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP and self._terminals:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            for terminal in self._terminals:
-                os.dup2(nowhere, terminal)  # a line of progress would otherwise fail before the state is saved
-            self._terminals = []
+        if number == signal.SIGHUP:
+            leave_closed_terminal()  # before the next line of progress, which comes before the state is saved
         if self._noted is None:
             self.name, self._noted = signal.Signals(number).name, time.monotonic()
         elif time.monotonic() - self._noted > _ECHO:

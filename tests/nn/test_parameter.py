@@ -1,5 +1,6 @@
 """Parameters: shapes without drawing, and what an existing parameter of another shape meets."""
 
+import flax.errors
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from zoo import CASES
 
 from bertzoo.models import Compute
 from bertzoo.nn import Dense
-from bertzoo.nn.parameter import init_shapes
+from bertzoo.nn.parameter import init_shapes, parameter
 
 DENSE = Dense(features=(3,), axes=("model", "pooled"), kernel_init=nn.initializers.ones, dtype=jnp.dtype("float32"))
 
@@ -36,3 +37,13 @@ def test_a_parameter_of_another_shape_is_an_error() -> None:
     params = {"kernel": jnp.ones((5, 2)), "bias": jnp.ones(2)}
     with pytest.raises(ValueError, match=r"kernel.*\(5, 2\).*\(5, 3\)"):
         DENSE.apply({"params": params}, jnp.ones((2, 5)))
+
+
+def test_one_name_declared_twice_is_an_error() -> None:
+    class Twice(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            return sum(parameter(self, "kernel", nn.initializers.ones, ("model",), (3,)) for _ in range(2)) + x  # type: ignore
+
+    with pytest.raises(flax.errors.NameInUseError):
+        Twice().init(jax.random.key(0), jnp.ones(3))
