@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from messages import mentions
+from messages import mentioning, mentions
 
 import bertzoo
 from bertzoo.cli import main
@@ -56,9 +56,9 @@ def test_the_verbs_that_read_a_run_give_one_advice(capsys):
 
 
 def test_what_a_path_has_made_of_a_url_is_refused_too():
-    with pytest.raises(UserError, match="s3:/bucket/place is a URL"):
+    with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
         bertzoo.load(Path(URL))
-    with pytest.raises(UserError, match="s3:/bucket/place is a URL"):
+    with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
         RunDirectory(Path(URL))
 
 

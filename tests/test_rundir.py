@@ -65,7 +65,7 @@ def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path
     run.begin(old)
     (run.path / "checkpoints" / "3").mkdir(parents=True)
     if fixed:
-        with pytest.raises(ConfigError, match=pairs[0][0]):
+        with pytest.raises(ConfigError, match=mentioning(run.path, f"{pairs[0][0]}: ", f" -> {pairs[0][1]}")):
             run.compare(new)
     else:
         assert [line.split(":")[0] for line in run.compare(new)] == [pairs[0][0]]
@@ -74,9 +74,9 @@ def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     with run.locked():
-        with pytest.raises(UserError, match=mentioning("process")), RunDirectory(run.path).locked():
+        with pytest.raises(UserError, match=mentioning(run.path)), RunDirectory(run.path).locked():
             pass
-        with pytest.raises(UserError, match=mentioning("process")), RunDirectory(run.path).locked():
+        with pytest.raises(UserError, match=mentioning(run.path)), RunDirectory(run.path).locked():
             pass
     with run.locked():
         pass
@@ -95,7 +95,7 @@ def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypat
     monkeypatch.setattr(rundir.fcntl, "flock", flock)
     with RunDirectory(tmp_path).locked():
         assert (tmp_path / ".lock").stat().st_ino != gone[0]
-        with pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
+        with pytest.raises(UserError, match=mentioning(tmp_path)), RunDirectory(tmp_path).locked():
             pass
 
 
@@ -104,12 +104,13 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(rundir.fcntl, "flock", flock)
-    said = r"locks no files \(Function not implemented\)"
+    said = mentioning(f"--run_dir={tmp_path}", os.strerror(errno.ENOSYS))
     with pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
 
 def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rundir.os.path, "samestat", lambda one, other: False)
-    with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match="in use"), RunDirectory(tmp_path).locked():
+    said = mentioning(tmp_path)
+    with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass

@@ -47,7 +47,9 @@ def test_a_parameter_without_a_place_is_named() -> None:
         to_theirs(ROWS, {path: array for path, array in ours.items() if path != "n/bias"}, "model")
 
 
-@pytest.mark.parametrize("row", [Row("a/bias", "D", "z", "D"), Row("b", "D", "x.bias", "D")])
-def test_two_rules_for_one_thing(row: Row) -> None:
-    with pytest.raises(ValueError, match="two rules"):
+@pytest.mark.parametrize(
+    ("row", "named"), [(Row("a/bias", "D", "z", "D"), "a/bias"), (Row("b", "D", "x.bias", "D"), "x.bias")]
+)
+def test_two_rules_for_one_thing(row: Row, named: str) -> None:
+    with pytest.raises(ValueError, match=mentioning(named)):
         to_ours([*ROWS, row], tensors(), SHAPES, "file")

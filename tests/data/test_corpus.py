@@ -76,7 +76,7 @@ def test_every_block_border_is_crossed_correctly(corpus):
     starts = np.arange(BLOCK - 5, shard - 2100, BLOCK)
     tokens = corpus.tokens("train", starts, np.full(len(starts), 2100))
     np.testing.assert_array_equal(tokens, flat[starts[:, None] + np.arange(2100)])
-    with pytest.raises(ValueError, match="crosses"):
+    with pytest.raises(ValueError, match=mentioning("shard")):
         corpus.tokens("train", np.array([shard - 1]), np.array([2]))
 
 
@@ -96,7 +96,7 @@ def test_a_missing_or_truncated_file_is_named_when_opening(copy, name):
     with pytest.raises(CorpusError, match=mentioning(name, f"{len(data) - 1:,}", f"{len(data):,}")):
         Corpus.open(copy)
     (copy / name).unlink()
-    with pytest.raises(CorpusError, match=mentioning(name, "missing")):
+    with pytest.raises(CorpusError, match=mentioning(copy / name)):
         Corpus.open(copy)
 
 
@@ -104,7 +104,7 @@ def test_a_missing_or_truncated_file_is_named_when_opening(copy, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flipped_bit_is_named(copy, name, place):
     flip(copy / name, place)
-    with pytest.raises(CorpusError, match=mentioning(name, "damaged")):
+    with pytest.raises(CorpusError, match=mentioning(copy / name, "sha256")):
         Corpus.open(copy).verify()
 
 
@@ -123,7 +123,7 @@ def test_a_flipped_bit_in_a_shard_is_found_when_reading(copy, corpus):
 
 def test_a_damaged_tokenizer_is_named(copy):
     flip(copy / "tokenizer" / "vocab.txt", 0.999)
-    with pytest.raises(CorpusError, match="tokenizer"):
+    with pytest.raises(CorpusError, match=mentioning(copy / "tokenizer")):
         Corpus.open(copy)
 
 

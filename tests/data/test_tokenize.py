@@ -271,7 +271,7 @@ def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
             raise RuntimeError(f"write() failed: {os.strerror(errno.ENOSPC)}; writing x; at byte 500000")
 
     monkeypatch.setattr(shard, "ArrayRecordWriter", Full)
-    with pytest.raises(OSError, match=mentioning("device")) as caught:
+    with pytest.raises(OSError, match=mentioning(f"[Errno {errno.ENOSPC}]", tmp_path / "c")) as caught:
         tokenize(small(text), tmp_path / "c", workers=1)
     assert caught.value.errno == errno.ENOSPC
     assert not list((tmp_path / "c").rglob("*.tmp"))

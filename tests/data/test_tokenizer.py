@@ -156,7 +156,7 @@ def test_bad_vocabularies_are_refused_by_name(tmp_path):
         WordPiece(path=str(tmp_path / "vocab.txt")).load()
     with pytest.raises(CorpusError, match=mentioning("vocab.txt", "SentencePiece")):
         SentencePiece(path=str(tmp_path / "vocab.txt")).load()
-    with pytest.raises(CorpusError, match="no text"):
+    with pytest.raises(CorpusError, match=mentioning("source")):
         build(WordPiece(), lambda: iter(()))
     with pytest.raises(ConfigError, match=mentioning("vocab_size", 5)):
         WordPiece(vocab_size=5)

@@ -51,14 +51,14 @@ def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
         proof._check("logits", measured, limit)
         return
     assert measured["cosine"] >= 0.88
-    with pytest.raises(ExportFailed):
+    with pytest.raises(ExportFailed, match=mentioning("logits", 0.01, f"{measured['cosine']:.6f}", 0.9)):
         proof._check("logits", measured, limit)
 
 
 def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
     """Such as of outputs that are nearly constant: each is off by little, and their pattern is another one."""
     measured = proof._measured([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
-    with pytest.raises(ExportFailed):
+    with pytest.raises(ExportFailed, match=mentioning("logits", 10, f"{measured['cosine']:.6f}", 0.9)):
         proof._check("logits", measured, proof.Limit(error=10.0, cosine=0.9))
 
 

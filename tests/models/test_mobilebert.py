@@ -138,20 +138,23 @@ def shapes(config):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"heads": 5}, "heads = 5 does not divide bottleneck_size = 16"),
-        ({"embedding_size": 25}, "embedding_size = 25 is larger than hidden_size = 24"),
-        ({"feed_forwards": 0}, "feed_forwards = 0"),
-        ({"bottleneck_size": 0}, "bottleneck_size = 0"),
-        ({"bottleneck_size": None}, 'attention_input = "shared" needs a bottleneck, but bottleneck_size = "none"'),
-        ({"bottleneck_size": None, "attention_input": "stream"}, "feed_forwards = 2 .* feed_forwards = 1"),
-        ({"bottleneck_size": None, "heads": 7}, "heads = 7 does not divide hidden_size = 24"),
-        ({"dropout": 1.0}, "dropout = 1.0"),
+        ({"heads": 5}, ("heads = 5", "bottleneck_size = 16")),
+        ({"embedding_size": 25}, ("embedding_size = 25", "hidden_size = 24")),
+        ({"feed_forwards": 0}, ("feed_forwards = 0",)),
+        ({"bottleneck_size": 0}, ("bottleneck_size = 0",)),
+        ({"bottleneck_size": None}, ('attention_input = "shared"', 'bottleneck_size = "none"')),
+        (
+            {"bottleneck_size": None, "attention_input": "stream"},
+            ("feed_forwards = 2", 'bottleneck_size = "none"', "feed_forwards = 1"),
+        ),
+        ({"bottleneck_size": None, "heads": 7}, ("heads = 7", "hidden_size = 24")),
+        ({"dropout": 1.0}, ("dropout = 1.0",)),
     ],
 )
-def test_options_that_disagree_are_refused(change, message):
-    with pytest.raises(ConfigError, match=message):
+def test_options_that_disagree_are_refused(change, named):
+    with pytest.raises(ConfigError, match=mentioning(*named)):
         MobileBert(**(SMALL | change))
 
 
@@ -161,7 +164,7 @@ def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
     """It reads what the config says, gets a gradient in every leaf, and sees no padding."""
     settings = SMALL | {"attention": attention, "attention_input": attention_input, "feed_forward_groups": 4}
     if attention.kind == "mixed" and attention_input == "shared":
-        with pytest.raises(ConfigError, match=r'attention\.kind = "mixed".*attention_input = "shared"'):
+        with pytest.raises(ConfigError, match=mentioning('attention.kind = "mixed"', 'attention_input = "shared"')):
             MobileBert(**settings)
         return
     config = MobileBert(**settings)

@@ -270,7 +270,7 @@ def test_bfloat16_keeps_both_logits_in_float32():
 @pytest.mark.parametrize("name", ["generator_width", "weight", "temperature"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf")])
 def test_numbers_that_mean_nothing_are_refused(name, value):
-    with pytest.raises(ConfigError, match=name):
+    with pytest.raises(ConfigError, match=mentioning(f"{name} = {value}")):
         Replaced(**{name: value})
 
 

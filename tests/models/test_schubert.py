@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
+from messages import mentioning
 
 from bertzoo.errors import ConfigError
 from bertzoo.models import Bert, Compute, SchuBert, pretraining
@@ -90,14 +91,14 @@ def test_without_a_cut_it_is_bert():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"heads": (3, 2)}, "heads has 2 layers, but feed_forward_sizes has 3"),
-        ({"value_sizes": (4, 0, 2)}, "value_sizes = .4, 0, 2. is not a size"),
-        ({"feed_forward_sizes": ()}, "feed_forward_sizes is empty"),
+        ({"heads": (3, 2)}, ("heads", 2, "feed_forward_sizes", 3)),
+        ({"value_sizes": (4, 0, 2)}, ("value_sizes = (4, 0, 2)",)),
+        ({"feed_forward_sizes": ()}, ("feed_forward_sizes",)),
     ],
 )
-def test_shapes_that_disagree_are_refused(change, message):
+def test_shapes_that_disagree_are_refused(change, named):
     shapes = {"feed_forward_sizes": (20, 34, 1), "heads": (3, 2, 1), "key_sizes": (7, 5, 1), "value_sizes": (4, 9, 2)}
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=mentioning(*named)):
         SchuBert(**SIZES, **(shapes | change))

@@ -37,7 +37,7 @@ def test_every_layer_has_its_own(case: str) -> None:
 def test_the_sizes_are_one_for_each_layer(case: str) -> None:
     with pytest.raises(ConfigError, match=mentioning("feed_forward_size", "lists 1", 2)):
         replace(small(case), feed_forward_size=(20,))
-    with pytest.raises(ConfigError, match=r"feed_forward_size = \(20, 0\) is not a size"):
+    with pytest.raises(ConfigError, match=mentioning("feed_forward_size = (20, 0)")):
         replace(small(case), feed_forward_size=(20, 0))
     if case != "mobilebert":
         with pytest.raises(ConfigError, match=mentioning("feed_forward_size", 21)):

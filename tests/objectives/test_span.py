@@ -202,7 +202,7 @@ def test_the_joint_head_has_its_names_and_is_placed():
         assert len(leaf.names) == leaf.value.ndim
         sharding.place("joint_span_head", leaf.value.shape, leaf.names, mesh)
     for name in ("hidden_size", "beam"):
-        with pytest.raises(ConfigError, match=f"{name} = 0 is not a size"):
+        with pytest.raises(ConfigError, match=mentioning(f"{name} = 0")):
             JointSpanExtraction(**{name: 0})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import mentioning
 
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import METRICS, entities, score
@@ -139,11 +140,11 @@ def test_a_score_is_of_the_tasks_metrics():
 
 
 @pytest.mark.parametrize(
-    ("predictions", "labels", "message"),
-    [([1], [1, 0], "1 predictions of 2 labels"), ([], [], "0 predictions"), ([math.nan, 1], [0, 1], "not a finite")],
+    ("predictions", "labels", "named"),
+    [([1], [1, 0], (1, 2)), ([], [], (0,)), ([math.nan, 1], [0, 1], ("finite",))],
 )
-def test_scores_of_nothing_are_refused(predictions, labels, message):
-    with pytest.raises(ValueError, match=message):
+def test_scores_of_nothing_are_refused(predictions, labels, named):
+    with pytest.raises(ValueError, match=mentioning(*named)):
         score(GLUE["stsb"], predictions, labels)
 
 

@@ -78,5 +78,5 @@ def test_columns_of_another_kind_are_refused():
         Own(kind="span", text_a="x")
     with pytest.raises(ConfigError, match=mentioning("unanswerable", True, "'regression'")):
         Own(kind="regression", unanswerable=True)
-    with pytest.raises(ConfigError, match="questions"):
+    with pytest.raises(ConfigError, match=mentioning("kind", "'span'")):
         Own(kind="span", train="a.csv").task("here")

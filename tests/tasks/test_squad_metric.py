@@ -155,7 +155,7 @@ def test_the_second_version_counts_questions_with_and_without_an_answer_apart():
     )  # which is then no answer among others
     assert "HasAns_total" not in metric.score_2([asked("b")], {"b": "x"})
     for what, given_ in (("prediction", ({}, odds)), ("null odds", (predictions, {}))):
-        with pytest.raises(UserError, match=f"here question a has no {what}"):
+        with pytest.raises(UserError, match=mentioning("here question a", what)):
             metric.score_2(questions, *given_)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import toy
+from messages import mentioning
 
 from bertzoo.errors import Stopped
 from bertzoo.train import loop, notice
@@ -74,7 +75,8 @@ def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.Mo
                 server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
             yield batch
 
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=f"stopped by {notice.NOTICE} after step"):
+    said = mentioning(notice.NOTICE, f"{tmp_path}/")
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=said):
         loop.run(toy.job(batches=batches, checkpoints=checkpoints))
     # The event still stands when the run is begun again, which then goes on.
     with Checkpoints(tmp_path) as checkpoints:

@@ -1,6 +1,7 @@
 """Where a run stands in its stages, which schedule it is under, and what cannot be."""
 
 import pytest
+from messages import mentioning
 from toy import stage
 
 from bertzoo.errors import ConfigError
@@ -13,7 +14,7 @@ BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(
 def test_locate_counts_the_steps_of_the_stages_before():
     expected = [(i, k) for i, one in enumerate(BERT) for k in range(one.steps)] + [(len(BERT), 0)]
     assert [staging.locate(BERT, step) for step in range(staging.total_steps(BERT) + 1)] == expected
-    with pytest.raises(ConfigError, match=r"step 1058 .* 1057 steps"):
+    with pytest.raises(ConfigError, match=mentioning(1058, 1057)):
         staging.locate(BERT, 1058)
 
 
@@ -42,11 +43,11 @@ def test_contradictions_name_their_fields(fields, named):
 @pytest.mark.parametrize(
     ("stages", "named"),
     [
-        ((), "stages is empty"),
-        ((stage(1, carry="all"),), "stages.0.carry"),
-        ((stage(1), stage(1, carry="all", learning_rate=0.1)), "stages.1.carry.* learning_rate=0.1"),
+        ((), ("[[stages]]",)),
+        ((stage(1, carry="all"),), ('stages.0.carry="all"',)),
+        ((stage(1), stage(1, carry="all", learning_rate=0.1)), ('stages.1.carry="all"', "learning_rate=0.1")),
     ],
 )
 def test_stages_that_do_not_go_together(stages, named):
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ConfigError, match=mentioning(*named)):
         staging.validate(stages)
