@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from comparing import assert_close, assert_output_close, needs
+from messages import mentions
 
 needs("torch", "transformers")
 
@@ -276,4 +277,4 @@ def test_an_old_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert found.keys() == expected.keys() and all(np.array_equal(found[n], expected[n]) for n in found)
     torch.save({"x": SimpleNamespace()}, tmp_path / "theirs" / "pytorch_model.bin")
     assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert "is damaged or holds more than tensors" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, tmp_path / "theirs" / "pytorch_model.bin")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from comparing import assert_close, needs
+from messages import mentions
 
 needs("tensorflow", "torch", "transformers")
 
@@ -196,7 +197,7 @@ def test_damage_is_found(case: str, tmp_path: Path, capsys: pytest.CaptureFixtur
             index.write_bytes(index.read_bytes()[:20])
     assert main(["convert", str(tmp_path / "tf"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert "model.ckpt-7 is damaged or not a TensorFlow checkpoint: " in said and said.count("\n") == 1, said
+    assert mentions(said, folder / "model.ckpt-7") and said.count("\n") == 1, said
     assert [path.name for path in tmp_path.iterdir()] == ["tf"]
 
 
@@ -206,7 +207,7 @@ def test_what_is_no_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> Non
     found["bert/pooler/dense/bias"][3] = np.nan
     save(tmp_path, found, config)
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert "bert/pooler/dense/bias holds values that are not finite numbers" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, tmp_path / "model.ckpt-7", "bert/pooler/dense/bias")
 
 
 def test_other_types(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -219,4 +220,4 @@ def test_other_types(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     # TensorFlow 2's own: objects, described in a string.
     tensorflow.train.Checkpoint(v=tensorflow.Variable(1.0)).write(str(tmp_path / "two"))
     assert main(["convert", str(tmp_path / "two"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert "two is not a checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, tmp_path / "two", " BERT", "MobileBERT", "ELECTRA", "ConvBERT")
