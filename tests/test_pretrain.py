@@ -1,5 +1,6 @@
 """Whole runs of a tiny model through the command line: what they leave behind, how they stop, resume and refuse."""
 
+import errno
 import json
 import os
 import shutil
@@ -224,7 +225,8 @@ def test_a_mistyped_source_leaves_nothing(config, tmp_path, capsys):
 def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_path, capsys):
     run = tmp_path / "run"
     text = tiny.write_text(tmp_path / "one.txt", documents=1)
-    assert "blank lines" in error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
+    said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
+    assert mentions(said, "heldout = ", run / "corpus")
     steps = ("--stages.0.steps=1", "--stages.1.steps=1")
     assert main(["pretrain", config, f"--run_dir={run}", *steps]) == 0
 
@@ -233,7 +235,8 @@ def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_pa
 def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(config, tmp_path, capsys):
     run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
     text = tiny.write_text(tmp_path / "few.txt", documents=1)
-    assert "blank lines" in error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps)
+    said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps)
+    assert mentions(said, "heldout = ", run / "corpus")
     tiny.write_text(text)
     shutil.rmtree(run / "corpus")  # as the sentence says
     assert main(["pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps]) == 0
@@ -328,7 +331,7 @@ def test_microbatches_draw_dropout_of_their_own(finished, config, tmp_path):
 def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file' / 'run'}", code=1)
-    assert "Not a directory" in message
+    assert mentions(message, tmp_path / "file", os.strerror(errno.ENOTDIR))
 
 
 @pytest.mark.slow  # tests/train/test_checkpoint.py has the checkpoint
@@ -343,7 +346,8 @@ def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(con
         return write(checkpoint, *rest)
 
     monkeypatch.setattr(manifest, "write", full)
-    assert "No space left on device" in error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
+    said = error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
+    assert mentions(said, "checkpoint 4", run / "checkpoints" / "4", os.strerror(28))
     monkeypatch.undo()
     assert (run / "checkpoints" / "2.sha256.json").is_file()
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0

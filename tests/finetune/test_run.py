@@ -124,10 +124,10 @@ def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
     shutil.rmtree(run / f"seed-{best}" / "model")
     assert cli.main(["predict", str(run), "bara"]) == 2
     err = capsys.readouterr().err
-    assert mentions(err, f"seed-{best}/model", "gone") and err.count("\n") == 1
+    assert mentions(err, run / f"seed-{best}" / "model") and err.count("\n") == 1
     assert finetune(folder, run) == 0
     said = capsys.readouterr().err
-    assert mentions(said, f"seed {best}", "gone") and f"seed {1 - best}\n" not in said
+    assert mentions(said, f"seed {best}", run / f"seed-{best}" / "model") and f"seed {1 - best}\n" not in said
     one, other = (directory.read(path / f"seed-{best}" / "model").params for path in (run, finished))
     assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
 

@@ -1,6 +1,7 @@
 """Whole runs of several real processes: equal to one, resumed by another number, and what happens when one is gone."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from around import environment, free_port, tiny
+from messages import mentions
 
 from bertzoo import inference
 from bertzoo.train import contents, restore
@@ -150,7 +152,7 @@ def test_a_run_goes_from_four_processes_to_two_to_one(folder: Path, alone: str) 
             ended = processes.end()
         assert [code for code, _ in ended] == [3] * count, ended
         said = {sentence for _, sentence in ended}
-        assert len(said) == 1 and "stopped by SIGTERM after step" in said.pop()
+        assert len(said) == 1 and mentions(said.pop(), "SIGTERM", "checkpoints/")
     with started(folder, "fewer", 1) as processes:
         assert processes.end()[0][0] == 0
     assert_equal_runs(folder, "fewer", alone)
@@ -209,7 +211,7 @@ def test_one_that_never_comes_is_not_waited_for_for_ever(folder: Path) -> None:
     ]
     with started(folder, "refused", 1, [*where, "--distributed.start_timeout=5"]) as processes:
         ((code, said),) = processes.end()
-    assert code == 4 and "process 1 of 2" in said and "one did not come in time" in said, said
+    assert code == 4 and mentions(said, "process 1 of 2")
     assert not (folder / "refused").exists()
 
 
@@ -225,7 +227,8 @@ def test_a_number_that_two_processes_have_is_told(folder: Path) -> None:
 def test_another_number_of_processes_is_refused(folder: Path) -> None:
     with started(folder, "refused", 2, (), [(), ["--distributed.processes=3"]]) as processes:
         ended = processes.end()
-    assert ended[1][0] == 2 and "process 1 was told of 3 processes, but process 0 of 2" in ended[1][1], ended
+    assert ended[1][0] == 2, ended
+    assert mentions(ended[1][1], "process 1", 3, "process 0", 2, "--distributed.processes")
     assert ended[0][0] == 4, ended
     assert not (folder / "refused" / "checkpoints").exists()
 
@@ -235,7 +238,7 @@ def test_a_directory_that_is_not_shared_is_refused(folder: Path) -> None:
     own = [(), [f"--run_dir={other}"]]
     with started(folder, "here", 2, (), own, fault="impatient:1") as processes:
         ended = processes.end()
-    assert ended[1][0] == 2 and "it must be on a file system that all processes share" in ended[1][1], ended
+    assert ended[1][0] == 2 and mentions(ended[1][1], f"--run_dir={other}", "process 0")
     assert ended[0][0] == 4, ended
 
 
@@ -280,4 +283,4 @@ def test_a_full_disk_is_told_by_all(folder: Path) -> None:
         ended = processes.end()
     assert [code for code, _ in ended] == [1, 1], ended
     first, second = (said for _, said in ended)
-    assert first == second and "checkpoint 6 could not be written" in first and "No space left on device" in first
+    assert first == second and mentions(first, "checkpoint 6", os.strerror(errno.ENOSPC))

@@ -120,9 +120,9 @@ def test_parameters_alone(saved: Path):
 
 @pytest.mark.parametrize("which", [9, "best", "latest"])
 def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
-    with pytest.raises(CheckpointError, match=mentioning("checkpoints")):
+    with pytest.raises(CheckpointError, match=mentioning(tmp_path / "nowhere")):
         find(tmp_path / "nowhere", which)
-    with pytest.raises(CheckpointError, match=mentioning("checkpoint")):
+    with pytest.raises(CheckpointError, match=mentioning(tmp_path)):
         find(tmp_path, which)
 
 
@@ -172,7 +172,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(saved: Path, damag
         restored = checkpoints.restore_latest(abstract())
         assert toy.same(restored, state_at(2))
         [message] = [record.getMessage() for record in caplog.records if record.name.startswith("bertzoo")]
-        assert str(file) in message and "checkpoint 2" in message
+        assert mentions(message, file, "checkpoint 2")
         # The run goes on from there and comes to the same step again.
         checkpoints.save(state_at(3))
         checkpoints.wait()

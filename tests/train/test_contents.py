@@ -105,7 +105,7 @@ def flipped(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "names"),
     [
-        (lambda at: shutil.rmtree(at), "there is no checkpoint"),
+        (lambda at: shutil.rmtree(at), "checkpoints/7"),
         (lambda at: shutil.rmtree(at / "training"), "training"),
         (lambda at: (at / "params" / "_METADATA").write_text("{"), "params"),
         (lambda at: (at / "params" / "_METADATA").write_text("[]"), "params"),
