@@ -122,8 +122,8 @@ def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
 def test_a_file_that_no_runtime_takes(tmp_path: Path) -> None:
     file = tmp_path / "model"
     file.write_bytes(b"neither")
-    for runtime in RUNTIMES.values():
-        with pytest.raises(ExportFailed, match=mentioning("the file")):
+    for to, runtime in RUNTIMES.items():
+        with pytest.raises(ExportFailed, match=mentioning("onnxruntime" if to == "onnx" else "torch ", "the file")):
             runtime(file)
 
 
