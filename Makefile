@@ -54,6 +54,9 @@ demo: .venv/litert.stamp
 demo-transfer: .venv/core.stamp
 	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo_transfer.sh
 
+# Bytecode is kept, whatever the environment says: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: .venv/test.stamp
 	.venv/bin/python -m pytest
 

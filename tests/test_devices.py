@@ -83,11 +83,13 @@ def compare(model: str, sizes: tuple[int, int, int], dropout: float, batch: tupl
         np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "sizes", "dropout"), QUICK)
 def test_eight_devices_equal_one(model, sizes, dropout):
     compare(model, sizes, dropout)
 
 
+@pytest.mark.slow
 def test_few_tokens_are_not_mixed_up():
     """XLA has gradients of other rows there, unless parameters are gathered first (sharding.as_used)."""
     compare("squeezebert", (2, 2, 2), 0.0, FEW)

@@ -75,6 +75,7 @@ def save(recipe: Pretrain, directory: Path, sizes: tuple[int, int, int], losses:
             checkpoints.save(state, loss=loss)
 
 
+@pytest.mark.slow
 def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path: Path):
     feed = Feed(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans", print)
     size = recipe.stages[STAGE].batch_size

@@ -87,6 +87,7 @@ def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys
     assert words[: len(kept)] == kept == (machine / "away" / "tokenizer" / "vocab.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_what_needs_the_corpus_says_that_it_is_gone_and_takes_no_other(machine, run, tmp_path, capsys):
     other = tokenized(tmp_path, "other", 50)
     hashes = [json.loads((path / "manifest.json").read_text())["hash"] for path in (other, machine / "away")]

@@ -137,6 +137,7 @@ def test_all_models_as_json(capsys):
     check(rows)
 
 
+@pytest.mark.slow
 def test_models_as_json(capsys):
     """Some; all of them take too long for every run of the tests."""
     names = ["albert_base", "convbert_small", "schubert_33m", "squeezebert", "tinybert"]

@@ -82,6 +82,7 @@ def parameters(run: Path, step: int | str = "latest") -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in named(load(run, step).params).items()}
 
 
+@pytest.mark.slow
 def test_what_a_run_says_and_leaves_behind(finished, teacher):
     begun = [line for line in records(finished) if line.get("event") == "stage"]
     assert [(line["step"], line["stage"], line["name"]) for line in begun] == [

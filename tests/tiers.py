@@ -40,6 +40,8 @@ EVERY_LANDING = (
     "tests/parity/test_live_torch_export.py::test_the_verb[",
     "tests/parity/test_live_executorch.py::test_models_and_heads[squeezebert]",
     "tests/test_transfer.py::test_a_run_stopped_in_any_stage_resumes_to_the_same_state[3]",
+    "tests/test_devices.py::test_few_tokens_are_not_mixed_up",
+    "tests/train/test_checkpoint.py::test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores",
     "tests/hosts/test_runs_of_many.py::test_when_one_is_killed_the_others_end_and_the_run_goes_on[",
 )
 # Two workers take whole files in this order; a long one that came last would leave the other worker idle.

@@ -16,13 +16,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.export.failure import ExportFailed, installed
+
+if TYPE_CHECKING:  # reading and running a file needs no jax, whose import takes a second
+    import jax
 
 # Or they tell which instructions they were built for, and how they round.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -44,14 +45,18 @@ def signature(length: int) -> str:
     return f"length_{length}"
 
 
-def shapes(graph: Any, length: int) -> dict[str, jax.ShapeDtypeStruct]:
+def shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
     """The inputs of a graph's signature of a length, one row each."""
+    import jax
+
     sizes = {"masked_positions": POSITIONS}
-    return {name: jax.ShapeDtypeStruct((1, sizes.get(name, length)), jnp.int32) for name in graph.inputs}
+    return {name: jax.ShapeDtypeStruct((1, sizes.get(name, length)), np.int32) for name in graph.inputs}
 
 
 def convert(graph: Any, lengths: Sequence[int]) -> bytes:
     """A LiteRT file in float32; raises ExportFailed where the converter does not take the graph, or ends."""
+    import jax
+
     leaves, structure = jax.tree.flatten(graph)
     arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
     modules = [_module(structure, arrays, length) for length in lengths]
@@ -75,6 +80,8 @@ def _ended(code: int) -> str:
 
 def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
     """The signature's name, StableHLO whose other symbols end in the length, names of inputs and outputs."""
+    import jax
+
     graph = jax.tree.unflatten(structure, arrays)
     given = shapes(graph, length)
     outputs: list[str] = []

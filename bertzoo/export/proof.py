@@ -1,19 +1,19 @@
 """What a written file computes beside the model that it was made of, on sentences of every length of it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
 from bertzoo.data.vocabulary import Tokenizer
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.litert import signature
-from bertzoo.export.plain import Plain
 from bertzoo.export.quantise import Precision
 from bertzoo.export.runtimes import Runtime
-from bertzoo.nn.heads import EXCLUDED
 from bertzoo.tasks.metrics import in_points
+
+if TYPE_CHECKING:  # comparing what a phone computed needs no jax, whose import takes a second
+    from bertzoo.export.plain import Plain
 
 # Read from the beginning, and again where a row is longer; a fixed text, so that a file's golden outputs stay.
 TEXT = (
@@ -49,13 +49,15 @@ SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length, which its rows fill
 
 
 def prove(
-    run: Runtime, plain: Plain, tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
+    run: Runtime, plain: "Plain", tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
     """By length, under its signature's name, what was measured of its outputs; raises ExportFailed where one is not
     finite, the model's or the file's, or beyond its limit.
 
     The sentences are TEXT, or without a tokenizer random ids.
     """
+    import jax
+
     reference = jax.jit(lambda plain, row: plain(**{n: x[0] for n, x in row.items()}))
     found: dict[str, Any] = {}
     for length in lengths:
@@ -81,7 +83,7 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
             )
 
 
-def rows(plain: Plain, tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
+def rows(plain: "Plain", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
     """The inputs of a few sentences, each (1,L) int32: of the whole length and of shares of it, two as pairs."""
     made = []
     for index, share in enumerate(SHARES):
@@ -141,6 +143,8 @@ def answerable(found: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Both with 0 at the positions where the model, which `want` is of, says that no answer can be: they are a thousand
     lower, and beside them nothing else would count. Where the other does not say so, it is off by that much.
     """
+    from bertzoo.nn.heads import EXCLUDED
+
     excluded = want < EXCLUDED / 2
     return np.where(excluded, np.where(found < EXCLUDED / 2, 0, -EXCLUDED), found), np.where(excluded, 0, want)
 

@@ -53,6 +53,7 @@ def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
     found = results(finished)
     best = found["seeds"][found["best"]]

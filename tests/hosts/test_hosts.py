@@ -136,6 +136,7 @@ def test_a_broken_collective_is_a_lost_host(monkeypatch: pytest.MonkeyPatch, alo
         raise jax.errors.JaxRuntimeError(message)
 
 
+@pytest.mark.slow
 def test_two_processes_meet_share_and_agree():
     port, member = str(free_port()), str(Path(__file__).with_name("member.py"))
     members = [
@@ -288,6 +289,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joins", ["joins", "not"])
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 3), (signal.SIGKILL, -9)])
 def test_a_signal_is_passed_on_and_no_child_outlives_its_parent(child: None, ending: int, code: int, joins: str):

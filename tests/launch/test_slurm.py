@@ -28,6 +28,7 @@ def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: l
     assert not cloud.calls("scontrol") and not list(cloud.folder.rglob("broken"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codes", "result"),
     [([3, 4, 137, 0], 0), ([2], 2), ([1], 1), ([3, 2], 2), ([4, 1], 1)],

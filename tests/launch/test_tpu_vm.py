@@ -114,6 +114,7 @@ def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -
     assert not subprocess.check_output([*git, "stash", "list"])
 
 
+@pytest.mark.slow
 def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) -> None:
     # The first TPU is taken away while the run goes on; the second brings it to its end.
     cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
@@ -130,6 +131,7 @@ def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) ->
     assert mentions(out, "1 of", 100) and len(cloud.records("bertzoo")) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "times", "result"),
     [
@@ -315,6 +317,7 @@ def test_every_state_is_known(cloud: Cloud, state: str) -> None:
     assert len(cloud.calls(*QUEUED, "delete")) == (again and state != "DELETING")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "steps_after"),
     [

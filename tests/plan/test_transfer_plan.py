@@ -38,6 +38,7 @@ def test_the_first_the_middle_and_the_last_layer_and_the_distillation_are_looked
     assert step.planned(large) == [0, 11, 23, 24]
 
 
+@pytest.mark.slow
 def test_a_stage_costs_what_its_depth_costs(plan):
     first, middle, last, _ = (stage.model_flops for stage in plan.stages)
     assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)

@@ -35,6 +35,7 @@ def finished(folder):
     return run
 
 
+@pytest.mark.slow
 def test_every_iteration_cuts_its_part(finished, folder):
     whole = size(directory.read(folder / "unpruned"))
     one, two = cuts(finished)

@@ -182,6 +182,7 @@ def test_runs_side_by_side_wait_for_one_another(place: Place) -> None:
     assert found[4] == "students/rte" and mentions(err, "2 side")
 
 
+@pytest.mark.slow
 def test_a_killed_chain_goes_on(place: Place) -> None:
     place.behave({"teachers/cola": {"wait": True}})
     command = [sys.executable, "-c", PROGRAM, "chain", "chain.toml", "--run_dir=runs/c", *GIVEN]

@@ -274,6 +274,7 @@ def test_a_write_that_truly_fails_is_one_sentence_and_loses_nothing(tmp_path: Pa
 # A kill.
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_path: Path):
     moments = ("0.05", "0.4", "0.7", "commit", "manifest")
     running = {moment: start_victim(tmp_path / moment, moment) for moment in moments}

@@ -176,6 +176,7 @@ def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, u
     assert resumed.events()[0] == {"event": "resumed", "step": 7, "stage": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", quick(range(1, 12), 1, 6, 9, 10))
 def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, monkeypatch: pytest.MonkeyPatch):
     class Late:
