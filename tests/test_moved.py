@@ -118,6 +118,7 @@ def test_a_resumed_run_reads_its_corpus_where_it_is_by_now(machine, run, tmp_pat
     assert not fresh.exists()
 
 
+@pytest.mark.slow
 def test_another_corpus_in_the_old_place_is_noticed(machine, run, tmp_path, capsys):
     shutil.copytree(tokenized(tmp_path, "other", 50), machine / "corpus")
     resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]

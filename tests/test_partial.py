@@ -41,7 +41,7 @@ def made(name, **fields):
     return model, params, batch
 
 
-@pytest.mark.parametrize("name", quick(CONFIGS, "albert", "mobilebert", "squeezebert"))
+@pytest.mark.parametrize("name", quick(CONFIGS, "albert", "squeezebert"))
 def test_it_gives_what_the_whole_model_gives(name):
     model, params, batch = made(name)
     whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()

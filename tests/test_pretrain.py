@@ -97,7 +97,8 @@ def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path)
     jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
 
 
-@pytest.mark.parametrize("stop_after", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_after", [3, 8])
 def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after):
     run = tmp_path / "run"
     alone = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")}

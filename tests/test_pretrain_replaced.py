@@ -76,6 +76,7 @@ def finished(config, tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_both_models_are_logged_apart(finished):
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     train, heldout = ([row for row in rows if row.get("split") == split] for split in ("train", "heldout"))

@@ -103,6 +103,7 @@ def test_what_a_run_says_and_leaves_behind(finished, teacher):
     assert not set(metrics) & {"2", "3", "4", "6"}
 
 
+@pytest.mark.slow
 def test_the_report_has_its_stages(finished, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(finished, run)
@@ -111,6 +112,7 @@ def test_the_report_has_its_stages(finished, tmp_path):
     assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
 
 
+@pytest.mark.slow
 def test_what_it_begins_with_is_the_teachers_and_stays_until_distillation(finished, teacher, capsys):
     theirs, after = parameters(teacher), parameters(finished, 6)
     outside = [name for name in after if not name.startswith("encoder/")]
@@ -196,6 +198,7 @@ def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -241,6 +244,7 @@ def test_the_length_of_a_stage_is_fixed_once_another_has_followed(student, tmp_p
             assert run.compare(new) == ["transfer.steps: 3 -> 2"]
 
 
+@pytest.mark.slow
 def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path, capsys):
     assert main(["evaluate", str(finished)]) == 0
     assert "MLM loss" in capsys.readouterr().out

@@ -143,6 +143,7 @@ max_positions = 48
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, options in (("discriminator", []), ("generator", ["--head=masked"])):
         capsys.readouterr()

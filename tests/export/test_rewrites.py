@@ -76,7 +76,10 @@ def test_the_graph_is_the_model(name: str) -> None:
     assert_equal(graph, name)
 
 
-@pytest.mark.parametrize("name", quick(EVERY, *CASES, "albert-classifier", "convbert-joint-span-classifier"))
+EACH_KIND = ("albert", "convbert-span", "convbert-joint-span", "mobilebert", "schubert", "bottleneck-mixed-grouped")
+
+
+@pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "squeezebert", "convbert-joint-span-classifier"))
 def test_the_rewritten_graph_is_the_model(name: str) -> None:
     assert_equal(rewrites.optimised(graphs(name)[1]), name)
 

@@ -39,6 +39,7 @@ def load(path: Path) -> answering.Answering:
     return found
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_scores_and_the_files_of_the_run(
     quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:

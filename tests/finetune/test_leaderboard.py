@@ -85,6 +85,7 @@ def test_every_test_set_is_predicted_by_the_model_of_its_task(
     assert {row[1] for row in found["QNLI.tsv"][1:]} <= {"entailment", "not_entailment"}
 
 
+@pytest.mark.slow
 def test_wnli_is_the_majority_unless_it_is_asked_for(
     models: dict[str, Path],
     glue: Path,

@@ -55,8 +55,7 @@ def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
-    found = results(finished)
-    best = found["seeds"][found["best"]]
+    best = (found := results(finished))["seeds"][found["best"]]
     for run, options, row in (
         (finished, [], best),
         (finished, ["--batch_size=7", "--split=dev"], best),
@@ -72,13 +71,13 @@ def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.Cap
     assert out.startswith("own, train, 240 examples: accuracy ")
 
 
+@pytest.mark.slow
 def test_the_files_that_taught_a_run_are_needed_no_more(
     finished: Path, folder: Path, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     shutil.copy(folder / "dev.csv", tmp_path)
     document = json.loads(said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", "--json")[0])
-    found = results(finished)
-    assert document["scores"] == found["seeds"][found["best"]]["scores"]
+    assert document["scores"] == (found := results(finished))["seeds"][found["best"]]["scores"]
     wanted = records(capsys, finished, "--split=dev")
     assert records(capsys, finished, "--split=dev", f"--data_dir={tmp_path}") == wanted
     (tmp_path / "dev.csv").write_text("text,label\nbara,maybe\n")

@@ -71,6 +71,7 @@ def test_questions_are_learnt(
 ONE_TYPE = [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=40, token_types=1, **SMALL)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", quick(ONE_TYPE, ONE_TYPE[0]))
 def test_of_one_segment_is_every_token(model: Bert | MobileBert) -> None:
     """The backward pass too, where a look-up beyond a table's end would be lost."""

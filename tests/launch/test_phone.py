@@ -107,6 +107,7 @@ DELEGATES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "timed", "rows"), quick(DELEGATES, DELEGATES[0]))
 def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(
     cloud: Cloud, file: Path, tool: str, gpu: str, timed: tuple[str, ...], rows: str | None

@@ -47,6 +47,7 @@ def test_a_stage_costs_what_its_depth_costs(plan):
     assert plan.model_flops == pytest.approx(lessons + 500_000 * plan.stages[-1].model_flops)
 
 
+@pytest.mark.slow
 def test_the_teacher_is_in_memory_as_it_is_computed_and_nothing_frozen_has_moments(recipe, plan):
     boxed = phases.teacher_of(recipe).shapes()
     count = sum(leaf.size for leaf in jax.tree.leaves(nn.meta.unbox(boxed)))

@@ -48,6 +48,7 @@ def test_every_iteration_cuts_its_part(finished, folder):
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
 
+@pytest.mark.slow
 def test_what_would_stay_is_told_on_the_way(finished):
     """By dimension, in every record of a weighing; in the last it is what the cut then leaves."""
     for iteration, found in enumerate(cuts(finished), start=1):
@@ -63,6 +64,7 @@ def test_what_would_stay_is_told_on_the_way(finished):
             assert records[1][f"{letter}_stays"] == after / before
 
 
+@pytest.mark.slow
 def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
     found, last = directory.read(finished), directory.read(pruned.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
@@ -170,6 +172,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "run", lambda job: pytest.fail("it trains"))
     assert prune(folder, finished) == 0
@@ -180,6 +183,7 @@ def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch
     assert (f" {unused:.1%} " in line) == (unused > 0.01) and unused > 0.01
 
 
+@pytest.mark.slow
 def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
@@ -279,6 +283,7 @@ def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, 
     assert mentions(said, *message, "another run") and not pruned.cuts(run)
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(run / pruned.MODEL)

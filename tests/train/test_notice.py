@@ -33,7 +33,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
+        threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{made.server_port}")
         yield answers
         made.shutdown()
@@ -70,7 +70,7 @@ def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.Mo
 
     def batches(stage: int, row: int):
         for number, batch in enumerate(toy.batches(stage, row)):
-            time.sleep(0.5)
+            time.sleep(0.1)
             if number:
                 server["maintenance-event"] = "TERMINATE_ON_HOST_MAINTENANCE"
             yield batch
