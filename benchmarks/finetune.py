@@ -47,18 +47,18 @@ def our_step(model: str, threads: int) -> Step:
     sides.keep_to(Setting(threads))
     import dataclasses
 
-    from bertzoo import config
-    from bertzoo.convert import directory
-    from bertzoo.finetune.settings import Finetune
+    from bertzoo.core import config
+    from bertzoo.finetuning.settings import Finetune
     from bertzoo.models import Compute
     from bertzoo.models.tasks import SequenceClassification
     from bertzoo.objectives.labelled import LabelledObjective
-    from bertzoo.recipe import Pretrain
+    from bertzoo.runs import any_model
+    from bertzoo.runs.pretrain_config import Pretrain
 
     if model in MODELS:
         shape = dataclasses.replace(config.load(Pretrain, [model]).model, vocab_size=VOCABULARY)
     else:
-        shape = directory.read(Path(model)).model
+        shape = any_model.read(Path(model)).model
     shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)
     objective = LabelledObjective(model=SequenceClassification(labels=("0", "1")).build(shape, Compute()))
     return sides.our_step(objective, dataclasses.replace(Finetune().optimizer, learning_rate=RATE, clip_norm=CLIP))
@@ -112,13 +112,13 @@ def epoch(make: Any, model: str, threads: int) -> Step:
 
 def sentences(options: argparse.Namespace) -> bool:
     """The table of SST-2's sentences; whether few lengths are at least twice as fast as one."""
-    from bertzoo.convert import directory
+    from bertzoo.runs import any_model
     from bertzoo.tasks.encode import encode
     from bertzoo.tasks.glue import GLUE
     from bertzoo.tasks.rows import Slot, bucket_lengths
 
     task, size = GLUE["sst2"], options.batch
-    tokenizer = directory.read(Path(options.model)).tokenizer
+    tokenizer = any_model.read(Path(options.model)).tokenizer
     if tokenizer is None:
         sys.exit(f"{options.model} has no tokenizer")
     rows = encode(task.read("train", options.sst2).examples, tokenizer, options.length, task.kind)

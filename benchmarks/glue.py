@@ -83,10 +83,10 @@ class Theirs:
     """transformers' model on the batches of a run of ours."""
 
     def __init__(self, words: Sequence[str], model: str):
-        from bertzoo import config
-        from bertzoo.finetune.begin import begin
-        from bertzoo.finetune.families import family_of
-        from bertzoo.finetune.settings import Finetune
+        from bertzoo.core import config
+        from bertzoo.finetuning.families import family_of
+        from bertzoo.finetuning.settings import Finetune
+        from bertzoo.finetuning.warm_start import begin
         from bertzoo.models.parts import padding_seen
         from bertzoo.tasks.encode import encode
         from bertzoo.train import sharding
@@ -113,8 +113,8 @@ class Theirs:
         """Theirs with the parameters and the dropout that our run of a seed begins with."""
         import transformers
 
-        from bertzoo.convert import huggingface
-        from bertzoo.convert.pretrained import Pretrained
+        from bertzoo.conversion import huggingface
+        from bertzoo.conversion.pretrained import Pretrained
         from bertzoo.models.tasks import parameter_shapes
         from bertzoo.train import optim, state
 

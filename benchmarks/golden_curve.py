@@ -14,7 +14,9 @@ from pathlib import Path
 
 import tomli_w
 
-from bertzoo import config, golden_curve, kinds, report
+from bertzoo.core import config
+from bertzoo.runs import kind
+from bertzoo.runs.report import golden_curve, page
 
 FOLDER = Path(__file__).parent.parent / "configs" / golden_curve.FOLDER
 
@@ -26,8 +28,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="finished runs of it")
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
     args = parser.parse_args()
-    runs = [report.open_run(path) for path in args.runs]
-    shipped = config.plain(config.load(kinds.recipe_class(args.name), [args.name]))
+    runs = [page.open_run(path) for path in args.runs]
+    shipped = config.plain(config.load(kind.recipe_class(args.name), [args.name]))
     for run in runs:
         if apart := golden_curve.differences(shipped, run.config):
             sys.exit(f"{run.directory} is no run of {args.name}: {'; '.join(apart)}")
@@ -35,7 +37,7 @@ def main() -> None:
             sys.exit(f"{run.directory} has the text of {run.config['data']['source']}, not {args.name}'s own")
         if run.facts["corpus_sha256"] != runs[0].facts["corpus_sha256"]:
             sys.exit(f"{run.directory} was trained on another corpus than {runs[0].directory}")
-    names = [key for key in report.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(report.HIDDEN)]
+    names = [key for key in page.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(page.HIDDEN)]
     tables = [{line["step"]: line for line in run.history.heldout} for run in runs]
     points, furthest = [], 0.0
     for step in tables[0]:

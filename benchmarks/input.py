@@ -23,14 +23,15 @@ from pathlib import Path
 
 import jax
 
-from bertzoo.data import source, tokenizer
-from bertzoo.data.corpus import Corpus
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
 from bertzoo.data.pipeline import Batch, Batches
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import tokenize
-from bertzoo.data.wordpiece import WordPiece
+from bertzoo.data.sources import source
+from bertzoo.data.tokenizers import tokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 BATCH, LENGTH, PREDICTIONS = 256, 128, 20
 WAITING = 0.02  # of a step, at most
@@ -141,9 +142,10 @@ class Clock:
 
 def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path) -> bool:
     """Trains a few steps and prints what of them was waiting; whether that is little enough."""
-    from bertzoo import config, phases
-    from bertzoo.feed import Feed
-    from bertzoo.recipe import Pretrain
+    from bertzoo.core import config
+    from bertzoo.runs import phases
+    from bertzoo.runs.batches import Feed
+    from bertzoo.runs.pretrain_config import Pretrain
     from bertzoo.train import loop, sharding
     from bertzoo.train.step import put_batch
 

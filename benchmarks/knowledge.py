@@ -24,10 +24,11 @@ import jax.numpy as jnp
 from pages import write_section
 from program import bertzoo
 
-from bertzoo import config, inference
-from bertzoo.recipe import Pretrain
+from bertzoo.core import config
+from bertzoo.runs import load_run
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train.state import name_of
-from bertzoo.transfer import Transfer
 
 LAYERS, LESSON, AFTER = 3, 100, 300  # layers; steps for each of them; steps of the distillation
 RATE, BEFORE = 4e-3, 2400  # of all; steps of the teacher
@@ -84,13 +85,13 @@ def bare(options: list[str], file: Path) -> list[str]:
 
 def silenced(run: Path) -> float:
     """The held-out MLM loss of a run whose attention gives nothing."""
-    trained = inference.load(run)
+    trained = load_run.load(run)
     params = jax.tree.map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if "/attention/output/" in name_of(path) else leaf, trained.params
     )
     stage = len(trained.recipe.stages) - 1
     trained = dataclasses.replace(trained, params=params)
-    return inference.heldout(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
+    return load_run.heldout(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
 
 
 def figures(run: Path, glue: Path | None) -> dict[str, float]:

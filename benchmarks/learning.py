@@ -30,9 +30,11 @@ from learning_arms import ARMS, PAPER, PAPER_TASKS, PAPER_TUNED, TUNED, TUNED_TA
 from learning_page import Figures
 from program import bertzoo
 
-from bertzoo import config, facts, kinds, phases, report
-from bertzoo.convert import directory
-from bertzoo.finetune.settings import Finetune
+from bertzoo.core import config
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.runs import any_model, facts, phases
+from bertzoo.runs import kind as kinds
+from bertzoo.runs.report import page
 
 ARTICLE = re.compile(r"= = = .+? = = =")  # how a file of Wikipedia's articles has their titles
 TASKS = {"cola": "CoLA", "mrpc": "MRPC", "stsb": "STS-B", "sst2": "SST-2"}
@@ -112,7 +114,7 @@ def fitting(arm: Arm, runs: Path, data: Path, minutes: float) -> list[str]:
     warm = ["--optimizer.schedule.warmup_steps=0", "--optimizer.schedule.warmup_share=0.01"]
     given = [f"--stages.0.steps={TRIAL}", "--run.log_every=50", "--run.evaluate_every=0", *warm]
     bertzoo(arm.verb, *arm.configs, *given, f"--data.source={data}", f"--run_dir={trial}")
-    seen = report.open_run(trial)
+    seen = page.open_run(trial)
     fit = 60 * minutes * seen.history.train[-1]["examples_per_second"] / seen.stages()[0]["batch_size"]
     steps = min(PAPER_STEPS, int(fit))
     every = max(1, steps // 20)
@@ -156,7 +158,7 @@ def until(stages: Sequence[tuple[int, int]], step: int) -> int:
 
 def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
     """What is shown of a finished run."""
-    seen, written = report.open_run(run), run / "config.toml"
+    seen, written = page.open_run(run), run / "config.toml"
     recipe = config.load(kinds.recipe_class(written), [written])
     stages, short = spent(recipe), recipe.stages[0].max_length
     steps = sum(count for count, _ in stages)
@@ -164,7 +166,7 @@ def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
     return Figures(
         name=arm.name,
         title=arm.title,
-        parameters=directory.read(run).parameter_count,
+        parameters=any_model.read(run).parameter_count,
         steps=steps,
         flops=until(stages, steps),
         longer=until(stages, before),

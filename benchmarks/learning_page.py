@@ -10,7 +10,7 @@ from typing import Any
 import machine
 from pages import RESULTS, write_section
 
-from bertzoo import published
+from bertzoo.finetuning.results import published
 
 HIDDEN, APART = "mlm_hidden_loss", "rtd_auc"  # what the curves are of
 SHOWN = {

@@ -15,15 +15,17 @@ import sides
 from sides import Setting, Step
 
 LAYER, LAYERS = 12, 24
-LOWER = 0.1  # of the rate: of the layers below; as in bertzoo.transfer, which the other side does not import
+LOWER = (
+    0.1  # of the rate: of the layers below; as in bertzoo.runs.transfer_config, which the other side does not import
+)
 TINY = 1e-30  # a probability that vanished has a logarithm
 WEIGHTS = {"feature": 100.0, "mean": 5000.0, "variance": 5.0, "attention": 1.0}  # as in bertzoo.objectives
 
 
 def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") -> Any:
     """mobilebert_transfer in a number format, without a sentence head."""
-    from bertzoo import config
-    from bertzoo.transfer import Transfer
+    from bertzoo.core import config
+    from bertzoo.runs.transfer_config import Transfer
 
     sizes = {"transfer.batch_size": rows, "transfer.max_length": length, "transfer.max_predictions": predictions}
     sizes |= {"distillation.0.batch_size": rows, "distillation.0.max_length": length}
@@ -34,7 +36,7 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
 
 def phase_of(recipe: Any) -> Any:
     """What the stage trains, and by which loss."""
-    from bertzoo import phases
+    from bertzoo.runs import phases
 
     return phases.of(recipe)[LAYER - 1]
 
@@ -52,7 +54,7 @@ def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: 
 
 def flops(rows: int, length: int, predictions: int) -> int:
     """Model operations of one row of the stage."""
-    from bertzoo import phases
+    from bertzoo.runs import phases
 
     return phases.model_flops(recipe_of(rows, length, predictions), LAYER - 1)
 

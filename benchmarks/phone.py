@@ -27,13 +27,14 @@ import phone_scores
 from pages import write_section
 from phone_page import CORNERS, FIVE, LENGTH, MODELS, Found
 
-from bertzoo.benchmark import backends, subject, turns
-from bertzoo.benchmark.worker import Load
-from bertzoo.convert import directory
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import litert, rewrites
-from bertzoo.export.quantise import Precision
+from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking.worker import Load
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.graph import rewrites
+from bertzoo.export.litert import litert
+from bertzoo.export.litert.quantise import Precision
+from bertzoo.runs import any_model
 from bertzoo.tasks.glue import GLUE
 
 PARTS = 12  # of the sentences, one a round
@@ -85,7 +86,7 @@ class Files:
         return self.folder / name / "huggingface"
 
     def _graph(self, name: str, changes: Sequence[Callable]) -> Any:
-        plain = backends.plain(directory.read(self.hub(name)))
+        plain = backends.plain(any_model.read(self.hub(name)))
         graph = backends.read(plain.model, plain.params, plain.pooling)
         for change in changes:
             graph = change(graph)
@@ -99,7 +100,7 @@ class Files:
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
             rows = (
-                backends.calibration(directory.read(self.hub(calibrated)), lengths, precision) if calibrated else None
+                backends.calibration(any_model.read(self.hub(calibrated)), lengths, precision) if calibrated else None
             )
             made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)
@@ -107,7 +108,7 @@ class Files:
 
 def corner(options: list[tuple[str, str]]) -> Any:
     """MobileBERT's graph with another norm or activation."""
-    made = subject.read("mobilebert", options, ()).pretrained
+    made = models.read("mobilebert", options, ()).pretrained
     assert made is not None
     return backends.rewritten(made)
 
@@ -132,11 +133,11 @@ def measure(files: Files, read: Sequence[int], rounds: int, each: int) -> list[d
     if len(done) >= rounds:
         return done[:rounds]
     loads = [(key, Load("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
-    with turns.started(loads) as workers, kept.open("a") as file:
+    with interleave.started(loads) as workers, kept.open("a") as file:
         print(f"{len(workers)} files are loaded", flush=True)
         for index in range(len(done), rounds):
             row: dict[str, Any] = {"fixed": {}, "sentences": {}}
-            for place in turns.order(len(keys), index):
+            for place in interleave.order(len(keys), index):
                 key, worker = keys[place], workers[place]
                 if key in spread:
                     part = list(read[index % PARTS :: PARTS])
@@ -155,7 +156,7 @@ def difference(files: Files, name: str) -> float:
     """The largest difference of logits between the two files of a model, as a share of the largest of theirs."""
     keys = [f"{name} peer", f"{name} one fp32"]
     loads = [(key, Load("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
-    with turns.started(loads) as workers:
+    with interleave.started(loads) as workers:
         theirs, ours = (next(iter(worker.outputs(LENGTH).values())) for worker in workers)
     return max(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / max(map(abs, theirs))
 

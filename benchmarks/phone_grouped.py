@@ -16,12 +16,15 @@ from unittest.mock import patch
 
 from pages import write_section
 
-from bertzoo.benchmark import backends, subject, turns
-from bertzoo.benchmark.turns import Rounds
-from bertzoo.benchmark.worker import Load
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.export import executorch, litert, rewrites, targets, torch_files
-from bertzoo.export.read import read
+from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking.interleave import Rounds
+from bertzoo.benchmarking.worker import Load
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.export import formats
+from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.from_model import read
+from bertzoo.export.litert import litert
+from bertzoo.export.pytorch import executorch, torch_files
 
 NOISE = 0.03  # of a ratio, from run to run
 STARTS = 3  # of every process: where its memory lies decides some hundredths
@@ -45,10 +48,10 @@ def written(target: str, way: str, model: Pretrained, folder: Path, python: Path
             phone = phone if rewrite in WITHOUT[way] else rewrite(phone)
         file.write_bytes(litert.convert(phone, (LENGTH,)))
         return file
-    made = targets.targets(python)[target]
+    made = formats.targets(python)[target]
     file = folder / f"{target}-{way}{made.suffix}"
     with patch.dict(torch_files.GROUPED, {target: way}), patch.object(executorch, "GROUPED", way):
-        made.make(model, graph, targets.Wanted(lengths=(LENGTH,)), file)
+        made.make(model, graph, formats.Wanted(lengths=(LENGTH,)), file)
     return file
 
 
@@ -63,8 +66,8 @@ def measured(target: str, model: Pretrained, python: Path, runs: int, rounds: in
         ]
         found: dict[str, Rounds] = {way: [] for way in ways}
         for _ in range(STARTS):
-            with turns.started(loads, str(python)) as workers:
-                taken = turns.take_turns(workers, [LENGTH] * len(ways), runs, rounds, lambda _: None)
+            with interleave.started(loads, str(python)) as workers:
+                taken = interleave.take_turns(workers, [LENGTH] * len(ways), runs, rounds, lambda _: None)
             for way, each in zip(ways, taken, strict=True):
                 found[way] += each
         return found
@@ -76,7 +79,7 @@ def line(target: str, ways: Mapping[str, Rounds]) -> str:
     for way in TITLES:
         if way in ways:
             median = 1e3 * statistics.median(second for each in ways[way] for second in each)
-            cells.append(f"{median:.1f} ({turns.ratio(ways[way], ways[CONVOLUTION]):.3f})")
+            cells.append(f"{median:.1f} ({interleave.ratio(ways[way], ways[CONVOLUTION]):.3f})")
         else:
             cells.append("-")
     return f"| {' | '.join(cells)} |"
@@ -84,8 +87,8 @@ def line(target: str, ways: Mapping[str, Rounds]) -> str:
 
 def faster(ways: Mapping[str, Rounds], chosen: str) -> str | None:
     """The way that is faster than the chosen one by more than NOISE, the fastest of all; None where there is none."""
-    best = min(ways, key=lambda way: turns.ratio(ways[way], ways[chosen]))
-    return best if turns.ratio(ways[best], ways[chosen]) < 1 - NOISE else None
+    best = min(ways, key=lambda way: interleave.ratio(ways[way], ways[chosen]))
+    return best if interleave.ratio(ways[best], ways[chosen]) < 1 - NOISE else None
 
 
 def section(found: Mapping[str, Mapping[str, Rounds]], rounds: int) -> str:
@@ -114,7 +117,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=24, help="how many of each are counted in a start")
     parser.add_argument("--python", type=Path, default=Path(".venv-executorch/bin/python"), help="one with executorch")
     args = parser.parse_args(words)
-    model = subject.read(MODEL, [], ()).pretrained
+    model = models.read(MODEL, [], ()).pretrained
     assert model is not None
     found = {}
     for target in BACKEND:

@@ -9,7 +9,7 @@ from typing import Any
 from phone_costs import GIGABYTES, MINUTES
 from phone_scores import LOST, PRECISIONS, average, lost
 
-from bertzoo import published
+from bertzoo.finetuning.results import published
 
 LENGTH = 128
 FIVE = [32, 64, 128, 256, 384]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertzoo.finetune import trained
+from bertzoo.finetuning import predict_labels
 
 PRECISIONS = ("fp32", "int8-dynamic", "int8-static")
 TEXTS = 100  # of the task's training examples, that set the scales of int8-static
@@ -19,7 +19,7 @@ def scores(run: Path, kept: Path) -> dict[str, Any]:
 
     Returns the task, the number of examples, and by precision and for the "model" itself the scores in points.
     """
-    model = trained.load(run)
+    model = predict_labels.load(run)
     task = model.task()
     kept.mkdir(parents=True, exist_ok=True)
     texts = kept / "texts.txt"

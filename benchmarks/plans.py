@@ -15,12 +15,12 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
-from bertzoo import config as loader
-from bertzoo.errors import ConfigError, UserError
-from bertzoo.kinds import shipped
-from bertzoo.plan import cache, chips, compiled, convention, estimate, page, step
-from bertzoo.recipe import Pretrain
-from bertzoo.verbs.shared import say
+from bertzoo.cli.support.options import say
+from bertzoo.core import config as loader
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.planning import cache, chips, compiled, convention, estimate, page, step
+from bertzoo.runs.kind import shipped
+from bertzoo.runs.pretrain_config import Pretrain
 
 USUAL = "v5e:16x16"
 SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "plans.md"
 
 def asked() -> Iterator[tuple[str, Pretrain, chips.Topology, str]]:
     """(config, recipe, slice, what the usual slice said), what compiles soonest first."""
-    recipes = {name: loader.load(Pretrain, [name], []) for name in shipped(Pretrain)}
+    recipes = {name: loader.load(Pretrain, [name], []) for name in shipped("pretrain")}
 
     def size(name: str) -> int:
         objective = recipes[name].objective.build(recipes[name].model, recipes[name].compute)

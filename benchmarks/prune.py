@@ -24,9 +24,9 @@ import tomli_w
 from pages import write_section
 from program import bertzoo
 
-from bertzoo import cuts
-from bertzoo.convert import directory
-from bertzoo.prune import declare, parameters
+from bertzoo.pruning import declare, parameters
+from bertzoo.runs import any_model
+from bertzoo.runs.report import pruning
 
 LAYERS, LEFT, RATE, BEFORE = 7, 4, 3e-3, 1600  # layers, those that BERT-ℓ keeps; the rate; steps of pretraining
 ITERATIONS, WEIGH, TUNE = 4, 75, 150  # and steps in each
@@ -70,7 +70,7 @@ def written(path: Path, **tables) -> Path:
 
 def count(path: Path) -> int:
     """The parameters of a model with its embedding and pooler."""
-    found = directory.read(path)
+    found = any_model.read(path)
     structure = declare(found.model, found.head)
     return int(parameters(structure)(structure.sizes))
 
@@ -101,10 +101,10 @@ def unpruned(seed: int, runs: Path) -> dict[str, float]:
 def shortened(run: Path, layers: int, made: Path) -> Path:
     """The lowest layers of a run's model, as a model directory."""
     if not made.exists():
-        found, gone = directory.read(run), [f"encoder/layers_{n}/" for n in range(layers, LAYERS)]
+        found, gone = any_model.read(run), [f"encoder/layers_{n}/" for n in range(layers, LAYERS)]
         params = {name: array for name, array in found.params.items() if not name.startswith(tuple(gone))}
         made.mkdir()
-        directory.write(replace(found, model=replace(found.model, layers=layers), params=params), made)
+        any_model.write(replace(found, model=replace(found.model, layers=layers), params=params), made)
     return made
 
 
@@ -167,13 +167,13 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
 def slant(runs: Path, seeds: int) -> str:
     """Of every dimension of the layers the sizes that are left, the mean over seeds, from the lowest layer on."""
     lines = []
-    for letter in cuts.OF_LAYERS:
+    for letter in pruning.OF_LAYERS:
         columns = []
         for seed in range(seeds):
-            sizes = cuts.read(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"]
+            sizes = pruning.read(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"]
             columns.append([_one(sizes, f"encoder/layers_{layer}/", f"/{letter}") for layer in range(LAYERS)])
         means = [statistics.mean(layer) for layer in zip(*columns, strict=True)]
-        lines.append(f"- {cuts.NAMES[letter]}: {', '.join(f'{mean:.1f}' for mean in means)}")
+        lines.append(f"- {pruning.NAMES[letter]}: {', '.join(f'{mean:.1f}' for mean in means)}")
     return "\n".join(lines)
 
 

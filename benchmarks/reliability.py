@@ -26,8 +26,7 @@ import machine
 import numpy as np
 from pages import write_section
 
-from bertzoo import facts
-from bertzoo.convert import directory
+from bertzoo.runs import any_model, facts
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
@@ -129,7 +128,7 @@ def outcome(run: Path) -> tuple[dict[str, np.ndarray], set[tuple[Any, ...]]]:
         for line in lines
         if line.get("split") == "heldout"
     }
-    return dict(directory.read(run).params), losses
+    return dict(any_model.read(run).params), losses
 
 
 def differences(whole: Path, killed: Path) -> list[str]:

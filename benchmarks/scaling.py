@@ -108,10 +108,10 @@ def on_devices(count: int, split: str, rounds: int) -> Point:
 
 def corpora(folder: Path) -> Iterator[tuple[int, Path]]:
     """Tokenised corpora, of more and more copies of the embedded one."""
-    from bertzoo.data import source
+    from bertzoo.data.corpus.tokenize import tokenize
     from bertzoo.data.settings import Data
-    from bertzoo.data.tokenize import tokenize
-    from bertzoo.data.wordpiece import WordPiece
+    from bertzoo.data.sources import source
+    from bertzoo.data.tokenizers.wordpiece import WordPiece
 
     settings = Data(source="embedded:python", tokenizer=WordPiece(vocab_size=4096))
     pieces = source.pieces(settings.parts, heldout=settings.heldout, piece_bytes=settings.piece_bytes)
@@ -158,7 +158,7 @@ def watched() -> Iterator[list[int]]:
 
 def read(corpus: Path) -> tuple[int, int]:
     """Tokens of a corpus, and the most memory of packing it and reading batches of it."""
-    from bertzoo.data.corpus import Corpus
+    from bertzoo.data.corpus.corpus import Corpus
     from bertzoo.data.mask import Masking
     from bertzoo.data.pack import SentencePacking, plan
     from bertzoo.data.pipeline import Batches

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
-from bertzoo.benchmark import worker
+from bertzoo.benchmarking import worker
 
 Step = Callable[[Any], float]  # of a batch, its loss
 Rates = Callable[[str], float] | None

@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertzoo.data import source
-from bertzoo.data.mixture import Part
+from bertzoo.data.sources import source
+from bertzoo.data.sources.mixture import Part
 
 LINES = 20  # of a document: those of the source may be whole books
 CHILD = """
 import resource, sys
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 code = main(sys.argv[1:])
 peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print("peaks", *peaks, file=sys.stderr)

@@ -80,10 +80,10 @@ def adamw() -> Any:
 
 def objective(model: str, layers: int | None = None, compute: Any = None) -> Any:
     """Of a config's model, with Hugging Face's vocabulary; `layers` instead of its own; float32 without `compute`."""
-    from bertzoo import config
+    from bertzoo.core import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
-    from bertzoo.recipe import Pretrain
+    from bertzoo.runs.pretrain_config import Pretrain
 
     recipe = config.load(Pretrain, [model])
     shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
@@ -101,7 +101,7 @@ def row_flops(model: str, shape: tuple[int, int, int]) -> float:
         return lesson.flops(*shape)
     from flax import linen as nn
 
-    from bertzoo.flops import matmul_flops
+    from bertzoo.nn.flops import matmul_flops
     from bertzoo.train.state import boxed_shapes
 
     made, batch = objective(model), random_batch(*shape, seed=0)

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from bertzoo import config, phases
-from bertzoo.feed import example
+from bertzoo.core import config
 from bertzoo.models.partial import stack
+from bertzoo.runs import phases
+from bertzoo.runs.batches import example
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.step import make_train_step
-from bertzoo.transfer import Transfer
 
 
 def recipe_of(layers: int, rows: int, length: int) -> Transfer:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__version__ = "0.1.0"
-__all__ = ["Loaded", "load"]
+from bertzoo.core.version import __version__
+
+__all__ = ["Loaded", "__version__", "load"]
 
 
 class Loaded(NamedTuple):
@@ -32,7 +33,7 @@ def load(path: Path | str) -> Loaded:
     >>> output.pooled.shape
     (1, 24)
     """
-    from bertzoo.convert.directory import read
+    from bertzoo.runs.any_model import read
 
     found = read(path)
     return Loaded(*found.module(), found.tokenizer)

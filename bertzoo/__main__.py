@@ -1,6 +1,6 @@
 """`python -m bertzoo` is the `bertzoo` command."""
 
-from bertzoo.cli import entry
+from bertzoo.cli.main import entry
 
 if __name__ == "__main__":
     entry()

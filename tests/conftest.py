@@ -56,7 +56,7 @@ def finished_run(tiny_config: str, tmp_path_factory: pytest.TempPathFactory) -> 
     """A finished pretraining run of `tiny_config` on one device; tests may read it and copy it."""
     from tiny import devices
 
-    from bertzoo import cli
+    from bertzoo.cli import main as cli
 
     run = tmp_path_factory.mktemp("finished") / "run"
     with devices(1):

@@ -7,19 +7,19 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from bertzoo import config
-from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data.corpus import Corpus
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import config
+from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.models import Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Replaced
-from bertzoo.recipe import Pretrain
-from bertzoo.rundir import RunDirectory
+from bertzoo.runs import any_model
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.state import named
-from bertzoo.transfer import Transfer
 
 BASE = {"max_positions": 24, "vocab_size": 256, "initializer_range": 0.2, "layers": 2}
 PLAIN = {"hidden_size": 16, "heads": 2, "feed_forward_size": 16}
@@ -107,7 +107,7 @@ def write_teacher(recipe: Transfer, path: Path, corpus: Path) -> Path:
     sentence = recipe.teacher_objective.sentence
     head = MaskedLanguageModel(sentence=sentence != "none")
     path.mkdir()
-    directory.write(
+    any_model.write(
         Pretrained(
             model=recipe.teacher,
             head=head,

@@ -14,13 +14,13 @@ import tiny
 from messages import mentioning, mentions
 from zoo import pretrained
 
-from bertzoo.benchmark import backends, rows, subject, turns
-from bertzoo.benchmark.worker import Load, row
-from bertzoo.cli import main, parse
-from bertzoo.convert import directory
+from bertzoo.benchmarking import backends, interleave, models, rows
+from bertzoo.benchmarking.worker import Load, row
+from bertzoo.cli.main import main, parse
+from bertzoo.cli.support.benchmark_cases import ANY_VOCABULARY, _length, prepared
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
-from bertzoo.verbs.cases import ANY_VOCABULARY, _length, prepared
+from bertzoo.runs import any_model
 
 SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4, feed_forward_size=20)
 
@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a masked language model."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    directory.write(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
+    any_model.write(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
     return folder
 
 
@@ -49,41 +49,41 @@ def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
         times = sorted(time for one in each["rounds_ms"] for time in one)
         assert each["median_ms"] == times[2] and each["mean_ms"] == pytest.approx(sum(times) / 5)
         assert each["least_ms"] == times[0] > 0 and each["peak_bytes"] > 0 and each["runtime_bytes"] > 0
-    read = subject.read(str(model), [], ()).pretrained
+    read = models.read(str(model), [], ()).pretrained
     assert read is not None and first["parameters"] == sum(array.size for array in read.params.values())
     assert 4 * first["parameters"] < first["file_bytes"] < 4 * first["parameters"] + 20_000
     # 4 maps of the attention, its two products, the feed-forward; then pooler and classifier of one token.
     layer = 8 * (4 * 24 * 24 + 2 * 24 * 20) + 2 * 8 * 8 * 24
     assert first["flops"] == 2 * (2 * layer + 24 * 24 + 2 * 24)
-    deeper = subject.read(str(config), [("model.layers", "2")], ()).pretrained
+    deeper = models.read(str(config), [("model.layers", "2")], ()).pretrained
     assert deeper is not None and second["parameters"] == sum(array.size for array in deeper.params.values())
     assert any(name.startswith("encoder/layers_1/") for name in deeper.params)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Path) -> None:
-    found = subject.read(str(model), [], ()).pretrained
-    kept = directory.read(model).params
+    found = models.read(str(model), [], ()).pretrained
+    kept = any_model.read(model).params
     assert found is not None and found.head == SequenceClassification()
     shared = found.params.keys() & kept.keys()
     assert "encoder/layers_1/attention/query/kernel" in shared and "pooler/kernel" in shared
     assert all(np.array_equal(found.params[name], kept[name]) for name in shared)
     assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
     tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
-    directory.write(tagger, tmp_path)
-    assert subject.read(str(tmp_path), [], ()).pretrained.head == tagger.head
+    any_model.write(tagger, tmp_path)
+    assert models.read(str(tmp_path), [], ()).pretrained.head == tagger.head
 
 
 def test_random_weights_stay_finite() -> None:
     """MobileBERT's norms have no statistics that would hold them."""
-    found = subject.read("mobilebert", [("model.layers", "2")], ()).pretrained
+    found = models.read("mobilebert", [("model.layers", "2")], ()).pretrained
     assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
 
 def test_turns_change_and_every_run_but_the_first_counts() -> None:
-    assert [turns.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
-    assert [turns.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
+    assert [interleave.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
+    assert [interleave.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
     began: list[str] = []
 
     class Told:
@@ -98,10 +98,10 @@ def test_turns_change_and_every_run_but_the_first_counts() -> None:
 
     heard: list[int] = []
     workers: Any = [Told("a"), Told("b")]
-    a, b = turns.take_turns(workers, [8, 16], runs=5, rounds=3, tell=heard.append)
+    a, b = interleave.take_turns(workers, [8, 16], runs=5, rounds=3, tell=heard.append)
     assert [len(each) for each in a] == [1, 2, 2] and a == b and a[1] == [2.1, 2.2]
     assert began == ["a", "b", "b", "a", "b", "a"] and heard == [1, 2, 3]
-    assert turns.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
+    assert interleave.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
 
 
 def test_a_row_is_full() -> None:
@@ -113,13 +113,13 @@ def test_a_row_is_full() -> None:
 
 def test_no_other_runtime_takes_the_memory_of_jax() -> None:
     """What a worker imports counts beside its model, or hides some of it."""
-    alone = "import sys, bertzoo.benchmark.worker, bertzoo.export.runtimes; sys.exit('jax' in sys.modules)"
+    alone = "import sys, bertzoo.benchmarking.worker, bertzoo.export.runtimes; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", alone]).returncode == 0
 
 
 def test_what_does_not_run_says_so(tmp_path: Path) -> None:
-    with pytest.raises(turns.BenchmarkFailed, match=mentioning("UserError")):
-        turns.Worker("it", Load("jax", str(tmp_path / "none"), 1, 9))
+    with pytest.raises(interleave.BenchmarkFailed, match=mentioning("UserError")):
+        interleave.Worker("it", Load("jax", str(tmp_path / "none"), 1, 9))
 
 
 def lines(made: list[rows.Row], base: str) -> list[list[str]]:
@@ -203,7 +203,7 @@ def test_a_package_that_is_missing(backend: str, package: str, model: Path, caps
 
 def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     """What every option changes of what runs, without running it."""
-    from bertzoo.benchmark.backends import BACKENDS, Written
+    from bertzoo.benchmarking.backends import BACKENDS, Written
 
     asked: list[tuple] = []
 
@@ -217,7 +217,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write))
         place = model.parent / "cases"
         place.mkdir()
-        cases = prepared(args, subject.read(str(model), [], ()), ["litert"], place)
+        cases = prepared(args, models.read(str(model), [], ()), ["litert"], place)
     assert asked == [("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")]
     assert [(case.precision, case.threads, case.length) for case in cases] == [
         (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
@@ -225,7 +225,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     assert {case.vocabulary for case in cases} == {61}
     with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
-        cases = prepared(args, subject.read(str(model), [], ()), ["litert"], place)
+        cases = prepared(args, models.read(str(model), [], ()), ["litert"], place)
     assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
     assert len({case.written.path for case in cases}) == 4
 
@@ -238,7 +238,7 @@ def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture,
 def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file, said = tmp_path / "model.onnx", tmp_path / "model.json"
     file.touch()
-    nothing = subject.read(str(file), [], [".onnx"]).said
+    nothing = models.read(str(file), [], [".onnx"]).said
     assert nothing.inputs == ("input_ids", "token_type_ids", "attention_mask") and nothing.parameters is None
     document = {
         "inputs": {"input_ids": "int32", "attention_mask": "int32"},
@@ -250,7 +250,7 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         "sha256": hashlib.sha256(b"").hexdigest(),
     }
     said.write_text(json.dumps(document))
-    of_file = subject.read(str(file), [], [".onnx"])
+    of_file = models.read(str(file), [], [".onnx"])
     assert of_file.said.inputs == ("input_ids", "attention_mask")
     _, args, _ = parse(["benchmark", str(file), "--lengths=8,16"])
     eight, sixteen = prepared(args, of_file, ["onnx"], tmp_path)
@@ -265,7 +265,7 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     del document["model"]  # as files of earlier versions
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
-    (free,) = prepared(args, subject.read(str(file), [], [".onnx"]), ["onnx"], tmp_path)
+    (free,) = prepared(args, models.read(str(file), [], [".onnx"]), ["onnx"], tmp_path)
     assert (free.vocabulary, _length(free, ())) == (ANY_VOCABULARY, 128)
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))

@@ -5,24 +5,24 @@ import pytest
 from messages import mentioning
 from zoo import CASES, pretrained
 
-from bertzoo.benchmark import backends, parts, rows, shares, subject
-from bertzoo.export import litert
-from bertzoo.flops import matmul_flops
+from bertzoo.benchmarking import ablation, backends, models, profile, rows
+from bertzoo.export.litert import litert
 from bertzoo.models import Bert
 from bertzoo.models.tasks import TokenClassification
+from bertzoo.nn.flops import matmul_flops
 
 
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schubert"])
 def test_a_graph_without_a_part_lacks_its_products_alone(name: str) -> None:
-    graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
-    whole = parts.flops(graph, 11)
+    graph = backends.rewritten(models.classifier(pretrained(*CASES[name])))
+    whole = ablation.flops(graph, 11)
     given = litert.shapes(graph, 11)
     given = {key: np.zeros(shape.shape[1:], np.int32) for key, shape in given.items()}
     assert sum(whole.values()) == matmul_flops(lambda graph, given: graph(**given), graph, given)
     assert ("bottleneck" in whole) == (name == "mobilebert")
     assert min(whole[part] for part in ("projections", "attention", "attention_output", "feed_forward")) > 0
     for part in whole:
-        assert parts.flops(parts.without(graph, part), 11) == whole | {part: 0}, part
+        assert ablation.flops(ablation.without(graph, part), 11) == whole | {part: 0}, part
 
 
 def test_the_parts_are_those_of_squeezebert_s_table() -> None:
@@ -31,7 +31,7 @@ def test_the_parts_are_those_of_squeezebert_s_table() -> None:
     """
     bert = Bert(vocab_size=61, hidden_size=48, max_positions=16, layers=2, heads=12, feed_forward_size=192)
     graph = backends.rewritten(pretrained(bert, TokenClassification(labels=("x", "y"))))
-    whole = parts.flops(graph, 8)  # 128 tokens are to 768 units as 8 to 48
+    whole = ablation.flops(graph, 8)  # 128 tokens are to 768 units as 8 to 48
     layers = sum(whole.values()) - whole["embedding"] - whole["head"]
     found = {part: 100 * count / layers for part, count in whole.items()}
     assert found["projections"] == pytest.approx(24.3, abs=0.05) and found["attention"] == pytest.approx(2.70, abs=0.01)
@@ -78,18 +78,18 @@ def test_the_profile_of_operators() -> None:
     ]
     made = "\n".join(f"\t{kind}\t1.0\t{time:.3f}\t1.000%\t1.000%\t0.000\t1\tDelegate/{kind}:0" for kind, time in rows)
     text = f"{PROFILE}{made}\n\n============================== Top by\n"
-    taken = shares.by_operator(text, ["projections", "projections", "feed_forward", "head"])
+    taken = profile.by_operator(text, ["projections", "projections", "feed_forward", "head"])
     expected = {"embedding": 0.5, "projections": 9.375, "attention": 6.0, "feed_forward": 48.0, "head": 192.0}
     assert taken == expected
-    with pytest.raises(shares.Unreadable, match=mentioning(4, "file 3")):
-        shares.by_operator(text, ["projections", "feed_forward", "head"])
-    with pytest.raises(shares.Unreadable, match=mentioning("profile")):
-        shares.by_operator("", [])
+    with pytest.raises(profile.Unreadable, match=mentioning(4, "file 3")):
+        profile.by_operator(text, ["projections", "feed_forward", "head"])
+    with pytest.raises(profile.Unreadable, match=mentioning("profile")):
+        profile.by_operator("", [])
 
 
 def test_whose_weights_an_operator_has() -> None:
     """Also those that the converter has scaled, as long as no other part misses some of that size."""
-    graph = backends.rewritten(subject.classifier(pretrained(*CASES["mobilebert"])))
+    graph = backends.rewritten(models.classifier(pretrained(*CASES["mobilebert"])))
     kernels = [
         graph.layers[0].shared.kernel,
         3 * graph.layers[0].bottleneck.kernel,
@@ -100,12 +100,12 @@ def test_whose_weights_an_operator_has() -> None:
     ]
     weights = [np.ascontiguousarray(kernel.T).tobytes() for kernel in kernels]
     others = [np.ascontiguousarray(layer.output.kernel.T).tobytes() for layer in graph.layers]
-    found = parts.of_weights(graph, [*weights, *others])
+    found = ablation.of_weights(graph, [*weights, *others])
     assert found[:6] == ["bottleneck", None, "bottleneck", "feed_forward", "head", None]
 
 
 def test_the_shares_for_a_person() -> None:
-    made = shares.Shares(
+    made = profile.Shares(
         source="", note="", flops={"a": 0.25, "b": 0.75}, latency={"a": 0.5, "b": 0.4}, quartiles={"a": (0.4, 0.6)}
     )
     found = [line.split() for line in rows.shares_table(made)]

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from messages import mentions
 
-from bertzoo import __version__, cli
-from bertzoo.errors import CheckpointError, ConfigError, CorpusError, NonFinite, SaveError, Stopped, UserError
-from bertzoo.verbs import shared
+from bertzoo import __version__
+from bertzoo.cli import main as cli
+from bertzoo.cli.support import options
+from bertzoo.core.errors import CheckpointError, ConfigError, CorpusError, NonFinite, SaveError, Stopped, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
 
     def make(then: Exception | None = None, configurable: bool = True) -> list[Any]:
         calls: list[Any] = []
-        module: Any = types.ModuleType("bertzoo.verbs.pretrain", "A verb.\n\nexample:\n  bertzoo pretrain x")
+        module: Any = types.ModuleType("bertzoo.cli.pretrain", "A verb.\n\nexample:\n  bertzoo pretrain x")
 
         def arguments(parser: argparse.ArgumentParser) -> None:
             parser.add_argument("files", nargs="*")
@@ -184,7 +185,7 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
 
 def test_help_and_report_and_tokenize_import_no_jax() -> None:
     program = (
-        "import sys, bertzoo.cli as cli\n"
+        "import sys, bertzoo.cli.main as cli\n"
         "for verb in ([], ['report'], ['tokenize']): cli.main([*verb, '--help'])\n"
         "sys.exit(bool({'jax', 'flax', 'matplotlib', 'torch'} & set(sys.modules)))"
     )
@@ -195,7 +196,7 @@ def test_help_and_report_and_tokenize_import_no_jax() -> None:
 def test_a_signal_within_a_callback_that_lets_nothing_out_is_not_lost(number: str) -> None:
     program = f"""
 import os, signal, time, weakref
-from bertzoo import cli
+from bertzoo.cli import main as cli
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
 
@@ -217,7 +218,7 @@ TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows 
 
 
 def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from bertzoo.data.corpus import Corpus
+    from bertzoo.data.corpus.corpus import Corpus
 
     (tmp_path / "a.txt").write_text(TEXT)
     argv = [
@@ -258,20 +259,20 @@ def test_tokenize_refuses_what_changes_nothing(
 
 
 def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from bertzoo import config
-    from bertzoo.kinds import class_of
-    from bertzoo.sweep.chain import Chain
+    from bertzoo.cli.config import config_class
+    from bertzoo.core import config
+    from bertzoo.runs.kind import kind_of
 
     assert cli.main(["config", "squeezebert_glue"]) == 2
     assert mentions(capsys.readouterr().err, "describes")
-    names = {name: path for name, path in config.shipped().items() if class_of(path) is not Chain}
+    names = {name: path for name, path in config.shipped().items() if kind_of(path) != "chain"}
     assert {"demo", "squeezebert", "bert_base"} <= set(names)
     for name, path in names.items():
         assert cli.main(["config", name, "--seed=7"]) == 0
         resolved = tmp_path / f"{name}.toml"
         resolved.write_text(capsys.readouterr().out)
-        loaded = config.load(class_of(resolved), [resolved])
-        assert loaded == config.load(class_of(path), [path], [("seed", "7")])
+        loaded = config.load(config_class(resolved), [resolved])
+        assert loaded == config.load(config_class(path), [path], [("seed", "7")])
         assert len(path.read_text().splitlines()) <= 60
 
 
@@ -279,8 +280,8 @@ def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, ca
 def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
     clock = iter([0.0, 1.0, 11.0, 11.0, 12.0])
-    monkeypatch.setattr(shared, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
-    with shared.tokenising() as show:
+    monkeypatch.setattr(options, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    with options.tokenising() as show:
         for pieces in range(3):
             show(pieces, 2_500_000 * pieces)
     shown = capsys.readouterr().err

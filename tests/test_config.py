@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages import mentioning, mentions
 
-from bertzoo import config
-from bertzoo.errors import ConfigError
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bertzoo").mkdir()
     (tmp_path / "configs").mkdir()
-    monkeypatch.setattr(config, "__file__", str(tmp_path / "bertzoo" / "config.py"))
+    monkeypatch.setattr(config, "__file__", str(tmp_path / "bertzoo" / "core" / "config.py"))
     path = write(tmp_path / "configs", '[model]\nkind = "grouped"\n', "squeeze.toml")
     assert config.shipped() == {"squeeze": path}
     assert config.load(Run, ["squeeze"]).model == Grouped()

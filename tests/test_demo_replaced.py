@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertzoo.feed import Feed
-from bertzoo.inference import Trained, load
 from bertzoo.objectives.replaced import corrupt
+from bertzoo.runs.batches import Feed
+from bertzoo.runs.load_run import Trained, load
 
 MARGIN = 0.05
 ROWS = 1024  # held-out, or all where there are fewer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 
 SCRIPT = Path(__file__).parent.parent / "launch" / "demo_transfer.sh"
 FEW = {"pretrain": ["--stages.0.steps=4"], "transfer": ["--transfer.steps=2", "--distillation.0.steps=3"]}

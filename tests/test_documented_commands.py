@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo import cli, config
-from bertzoo.kinds import class_of, recipe_class
-from bertzoo.results.layouts import LAYOUTS
-from bertzoo.sweep import chain as chains
-from bertzoo.sweep import grid
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.finetuning.results.layouts import LAYOUTS
+from bertzoo.finetuning.sweep import chain as chains
+from bertzoo.finetuning.sweep import grid
+from bertzoo.runs.kind import recipe_class
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,7 +49,7 @@ def documented() -> dict[str, str]:
         )
         commands |= {f"{file.name}: {line}": line for line in lines_of(header)}
     for verb in cli.VERBS:
-        examples = (importlib.import_module(f"bertzoo.verbs.{verb}").__doc__ or "").partition("example")[2]
+        examples = (importlib.import_module(f"bertzoo.cli.{verb}").__doc__ or "").partition("example")[2]
         commands |= {f"{verb} --help: {line}": line for line in lines_of(examples)}
     return commands
 
@@ -125,7 +126,7 @@ def check_verb(argv: list[str]) -> None:
         case "tokenize":
             assert verb.settings(args, overrides).source == args.source
         case "config":
-            config.load(class_of(*args.files), args.files, overrides)
+            config.load(verb.config_class(*args.files), args.files, overrides)
         case "plan":
             config.load(recipe_class(*args.files), args.files, overrides)
         case _ if hasattr(verb, "config"):

@@ -13,13 +13,13 @@ import pytest
 import tiny
 from messages import mentions
 
-from bertzoo import config as loader
-from bertzoo.cli import main
+from bertzoo.cli.main import main
+from bertzoo.core import config as loader
+from bertzoo.core.errors import CheckpointError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.errors import CheckpointError
-from bertzoo.feed import Feed
-from bertzoo.recipe import Pretrain
-from bertzoo.rundir import RunDirectory
+from bertzoo.runs.batches import Feed
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import contents, optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints

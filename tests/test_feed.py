@@ -9,11 +9,11 @@ import pytest
 import tiny
 from messages import mentioning
 
-from bertzoo import config
+from bertzoo.core import config
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.errors import CorpusError
-from bertzoo.feed import Feed, example
-from bertzoo.recipe import Pretrain
+from bertzoo.runs.batches import Feed, example
+from bertzoo.runs.pretrain_config import Pretrain
 
 
 @pytest.fixture(scope="module")

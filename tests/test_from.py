@@ -17,13 +17,13 @@ from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
-from bertzoo import config, start
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.errors import ConfigError
-from bertzoo.feed import Feed
-from bertzoo.inference import load
-from bertzoo.recipe import Pretrain
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.runs import any_model, warm_start
+from bertzoo.runs.batches import Feed
+from bertzoo.runs.load_run import load
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import optim, sharding, state
 
 sys.path.append(str(Path(__file__).parent / "convert"))
@@ -268,14 +268,14 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
         np.testing.assert_array_equal(array, source[name] if given else fresh[name], err_msg=name)
     assert not np.array_equal(found["embedding/word/embedding"], fresh["embedding/word/embedding"])
 
-    own = start.read(run, recipe(folder, *RTD))
+    own = warm_start.read(run, recipe(folder, *RTD))
     assert len(own.said) == 1
     assert listed(own.said, str(run)) == ["embedding", "encoder", "generator", "replaced_head"]
     assert own.params.keys() == found.keys() and all(np.array_equal(own.params[n], found[n]) for n in found)
-    wider = start.read(run, recipe(folder, *RTD, "--objective.generator_width=1"))
+    wider = warm_start.read(run, recipe(folder, *RTD, "--objective.generator_width=1"))
     assert len(wider.said) == 2 and listed(wider.said, "fresh") == ["generator"]
     assert wider.params.keys() == {name for name in found if not name.startswith("generator/")}
-    masked = start.read(run, recipe(folder, "--model.dropout=0"))
+    masked = warm_start.read(run, recipe(folder, "--model.dropout=0"))
     assert len(masked.said) == 4 and listed(masked.said, "fresh") == ["masked_head"]
     assert listed(masked.said, "left out") == ["generator", "replaced_head"]
     assert mentions(masked.said[3], run, "model.dropout 0.1 -> 0.0")
@@ -289,21 +289,21 @@ def test_a_classifier_is_left_out_and_a_sentence_head_of_another_question_too(fo
     labels = {str(i): name for i, name in enumerate("xyz")}
     names = {"id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}
     source = write(tmp_path / "hf", weights, architectures=["BertForSequenceClassification"], **names)
-    assert listed(start.read(source, recipe(folder)).said, "left out") == ["classifier", "pooler"]
-    made = start.read(source, recipe(folder, *NSP))
+    assert listed(warm_start.read(source, recipe(folder)).said, "left out") == ["classifier", "pooler"]
+    made = warm_start.read(source, recipe(folder, *NSP))
     assert len(made.said) == 3 and listed(made.said, str(source)) == ["embedding", "encoder", "pooler"]
     assert listed(made.said, "fresh") == ["masked_head", "sentence_head"]
     assert listed(made.said, "left out") == ["classifier"]
     np.testing.assert_array_equal(made.params["pooler/kernel"], np.eye(24))
     for origin in (folder / "hf", adapted):
-        assert start.read(origin, recipe(folder, *NSP)).said[1:] == []
-        said = start.read(origin, recipe(folder, "--objective.sentence=sop")).said
+        assert warm_start.read(origin, recipe(folder, *NSP)).said[1:] == []
+        said = warm_start.read(origin, recipe(folder, "--objective.sentence=sop")).said
         assert len(said) == 2 and listed(said, "fresh") == ["sentence_head"] and mentions(said[1], "nsp")
 
 
 def test_the_parameters_are_placed_as_the_run_has_them(folder):
     made = recipe(folder, *NSP)
-    given = start.read(folder / "hf", made).params
+    given = warm_start.read(folder / "hf", made).params
     objective, optimizer = made.objective.build(made.model, made.compute), optim.build(made.optimizer, 2)
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=4), jax.devices())
     begun = state.fresh(objective, optimizer, mesh, 0, given)
@@ -353,7 +353,7 @@ def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
     (source / "vocab.txt").rename(tmp_path / "vocab.txt")
     message = refused(capsys, folder, tmp_path, f"--from={source}")
     assert mentions(message, source)
-    made = start.read(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
+    made = warm_start.read(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
     assert mentions(made.said[-1], source, "tokenizer", tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:10]) + "\n")
     message = refused(capsys, folder, tmp_path, f"--from={source}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}")
@@ -369,12 +369,12 @@ def test_a_corpus_of_another_vocabulary_is_refused(folder, adapted, tmp_path, ca
 
 
 def test_a_backbone_of_other_shapes_is_never_left_to_chance(folder, monkeypatch):
-    found = directory.read(folder / "hf")
+    found = any_model.read(folder / "hf")
     name = "encoder/layers_0/feed_forward/output/bias"
     for params, said in (
         ({n: a for n, a in found.params.items() if n != name}, ("None", "(24,)")),
         ({**found.params, name: np.zeros(7, np.float32)}, ("(7,)", "(24,)")),
     ):
-        monkeypatch.setattr(directory, "read", lambda path, p=params: replace(found, params=p))
+        monkeypatch.setattr(any_model, "read", lambda path, p=params: replace(found, params=p))
         with pytest.raises(ConfigError, match=mentioning("feed_forward/output/bias", *said)):
-            start.read(folder / "hf", recipe(folder))
+            warm_start.read(folder / "hf", recipe(folder))

@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from bertzoo import config
-from bertzoo.convert import tensors
-from bertzoo.data import manifest, shard
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.sentencepiece import SentencePiece
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.errors import UserError
-from bertzoo.recipe import Pretrain
-from bertzoo.transfer import Transfer
+from bertzoo.conversion import tensors
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.data.corpus import manifest, shard
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.transfer_config import Transfer
 
 COUNT = int(os.environ.get("BERTZOO_FUZZ", "150"))
 MEMORY = 512 << 20  # bytes that a process may grow by; the files have some kilobytes
@@ -111,7 +111,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The manifest of a corpus."""
-    from bertzoo import cli
+    from bertzoo.cli import main as cli
 
     folder = tmp_path_factory.mktemp("corpus")
     text, settings_ = tiny.write_text(folder / "text.txt"), tiny.write_config(folder, "nowhere")

@@ -12,15 +12,18 @@ import tomli_w
 from messages import mentioning, mentions
 from scripts import loaded
 
-from bertzoo import cli, config, golden_curve, kinds, report
-from bertzoo.errors import UserError
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.runs import kind
+from bertzoo.runs.report import golden_curve, page
 
 NAME = "demo"
 RECORD = golden_curve.records()[NAME]
 
 
 def shipped() -> dict:
-    return {NAME: config.plain(config.load(kinds.recipe_class(NAME), [NAME]))}
+    return {NAME: config.plain(config.load(kind.recipe_class(NAME), [NAME]))}
 
 
 @pytest.fixture
@@ -92,12 +95,12 @@ def test_a_run_off_the_curve(write, off, capsys):
 )
 def test_what_cannot_be_compared(write, options, parts):
     with pytest.raises(UserError, match=mentioning(*parts)):
-        golden_curve.check(report.open_run(write(**options)), shipped(), {NAME: RECORD})
+        golden_curve.check(page.open_run(write(**options)), shipped(), {NAME: RECORD})
 
 
 def test_a_corpus_that_was_tokenised_before_is_compared(write):
     """It has the hash of the source that it was made of."""
-    found = golden_curve.check(report.open_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD})
+    found = golden_curve.check(page.open_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD})
     assert found.on and len(found.points) == found.recorded
 
 

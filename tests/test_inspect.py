@@ -19,20 +19,22 @@ from messages import mentioning, mentions
 from PIL import Image
 
 import bertzoo
-from bertzoo import attention_maps, cli, config, heatmaps
-from bertzoo.attention_maps import Row
-from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
+from bertzoo.cli import inspect as verb
+from bertzoo.cli import main as cli
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
 from bertzoo.data.batch import assemble
-from bertzoo.data.corpus import Corpus
-from bertzoo.errors import UserError
-from bertzoo.feed import Feed
-from bertzoo.heatmaps import Panel, Strip
+from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.recipe import Pretrain
-from bertzoo.rundir import RunDirectory
-from bertzoo.verbs import inspect as verb
+from bertzoo.runs import any_model
+from bertzoo.runs.batches import Feed
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.report import attention, heatmaps
+from bertzoo.runs.report.attention import Row
+from bertzoo.runs.report.heatmaps import Panel, Strip
+from bertzoo.runs.run_dir import RunDirectory
 
 sys.path.append(str(Path(__file__).parent))
 import tiny
@@ -102,7 +104,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, model in models.items():
         (home / name).mkdir()
-        directory.write(model, home / name)
+        any_model.write(model, home / name)
     return home
 
 
@@ -120,16 +122,16 @@ def test_divergences_are_kl_by_its_definition() -> None:
     teacher[0, 1, 2:] = 0
     teacher[0, 1] /= teacher[0, 1].sum()
     expected = [[plain(t, s) for s in student] for t in teacher]
-    np.testing.assert_allclose(attention_maps.divergences(teacher, student), expected, rtol=1e-5)
-    itself = attention_maps.divergences(teacher, teacher)
+    np.testing.assert_allclose(attention.divergences(teacher, student), expected, rtol=1e-5)
+    itself = attention.divergences(teacher, teacher)
     assert (itself.diagonal() < 1e-12).all() and itself[0, 1] > 0.1
     student[:, 0] = [0, 0, 0, 0, 1]
-    assert np.isfinite(attention_maps.divergences(teacher, student)).all()
+    assert np.isfinite(attention.divergences(teacher, student)).all()
 
 
 def test_rows_are_compared_by_their_queries() -> None:
     rows = [([maps(2, n), maps(2, n)], [maps(3, n), maps(3, n)]) for n in (4, 9)]
-    for layer, got in enumerate(attention_maps.compare(rows)):
+    for layer, got in enumerate(attention.compare(rows)):
         expected = [
             [sum(plain(t[layer][g], s[layer][h]) for t, s in rows) / (4 + 9) for h in range(3)] for g in range(2)
         ]
@@ -147,7 +149,7 @@ def test_the_matching_is_the_best_of_all(shape: tuple[int, int]) -> None:
             sum(wide[i, j] for i, j in enumerate(chosen))
             for chosen in itertools.permutations(range(sides[1]), sides[0])
         )
-        matching = attention_maps.match(table)
+        matching = attention.match(table)
         assert sum(table[pair] for pair in matching.pairs) == pytest.approx(best)
         assert matching.mean == pytest.approx(best / sides[0])
         for side, (count, left) in enumerate(zip(shape, matching.left, strict=True)):
@@ -156,7 +158,7 @@ def test_the_matching_is_the_best_of_all(shape: tuple[int, int]) -> None:
 
 def test_the_average_counts_the_rows_that_are_long_enough() -> None:
     rows = [[maps(2, 3), maps(4, 3)], [maps(2, 5), maps(4, 5)], [maps(2, 4), maps(4, 4)]]
-    got = attention_maps.average(iter(rows))
+    got = attention.average(iter(rows))
     assert got.shape == (5, 5)
     for i, j in itertools.product(range(5), repeat=2):
         there = [row for row in rows if max(i, j) < row[0].shape[1]]
@@ -165,15 +167,15 @@ def test_the_average_counts_the_rows_that_are_long_enough() -> None:
 
 
 def test_how_much_is_near() -> None:
-    assert attention_maps.nearby(np.eye(6), 0) == 1
-    assert attention_maps.nearby(np.eye(6)[::-1], 1) == pytest.approx(2 / 6)
-    assert attention_maps.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
+    assert attention.nearby(np.eye(6), 0) == 1
+    assert attention.nearby(np.eye(6)[::-1], 1) == pytest.approx(2 / 6)
+    assert attention.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
 
 
 def test_maps_are_those_of_the_row_alone(home: Path) -> None:
     model, params, _ = bertzoo.load(home / "teacher")
     rows = [Row(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
-    long, (second, first) = attention_maps.attentions(directory.read(home / "teacher"), rows, [2, 1])
+    long, (second, first) = attention.attentions(any_model.read(home / "teacher"), rows, [2, 1])
     ids, types = (array[None] for array in rows[1])
     expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
     np.testing.assert_allclose(second, expected[1][0], atol=1e-6)
@@ -183,18 +185,18 @@ def test_maps_are_those_of_the_row_alone(home: Path) -> None:
 
 
 def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
-    found = directory.read(home / "teacher")
+    found = any_model.read(home / "teacher")
     blind = SimpleNamespace(
         apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
     )
     without: Any = SimpleNamespace(model=found.model, origin="pruned", module=lambda: (blind, {}))
     row = Row(np.arange(4), np.zeros(4, np.int32))
     with pytest.raises(UserError, match=mentioning("layer 2")):
-        list(attention_maps.attentions(without, [row], [2]))
+        list(attention.attentions(without, [row], [2]))
     pair = Row(np.arange(4), np.array([0, 0, 1, 1]))
     short = replace(found, model=replace(found.model, token_types=1), origin="one")
     with pytest.raises(UserError, match=mentioning("segments", 2, "one", 1)):
-        list(attention_maps.attentions(short, [pair], [1]))
+        list(attention.attentions(short, [pair], [1]))
 
 
 def test_held_out_rows_are_read_unmasked(home: Path) -> None:
@@ -203,7 +205,7 @@ def test_held_out_rows_are_read_unmasked(home: Path) -> None:
     batch = feed.of(0, "heldout").sequential(0, 6)
     expected = assemble(corpus, "heldout", feed.plan("heldout", 32).rows[:6], 32)
     assert (batch["input_ids"] != expected["input_ids"]).sum() > 3
-    for index, row in enumerate(attention_maps.unmasked(batch)):
+    for index, row in enumerate(attention.unmasked(batch)):
         length = expected["attention_mask"][index].sum()
         assert np.array_equal(row.input_ids, expected["input_ids"][index, :length])
         assert np.array_equal(row.token_type_ids, expected["token_type_ids"][index, :length])
@@ -301,8 +303,8 @@ def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> No
     assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
     printed = json.loads(capsys.readouterr().out)["model"]
     rows = [Row(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
-    (both,) = attention_maps.attentions(directory.read(home / "teacher"), rows, [1, 2])
-    near = [attention_maps.nearby(array.mean(axis=0), 4) for array in both]
+    (both,) = attention.attentions(any_model.read(home / "teacher"), rows, [1, 2])
+    near = [attention.nearby(array.mean(axis=0), 4) for array in both]
     assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
     options = "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=2", "--average", "--json"
     assert inspect(home, "convbert", *options, out="b.png") == 0

@@ -8,9 +8,9 @@ import fsspec
 import pytest
 from messages import mentioning, mentions
 
-from bertzoo.errors import UserError
-from bertzoo.mirror import METRICS, OWNER, Mirror, Sender
-from bertzoo.rundir import RunDirectory
+from bertzoo.core.errors import UserError
+from bertzoo.runs.bucket import METRICS, OWNER, Mirror, Sender
+from bertzoo.runs.run_dir import RunDirectory
 
 URL = "memory://bucket/run"
 
@@ -135,7 +135,7 @@ def test_a_bucket_that_denies_is_told_at_once_and_by_every_save(mirror, bucket, 
 
 def test_the_reporter_sends_after_events_and_now_and_then(mirror, bucket, monkeypatch, caplog):
     sender, now = Sender(mirror), [1000.0]
-    monkeypatch.setattr("bertzoo.mirror.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bertzoo.runs.bucket.time.monotonic", lambda: now[0])
 
     def report(step, **record):
         with (mirror.directory / METRICS).open("a") as file:

@@ -12,7 +12,7 @@ import tiny
 from messages import mentions
 from test_pretrain import error
 
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 
 GUIDE = Path(__file__).parents[1] / "docs" / "tpu.md"
 BUCKET = "memory://moved"

@@ -14,20 +14,20 @@ from flax import linen as nn
 from messages import mentioning, mentions
 from test_pretrain import error, records
 
-from bertzoo import config, inference, phases, teacher
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.corpus import Corpus
-from bertzoo.errors import ConfigError
-from bertzoo.feed import Feed, example
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
+from bertzoo.runs import any_model, load_run, phases, teacher
+from bertzoo.runs.batches import Feed, example
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding, state
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import named
-from bertzoo.transfer import Transfer
 
 # The default run has two pairs, of so few layers.
 QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
@@ -65,13 +65,13 @@ def first_batch(recipe, corpus, plans, index):
 
 def whole_teacher(path, recipe, batch):
     """What the teacher gives for a batch, hidden states and attention, and the logits of the masked tokens."""
-    found = directory.read(path)
+    found = any_model.read(path)
     module, params = found.module()
     ids = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
     if not isinstance(recipe.teacher_objective, Replaced):
         output = jax.jit(module.apply)({"params": params}, *ids, batch["masked_positions"])
         return output, output.masked_logits
-    trained = inference.load(path)  # only the run has the generator
+    trained = load_run.load(path)  # only the run has the generator
     return jax.jit(module.apply)({"params": params}, *ids), jax.jit(trained.objective.masked_logits)(
         trained.params, batch
     )
@@ -163,7 +163,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         assert ours == pytest.approx(expected, rel=1e-4)
 
     # What is copied before the layers and the heads stay the teacher's until the distillation, which moves them.
-    source, before, after = directory.read(path).params, *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1))
+    source, before, after = any_model.read(path).params, *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1))
     before, after = named(before), named(after)
     kept = phases.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
@@ -280,9 +280,9 @@ def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, t
     """Its layers can be learnt from all the same."""
     layers = {"teacher.layers": 1, "model.layers": 1}
     given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
-    found = directory.read(teachers(name, pairs.load(name, given)))
+    found = any_model.read(teachers(name, pairs.load(name, given)))
     params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
-    directory.write(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
+    any_model.write(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
     with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
         teacher.read(tmp_path, pairs.load(name, given), MESH)
     silent = teacher.read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)

@@ -10,8 +10,8 @@ from flax import linen as nn
 from tiers import quick
 
 from bertzoo import models
-from bertzoo.flops import matmul_flops
 from bertzoo.models import Compute, partial, pretraining
+from bertzoo.nn.flops import matmul_flops
 
 SIZES = {"vocab_size": 24, "hidden_size": 8, "layers": 5, "heads": 2, "feed_forward_size": 8, "max_positions": 8}
 QUIET = {"dropout": 0.0, "attention_dropout": 0.0}

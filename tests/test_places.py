@@ -6,10 +6,10 @@ import pytest
 from messages import mentioning, mentions
 
 import bertzoo
-from bertzoo.cli import main
-from bertzoo.errors import UserError
-from bertzoo.places import is_url, named, on_disk
-from bertzoo.rundir import RunDirectory
+from bertzoo.cli.main import main
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url, named, on_disk
+from bertzoo.runs.run_dir import RunDirectory
 
 URL = "s3://bucket/place"
 COMMANDS = {

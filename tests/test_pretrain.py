@@ -17,10 +17,10 @@ import pytest
 import tiny
 from messages import mentions
 
-from bertzoo import feed
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 from bertzoo.data.background import ahead
-from bertzoo.inference import load
+from bertzoo.runs import batches
+from bertzoo.runs.load_run import load
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 
@@ -151,7 +151,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp
 
 
 def test_two_processes_cannot_hold_one_run(finished, config, capsys):
-    from bertzoo.rundir import RunDirectory
+    from bertzoo.runs.run_dir import RunDirectory
 
     with RunDirectory(finished).locked():
         assert mentions(error(capsys, "pretrain", config, f"--run_dir={finished}"), "process")
@@ -379,7 +379,7 @@ def test_processes_that_make_the_batches_change_nothing(config, finished, tmp_pa
         counts.append(workers)
         return ahead(*arguments, workers=workers)
 
-    monkeypatch.setattr(feed, "ahead", spied)
+    monkeypatch.setattr(batches, "ahead", spied)
     assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--batch_workers=1"]) == 0
     assert counts == [1, 1], "one of each stage"
     assert_same_state(tmp_path / "run", finished)

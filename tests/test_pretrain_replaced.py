@@ -9,8 +9,8 @@ import pytest
 import tiny
 from messages import mentions
 
-from bertzoo.cli import main
-from bertzoo.inference import load
+from bertzoo.cli.main import main
+from bertzoo.runs.load_run import load
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -9,9 +9,11 @@ import pytest
 from messages import mentioning, mentions
 from PIL import Image
 
-from bertzoo import cli, curves, report
-from bertzoo.errors import UserError
-from bertzoo.verbs import evaluate
+from bertzoo.cli import evaluate
+from bertzoo.cli import main as cli
+from bertzoo.core.errors import UserError
+from bertzoo.runs.report import curves
+from bertzoo.runs.report import page as report
 
 CONFIG = """\
 [model]

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from messages import mentioning
 
-from bertzoo import config, rundir
-from bertzoo.errors import ConfigError, UserError
-from bertzoo.recipe import Pretrain
-from bertzoo.rundir import RunDirectory
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.runs import run_dir
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
 
 
 def fail() -> None:
@@ -92,7 +93,7 @@ def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypat
             gone.append(os.fstat(file.fileno()).st_ino)
             (tmp_path / ".lock").rename(tmp_path / "old")
 
-    monkeypatch.setattr(rundir.fcntl, "flock", flock)
+    monkeypatch.setattr(run_dir.fcntl, "flock", flock)
     with RunDirectory(tmp_path).locked():
         assert (tmp_path / ".lock").stat().st_ino != gone[0]
         with pytest.raises(UserError, match=mentioning(tmp_path)), RunDirectory(tmp_path).locked():
@@ -103,14 +104,14 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
     def flock(file, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(rundir.fcntl, "flock", flock)
+    monkeypatch.setattr(run_dir.fcntl, "flock", flock)
     said = mentioning(f"--run_dir={tmp_path}", os.strerror(errno.ENOSYS))
     with pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
 
 def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rundir.os.path, "samestat", lambda one, other: False)
+    monkeypatch.setattr(run_dir.os.path, "samestat", lambda one, other: False)
     said = mentioning(tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass

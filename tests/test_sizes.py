@@ -10,15 +10,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo import sizes
-from bertzoo.cli import main
-from bertzoo.config import find
-from bertzoo.kinds import shipped
-from bertzoo.liveness import peak_bytes
+from bertzoo.cli.main import main
+from bertzoo.core.config import find
 from bertzoo.models import Bert
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.recipe import Pretrain
-from bertzoo.sizes import PUBLISHED, measure
+from bertzoo.planning import sizes
+from bertzoo.planning.liveness import peak_bytes
+from bertzoo.planning.sizes import PUBLISHED, measure
+from bertzoo.runs.kind import shipped
 
 # Closed-form counts: encoder with embeddings, with pooler, pretraining model with its sentence head or generator, if it
 # has one, and GFLOPs at length 128.
@@ -112,7 +111,7 @@ def decimals(figure: float) -> int:
 
 
 def test_every_model_that_a_paper_prints_is_counted():
-    assert set(EXACT) == set(PUBLISHED) == set(shipped(Pretrain)) - {"demo", "demo_replaced", "demo_teacher"}
+    assert set(EXACT) == set(PUBLISHED) == set(shipped("pretrain")) - {"demo", "demo_replaced", "demo_teacher"}
     assert {name: (found.params, found.gflops) for name, found in PUBLISHED.items()} == PRINTED
 
 
@@ -131,7 +130,7 @@ def test_a_printed_size_that_no_count_fits_is_spoken_of(name):
 def test_all_models_as_json(capsys):
     assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == shipped(Pretrain)
+    assert [row["name"] for row in rows] == shipped("pretrain")
     rows = [row for row in rows if row["name"] in EXACT]
     assert [row["name"] for row in rows] == list(EXACT)
     check(rows)

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from bertzoo import software
+from bertzoo.runs import software
 
 
 def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
@@ -13,10 +13,10 @@ def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
         done = subprocess.run(["git", *known, *words], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
         return done.stdout.strip()
 
-    module = tmp_path / "package" / "module.py"
+    module = tmp_path / "package" / "room" / "module.py"
     other = tmp_path / "benchmarks" / "script.py"
     for path in (module, other):
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         path.touch()
     monkeypatch.setattr(software, "__file__", str(module))
     git("init", "-q")

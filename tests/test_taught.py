@@ -12,17 +12,18 @@ from flax import linen as nn
 from messages import mentioning
 from tiers import quick
 
-from bertzoo import config, phases
-from bertzoo.errors import ConfigError
-from bertzoo.feed import example
-from bertzoo.flops import matmul_flops
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
+from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import discrepancy
+from bertzoo.runs import phases
+from bertzoo.runs.batches import example
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding, stages
 from bertzoo.train import state as states
 from bertzoo.train.state import named
 from bertzoo.train.step import gradients, make_train_step
-from bertzoo.transfer import Transfer
 
 SIZES = {
     "kind": "mobilebert", "vocab_size": 32, "embedding_size": 4, "hidden_size": 8, "bottleneck_size": 4, "layers": 3,

@@ -9,9 +9,9 @@ import pairs
 import pytest
 from messages import mentioning
 
-from bertzoo import phases, start, teacher
-from bertzoo.errors import ConfigError
-from bertzoo.feed import example
+from bertzoo.core.errors import ConfigError
+from bertzoo.runs import phases, teacher, warm_start
+from bertzoo.runs.batches import example
 from bertzoo.train import loop, sharding
 from bertzoo.train.state import abstract_params, name_of, named
 
@@ -188,7 +188,7 @@ def test_spare_rows_of_a_teacher_change_no_loss(taught):
         recipe, mesh, given = taught(name, ONE, **QUICK, **{"compute.vocab_multiple": multiple})
         objective, batch = phases.of(recipe)[-1].objective, batch_of(recipe, 1, 0)
         padded = jax.tree.map_with_path(
-            lambda path, leaf: start.padded_to(params[name_of(path)], leaf.shape), abstract_params(objective, mesh)
+            lambda path, leaf: warm_start.padded_to(params[name_of(path)], leaf.shape), abstract_params(objective, mesh)
         )
         sums, _ = jax.jit(lambda params, frozen: objective(params, frozen, batch, None))(padded, given.frozen)
         return {term: float(value) for term, value in sums.items()}

@@ -14,14 +14,14 @@ import tomli_w
 from messages import mentioning, mentions
 from test_pretrain import error, records
 
-from bertzoo import config
-from bertzoo.cli import main
-from bertzoo.errors import ConfigError
-from bertzoo.inference import load
-from bertzoo.rundir import RunDirectory
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.runs.load_run import load
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import loop, state
 from bertzoo.train.state import named
-from bertzoo.transfer import Transfer
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -159,7 +159,7 @@ def assert_same_whole(run: Path, other: Path) -> None:
     found = []
     for directory in (run, other):
         recipe = config.load(Transfer, [directory / "config.toml"])
-        from bertzoo import phases
+        from bertzoo.runs import phases
         from bertzoo.train import optim, sharding
         from bertzoo.train.checkpoint import Checkpoints
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from bertzoo import cli
+from bertzoo.cli import main as cli
 from bertzoo.train import sharding
 
 TOML = """

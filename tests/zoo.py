@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.convert.pretrained import Pretrained
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert, attention
 from bertzoo.models.tasks import (
     JointSpanExtraction,

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
+from bertzoo.data.corpus.workers import pool
 from bertzoo.data.pipeline import Batch, Batches, Rows
-from bertzoo.data.workers import pool
 
 
 def ahead(

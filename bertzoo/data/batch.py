@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertzoo.data.corpus import Corpus, Split
+from bertzoo.data.corpus.corpus import Corpus, Split
 
 
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:

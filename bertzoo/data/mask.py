@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import below, fold_arrays, uniform
-from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.errors import ConfigError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _SPAN_P = 0.2
 _LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}

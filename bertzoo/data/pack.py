@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data import electra
-from bertzoo.data.corpus import Corpus, Split, SplitIndex
+from bertzoo.data.corpus.corpus import Corpus, Split, SplitIndex
+from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.pairs import Row, pair_rows
 from bertzoo.data.rng import SplitMix, fold
-from bertzoo.data.shard import sha256
 from bertzoo.data.single import single_rows
-from bertzoo.data.vocabulary import write_atomically
-from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 Sentence = Literal["none", "nsp", "sop"]
 ROW = np.dtype(

@@ -15,20 +15,20 @@ from typing import Any, TypeVar
 import numpy as np
 from grain.experimental import index_shuffle
 
-from bertzoo.data import remote
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.paths import is_url
 from bertzoo.data.batch import assemble
-from bertzoo.data.corpus import Corpus, Split
-from bertzoo.data.manifest import NAME, differences
+from bertzoo.data.corpus import remote
+from bertzoo.data.corpus.corpus import Corpus, Split
+from bertzoo.data.corpus.manifest import NAME, differences
+from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, tokenize_to
 from bertzoo.data.mask import Masking, mask
-from bertzoo.data.mixture import MIXTURE
 from bertzoo.data.pack import Plan, PlanFile
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import Progress, corpus_settings, tokenize, tokenize_to
-from bertzoo.data.tokenizer import difference, label
-from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.errors import ConfigError, CorpusError
-from bertzoo.places import is_url
+from bertzoo.data.sources.mixture import MIXTURE
+from bertzoo.data.tokenizers.tokenizer import difference, label
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 Batch = dict[str, np.ndarray]
 Rows = slice | np.ndarray  # of a batch

@@ -4,13 +4,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from bertzoo.data import mixture
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
-from bertzoo.data.mixture import MIXTURE, Part
 from bertzoo.data.pack import Packing, SentencePacking
-from bertzoo.data.sentencepiece import SentencePiece
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.errors import ConfigError
+from bertzoo.data.sources import mixture
+from bertzoo.data.sources.mixture import MIXTURE, Part
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 
 @dataclass(frozen=True, kw_only=True)

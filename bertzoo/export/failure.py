@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 
 
 class ExportFailed(UserError):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.errors import UserError
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
 from bertzoo.models.tasks import JointSpanExtraction
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding

@@ -2,7 +2,7 @@
 """Written files in the runtimes that they are for: a row's inputs by name -> its outputs by name.
 
 Every loader takes a file and the number of threads, and raises ExportFailed where its runtime does not take the file;
-rows have a first axis of 1, as export.plain's inputs and outputs have none.
+rows have a first axis of 1, as export.graph.reference's inputs and outputs have none.
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy as np
 from bertzoo.export.failure import ExportFailed, refusing
 
 Row = Mapping[str, np.ndarray]
-EXECUTORCH = Path(__file__).with_name("executorch_process.py")
+EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 
 
 class Runtime(ABC):
@@ -48,7 +48,7 @@ class LiteRT(Runtime):
     """A .tflite file, or its content, in LiteRT's interpreter; a row is read by the signature of its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
-        from bertzoo.export import litert  # and with it jax, whose memory no other runtime takes
+        from bertzoo.export.litert import litert  # and with it jax, whose memory no other runtime takes
 
         self._signature = litert.signature
         self._run = litert.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import flax.linen as nn
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.parts import Leaves, check_divides, check_sizes
 from bertzoo.nn import (
     Depthwise,

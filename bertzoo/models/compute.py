@@ -8,7 +8,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 
 
 def gelu(x: jax.Array) -> jax.Array:

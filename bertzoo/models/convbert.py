@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, Mixed
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves

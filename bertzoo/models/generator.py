@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.electra import Electra

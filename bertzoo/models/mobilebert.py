@@ -5,7 +5,7 @@ from typing import Literal
 
 import flax.linen as nn
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, Dense
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, check_sizes, leaves
 from bertzoo.nn import Encoder, MaskedHead

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, pretraining
 from bertzoo.models.replaced import replaced_head

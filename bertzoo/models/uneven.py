@@ -1,6 +1,6 @@
 """Feed-forwards of one size in all layers, or of a size of its own in each, as a pruned model has them."""
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models.parts import check_divides
 
 FeedForwardSize = int | tuple[int, ...]  # of a config: of all layers, or of each

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 
 DISCREPANCIES = ("feature", "mean", "variance", "attention")
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
 from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply

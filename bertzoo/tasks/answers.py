@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks.paragraphs import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks.task import Task
 
 WNLI = 65.1  # of the majority class on WNLI's test set, which SqueezeBERT and MobileBERT report

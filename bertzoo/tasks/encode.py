@@ -6,8 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example, Kind, Label
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertzoo.data import tfds
-from bertzoo.errors import UserError
-from bertzoo.places import on_disk
-from bertzoo.tasks import cells, tables
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import on_disk
+from bertzoo.data.sources import tfds
+from bertzoo.tasks import fields, readers
 from bertzoo.tasks.layouts import LAYOUTS, Layout
-from bertzoo.tasks.tables import Table
+from bertzoo.tasks.readers import Table
 from bertzoo.tasks.task import Example, Label, Read, Task
 
 
@@ -39,16 +39,16 @@ class _Reader:
             raise UserError(f"{layout.name} has no split {split!r} but {', '.join(splits)}")
         hub = _Columns(layout.hub, "label" if labelled else None, "idx")
         if str(directory).startswith(tfds.PREFIX):
-            read = self._gather([tables.dataset(_dataset(layout, str(directory)), _hub_split(split))], hub)
+            read = self._gather([readers.dataset(_dataset(layout, str(directory)), _hub_split(split))], hub)
             # A prepared data set is shuffled; `idx` has the order of the files.
             return read._replace(examples=sorted(read.examples, key=lambda example: int(example.key)))
         found = _find(layout, split, on_disk(directory, "data_dir", "copy the files to this machine"))
-        if found[0].suffix == tables.PARQUET:
-            return self._gather([tables.read(path) for path in found], hub)
+        if found[0].suffix == readers.PARQUET:
+            return self._gather([readers.read(path) for path in found], hub)
         if not labelled:
             test = _Columns(layout.tsv_test or layout.tsv, None, layout.tsv_key)
-            return self._gather([tables.read(found[0])], test)
-        table = tables.read(found[0], header=not layout.width)
+            return self._gather([readers.read(found[0])], test)
+        table = readers.read(found[0], header=not layout.width)
         if layout.width and len(table.columns) != layout.width:
             raise UserError(
                 f"{table.place(1)} has {len(table.columns)} columns: {_described(layout, split)} are needed"
@@ -79,17 +79,17 @@ class _Reader:
         if column is None:
             return lambda cell, place: None
         if layout.range:
-            return lambda cell, place: cells.number(cell, place, column, layout.range)
+            return lambda cell, place: fields.number(cell, place, column, layout.range)
         index = {label: place for place, label in enumerate(layout.labels)}
         index |= {name: index[label] for name, label in layout.aliases.items()}
         names = table.names.get(column, layout.hub_names)
-        return lambda cell, place: cells.chosen(cells.spelt(cell, place, column, names), index, place, column)
+        return lambda cell, place: fields.chosen(fields.spelt(cell, place, column, names), index, place, column)
 
 
 def _example(
     found: Sequence[Any], columns: _Columns, place: str, label: Callable[[Any, str], Label], nth: str
 ) -> Example:
-    texts = [cells.text(cell, place, column) for cell, column in zip(found, columns.texts, strict=False)]
+    texts = [fields.text(cell, place, column) for cell, column in zip(found, columns.texts, strict=False)]
     key = str(found[-1]) if columns.key else nth
     # Where no label is wanted its place may be behind the last cell.
     made = label(found[len(texts)], place) if columns.label else None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertzoo.data.rng import fold, fold_arrays
-from bertzoo.data.vocabulary import Specials
+from bertzoo.data.tokenizers.vocabulary import Specials
 
 _ROWS, _BATCHES = 1, 2  # what is shuffled
 MULTIPLE = 8  # of which the length of a batch is one, or the longest allowed

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
-from bertzoo.errors import UserError
-from bertzoo.places import on_disk
 
 Version = Literal["1.1", "2.0"]
 TFDS = "tfds:"
@@ -183,7 +183,7 @@ def _rows(file: Path) -> Iterator[Question]:
 
 def _read_tfds(source: str, split: str) -> list[Question]:
     """The examples of `tfds:squad`, read by index and without TensorFlow; `squad/v2.0` is the second version."""
-    from bertzoo.data import tfds
+    from bertzoo.data.sources import tfds
 
     examples = tfds.opened(source.removeprefix(TFDS), _PARTS[split])
     return checked(list(_flat((_decoded(row) for row in examples), source)), source)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertzoo.data.vocabulary import write_atomically
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.tasks.answers import Answered
 from bertzoo.tasks.squad import Question
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
-from bertzoo.data.vocabulary import write_atomically
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.tasks.glue import GLUE
 
 HEADER = ("index", "prediction")

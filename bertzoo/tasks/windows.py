@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bertzoo.data.tokenizer import Specials, Tokenizer
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.tokenizers.tokenizer import Specials, Tokenizer
 from bertzoo.tasks.paragraphs import Paragraphs, Pieces, Window, cut, max_context
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question

@@ -11,8 +11,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
-from bertzoo.errors import CheckpointError, SaveError
-from bertzoo.places import is_url, place
+from bertzoo.core.errors import CheckpointError, SaveError
+from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.restore import Damaged, items_of, restore_state, steps_in
 from bertzoo.train.state import State

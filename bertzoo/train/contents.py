@@ -9,8 +9,8 @@ from typing import Any
 import tensorstore
 from etils import epath
 
-from bertzoo.errors import CheckpointError
-from bertzoo.places import is_url, place
+from bertzoo.core.errors import CheckpointError
+from bertzoo.core.paths import is_url, place
 from bertzoo.train import manifest
 
 LOSS = "loss"  # the held-out figure by which the best checkpoints are kept

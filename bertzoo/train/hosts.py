@@ -1,7 +1,7 @@
 """The processes of one run, on one host or many: how they find one another, agree, and wait.
 
 The engine is `jax.distributed`: its coordination service runs in process 0, sees a process that dies by its missing
-heartbeats and then ends all the others (`bertzoo.supervisor` says so in words). Alone, everything here does nothing.
+heartbeats and then ends all the others; `bertzoo.train.supervisor` says so in words. Alone, nothing here acts.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bertzoo.errors import ConfigError, HostLost, Stopped
+from bertzoo.core.errors import ConfigError, HostLost, Stopped
 from bertzoo.train.notice import NOTICE
 
 Value = TypeVar("Value")

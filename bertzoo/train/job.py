@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bertzoo.errors import CheckpointError, ConfigError, NonFinite, Stopped
+from bertzoo.core.errors import CheckpointError, ConfigError, NonFinite, Stopped
 from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states

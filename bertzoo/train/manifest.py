@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from bertzoo.errors import CheckpointError
-from bertzoo.places import is_url
+from bertzoo.core.errors import CheckpointError
+from bertzoo.core.paths import is_url
 
 SUFFIX = ".sha256.json"
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.train import schedule as schedules
 from bertzoo.train.schedule import Schedule
 from bertzoo.train.stacking import leaf_name, stacked

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import jax
 import orbax.checkpoint as ocp
 
-from bertzoo.errors import CheckpointError
-from bertzoo.places import is_url, place
+from bertzoo.core.errors import CheckpointError
+from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.state import State, named
 

@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
 

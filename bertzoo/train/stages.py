@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ cubes() { # cubes TOPOLOGY LARGEST: is it a slice of whole cubes of 4x4x4 chips?
 # Labels: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 describe_slice() { # sets accelerator, chips and hosts
   local slices usual=4 all=1 size flat="1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16" solid="2x2x1, 2x2x2, 2x2x4, 2x4x4" largest=0
-  case $tpu in # the slices as bertzoo/plan/chips.py has them; those made of cubes have a largest one
+  case $tpu in # the slices as bertzoo/planning/chips.py has them; those made of cubes have a largest one
     v4) accelerator=tpu-v4-podslice slices=$solid largest=4096 ;;
     v5e) accelerator=tpu-v5-lite-podslice slices=$flat ;;
     v5p) accelerator=tpu-v5p-slice slices=$solid largest=6144 ;;

@@ -15,7 +15,7 @@ from messages import mentions
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 
 sys.path.append(str(Path(__file__).parent))
 import tiny_bert
@@ -305,7 +305,7 @@ def test_what_stands_at_the_destination_stays(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertzoo.convert import tokenizers
+    from bertzoo.conversion import tokenizers
 
     def interrupt(*_) -> None:
         raise KeyboardInterrupt

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from messages import mentions
 
-from bertzoo.cli import main
-from bertzoo.convert import directory
+from bertzoo.cli.main import main
+from bertzoo.runs import any_model
 
 sys.path.append(str(Path(__file__).parent))
 import tiny_bert
@@ -59,7 +59,7 @@ def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, mon
         (work / "circle").symlink_to("circle")
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(directory, "read", lambda path: pytest.fail("it was read before the place was looked at"))
+        patch.setattr(any_model, "read", lambda path: pytest.fail("it was read before the place was looked at"))
         assert convert(source, place) == 2
     refused(capsys, *PLACELESS[place])
     assert sorted(tmp_path.rglob("*")) == before
@@ -97,7 +97,7 @@ def test_parents_stay_where_somebody_uses_them(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "a" / "other").write_text("mine")
         raise OSError("full")
 
-    monkeypatch.setattr(directory, "write", fail)
+    monkeypatch.setattr(any_model, "write", fail)
     assert convert(source, tmp_path / "a" / "b" / "out") == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
 

@@ -11,11 +11,12 @@ import pytest
 from messages import mentions
 from safetensors.numpy import load_file, save_file
 
-from bertzoo.cli import main
-from bertzoo.convert import directory, huggingface
-from bertzoo.convert.pretrained import Pretrained
+from bertzoo.cli.main import main
+from bertzoo.conversion import huggingface
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
+from bertzoo.runs import any_model
 
 sys.path.append(str(Path(__file__).parent))
 import tiny_bert
@@ -162,7 +163,7 @@ def test_integers_in_a_model_directory(tmp_path: Path, capsys: pytest.CaptureFix
     name = "embedding/norm/bias"
     made.params[name] = made.params[name].astype(np.int64)
     (tmp_path / "ours").mkdir()
-    directory.write(made, tmp_path / "ours")
+    any_model.write(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
     refused(capsys, name, "I64", "F32")
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
@@ -207,7 +208,7 @@ def test_an_empty_tensor(tmp_path: Path) -> None:
 def test_the_hint_for_a_head_without_a_class(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "ours").mkdir()
     made = random_model(ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3), ReplacedTokens())
-    directory.write(made, tmp_path / "ours")
+    any_model.write(made, tmp_path / "ours")
     assert convert(tmp_path / "ours", tmp_path / "out", to="huggingface") == 2
     refused(capsys, "convbert", "replaced", "--head=none", "--to=pytorch")
     assert convert(tmp_path / "ours", tmp_path / "bare", "--head=none", to="huggingface") == 0

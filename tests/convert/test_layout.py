@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning
 
-from bertzoo.convert import layout
+from bertzoo.conversion import layout
 
 
 @st.composite

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from messages import mentioning
 
-from bertzoo.convert import pytorch
+from bertzoo.conversion import pytorch
 from bertzoo.models import Compute, ConvBert, MobileBert, Model
 from bertzoo.models.attention import AttentionKind
 from bertzoo.models.tasks import Head, MaskedLanguageModel

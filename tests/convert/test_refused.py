@@ -10,10 +10,10 @@ import pytest
 from messages import mentioning, mentions
 
 import bertzoo
-from bertzoo.cli import main
-from bertzoo.convert import directory, huggingface, pytorch
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.errors import UserError
+from bertzoo.cli.main import main
+from bertzoo.conversion import huggingface, pytorch
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
 from bertzoo.models.attention import Grouped
 from bertzoo.models.tasks import (
@@ -25,6 +25,7 @@ from bertzoo.models.tasks import (
     TokenClassification,
     parameter_shapes,
 )
+from bertzoo.runs import any_model
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 CONV = ConvBert(**SMALL, embedding_size=6, mask_padding=False, kernel_size=3)
@@ -43,7 +44,7 @@ def random_model(model: Any, head: Any) -> Pretrained:
 
 def export(model: Any, head: Any, folder: Path, *options: str) -> int:
     (folder / "ours").mkdir()
-    directory.write(random_model(model, head), folder / "ours")
+    any_model.write(random_model(model, head), folder / "ours")
     return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
 
 

@@ -12,11 +12,11 @@ from messages import mentions
 from safetensors.numpy import load_file
 
 import bertzoo
-from bertzoo import config, inference, start
-from bertzoo.cli import main
-from bertzoo.convert import directory
+from bertzoo.cli.main import main
+from bertzoo.core import config
 from bertzoo.models.tasks import parameter_shapes
-from bertzoo.recipe import Pretrain
+from bertzoo.runs import any_model, load_run, warm_start
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import abstract_params, named
@@ -52,7 +52,7 @@ def flat(params) -> dict[str, np.ndarray]:
 
 def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     model, params, tokenizer = bertzoo.load(run)
-    trained = inference.load(run)
+    trained = load_run.load(run)
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
@@ -74,17 +74,17 @@ def test_a_runs_attention_on_its_own_held_out_text(run: Path, tmp_path: Path, ca
 
 
 def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
-    recipe = inference.load(run).recipe
+    recipe = load_run.load(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
     inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
     assert flat(inside)["embedding/word/embedding"].shape == (320, 16)
-    for found in (inference.load(run).params, bertzoo.load(run).params):
+    for found in (load_run.load(run).params, bertzoo.load(run).params):
         np.testing.assert_array_equal(
             flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
         )
         assert flat(found)["masked_head/bias"].shape == (280,)
     # Another run that starts from this one, and asks for as many, has them again.
-    begun = start.read(run, recipe).params
+    begun = warm_start.read(run, recipe).params
     assert begun.keys() == flat(inside).keys()
     assert all(np.array_equal(begun[name], array) for name, array in flat(inside).items())
 
@@ -102,7 +102,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert len(words) == len(set(words)) == 280 and words[-1].startswith("[unused")
     assert load_file(tmp_path / "hf" / "model.safetensors")["transformer.pooler.dense.weight"].shape == (16, 16)
 
-    trained, (_, params, tokenizer) = inference.load(run), bertzoo.load(tmp_path / "hf")
+    trained, (_, params, tokenizer) = load_run.load(run), bertzoo.load(tmp_path / "hf")
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() - found.keys() == {"sentence_head/bias", "sentence_head/kernel"}
     assert all(np.array_equal(expected[name], found[name]) for name in found)
@@ -113,7 +113,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
 def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     found = load_file(tmp_path / "ours" / "parameters.safetensors")
-    expected = flat(inference.load(run).params)
+    expected = flat(load_run.load(run).params)
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in found)
     written = (tmp_path / "ours" / "model.toml").read_text()
@@ -151,7 +151,7 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
         said = capsys.readouterr().err
         assert ("left out: the generator (--head=masked" in said) == (not options)
         assert ("left out: replaced_head/dense/kernel\n" in said) == bool(options)
-    trained = inference.load(replaced)
+    trained = load_run.load(replaced)
     ids = trained.tokenizer.encode_batch(["a text of words"])[0][None]
     places = np.array([[1, 2]])
     batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1, "masked_positions": places}
@@ -175,5 +175,5 @@ def test_a_runs_head_has_the_parameters_of_its_objective(sentence: str, tmp_path
     recipe = config.load(Pretrain, [write_config(tmp_path)], [("objective.sentence", sentence)])
     params = jax.eval_shape(recipe.objective.build(recipe.model, recipe.compute).init, jax.random.key(0))
     shapes = {name: leaf.shape for name, leaf in named(nn.meta.unbox(params)).items()}
-    assert parameter_shapes(recipe.model, directory.head_of(recipe)) == shapes
+    assert parameter_shapes(recipe.model, any_model.head_of(recipe)) == shapes
     assert ("pooler/kernel" in shapes) == (sentence == "sop")

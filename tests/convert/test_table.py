@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.convert.table import Row, dense, norm, to_ours, to_theirs
-from bertzoo.errors import UserError
+from bertzoo.conversion.table import Row, dense, norm, to_ours, to_theirs
+from bertzoo.core.errors import UserError
 
 ROWS = [*dense("a", "x", "D", "H K"), *norm("n", "y")]
 SHAPES = {"a/kernel": (4, 2, 3), "a/bias": (2, 3), "n/scale": (4,), "n/bias": (4,)}

@@ -15,13 +15,13 @@ import tensorflow_layouts as layouts
 from messages import mentioning, mentions
 
 import bertzoo
-from bertzoo import start
-from bertzoo.cli import main
-from bertzoo.config import load, shipped
-from bertzoo.convert import attributes, directory, tensorflow1, variables
-from bertzoo.convert.table import to_theirs
-from bertzoo.errors import UserError
-from bertzoo.recipe import Pretrain
+from bertzoo.cli.main import main
+from bertzoo.conversion import attributes, tensorflow1, variables
+from bertzoo.conversion.table import to_theirs
+from bertzoo.core.config import load, shipped
+from bertzoo.core.errors import UserError
+from bertzoo.runs import any_model, warm_start
+from bertzoo.runs.pretrain_config import Pretrain
 
 SMALL = {"vocab": 20, "hidden": 12, "layers": 2, "heads": 3, "inner": 10, "positions": 9}
 BERT = {
@@ -113,7 +113,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     listed, config, wanted = CASES[case]
     found = layouts.values(listed)
     beside = {f"{scope}/LayerNorm/beta": np.ones(3) for scope in ("teacher/bert/embeddings", "hidden_distill_0")}
-    made = directory.read(place(tmp_path, found | beside, monkeypatch, config))
+    made = any_model.read(place(tmp_path, found | beside, monkeypatch, config))
     assert_same(made.params, layouts.expected(listed, found))
     for name, value in wanted.items():
         holder = made.head if name == "sentence" or (name == "pooler" and made.model.kind == "bert") else made.model
@@ -133,7 +133,7 @@ def test_a_run_starts_from_one(place_in: str, tmp_path: Path, monkeypatch: pytes
     changes |= {f"stages.{i}.{n}": str(size) for i in (0, 1) for n, size in (("max_length", 9), ("max_predictions", 2))}
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-    begun = start.read(path, load(Pretrain, ["bert_base"], [*changes.items()]))
+    begun = warm_start.read(path, load(Pretrain, ["bert_base"], [*changes.items()]))
     assert begun.said == [f"taken from {path}: embedding, encoder, masked_head, pooler, sentence_head"]
     assert_same(begun.params, layouts.expected(listed, found))
     assert [begun.tokenizer.token(i) for i in range(20)] == words and begun.record["path"] == str(path)
@@ -148,7 +148,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     found = layouts.values([*{v.name: v for v in (*first, *second)}.values()]) | temperature
     made = bertzoo.load(place(tmp_path, found, monkeypatch))
     assert made.model.embedding.word.features == TOWERS[kind][0]["embedding"]
-    both = directory.read(tmp_path)
+    both = any_model.read(tmp_path)
     assert (both.model.kind, both.head.kind, both.model.activation) == (kind, "replaced", "gelu")
     for read, listed, scope, c in zip(
         (both, both.others["masked"]), (first, second), ("electra", "generator"), TOWERS[kind], strict=True
@@ -160,7 +160,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     for head, read in ((), both), (("--head=masked",), both.others["masked"]):
         out = tmp_path / f"out{len(head)}"
         assert main(["convert", str(tmp_path / "model.ckpt"), str(out), "--to=bertzoo", *head]) == 0
-        back = directory.read(out)
+        back = any_model.read(out)
         assert (back.model, back.head) == (read.model, read.head)
         assert_same(back.params, read.params)
 
@@ -169,13 +169,13 @@ def test_one_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without replaced token detection ELECTRA's code gives the head to the only encoder.
     listed = [v._replace(name=v.name.replace("generator/", "electra/")) for v in layouts.generator(ELECTRA)]
     found = layouts.values(listed)
-    made = directory.read(place(tmp_path, found, monkeypatch))
+    made = any_model.read(place(tmp_path, found, monkeypatch))
     assert (made.head.kind, made.others) == ("masked", {})
     assert_same(made.params, layouts.expected(listed, found))
-    told = directory.read(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
+    told = any_model.read(place(tmp_path, found, monkeypatch, {"num_attention_heads": 4})).model
     assert (made.model.heads, told) == (2, replace(made.model, heads=4))
     bare = {name: array for name, array in found.items() if name.startswith("electra/")}
-    assert directory.read(place(tmp_path, bare, monkeypatch)).head.kind == "none"
+    assert any_model.read(place(tmp_path, bare, monkeypatch)).head.kind == "none"
 
 
 OFFICIAL: dict[str, dict[str, Any]] = {
@@ -303,7 +303,7 @@ def test_case_of_the_vocabulary(word: str, tmp_path: Path, monkeypatch: pytest.M
     assert list(tokenizer.encode_batch(["Word"])[0]) == [words.index(word)]
     (tmp_path / "vocab.txt").write_text("\n".join(words[:-3]) + "\n")
     with pytest.raises(UserError, match=mentioning("vocabulary", 17)):
-        directory.read(tmp_path)
+        any_model.read(tmp_path)
 
 
 def changed(**changes: Any) -> dict[str, np.ndarray]:

@@ -17,13 +17,14 @@ from messages import mentioning, mentions
 from tokenizers import models, normalizers, pre_tokenizers
 
 import bertzoo
-from bertzoo.cli import main
-from bertzoo.convert import directory, huggingface, tokenizers
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data.sentencepiece import SentencePiece
-from bertzoo.errors import UserError
+from bertzoo.cli.main import main
+from bertzoo.conversion import huggingface, tokenizers
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.models import Bert, ConvBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.runs import any_model
 
 sys.path.append(str(Path(__file__).parent))
 import tiny_bert
@@ -386,7 +387,7 @@ def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
     vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
     vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
     with pytest.raises(UserError, match=mentioning(11, 24)):
-        directory.read(tmp_path / "out")
+        any_model.read(tmp_path / "out")
 
 
 @pytest.mark.parametrize("model", [ConvBert, Bert])

@@ -3,8 +3,8 @@
 import pytest
 from made_up import made_up_documents, small, write_documents
 
-from bertzoo.data.corpus import Corpus
-from bertzoo.data.tokenize import tokenize
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.tokenize import tokenize
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from bertzoo.data.settings import Data
-from bertzoo.data.wordpiece import WordPiece
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 SYLLABLES = ["ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu", "ing", "er"]
 

@@ -11,12 +11,12 @@ import psutil
 import pytest
 from messages import mentioning
 
-from bertzoo.data import workers
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.background import ahead
+from bertzoo.data.corpus import workers
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import SentencePacking, plan
 from bertzoo.data.pipeline import Batches
-from bertzoo.errors import CorpusError
 
 
 @pytest.fixture(scope="module")

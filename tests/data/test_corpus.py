@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning, mentions
 
-from bertzoo.data import shard
-from bertzoo.data.corpus import Corpus
-from bertzoo.data.shard import BLOCK
-from bertzoo.errors import CorpusError
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.corpus import shard
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.shard import BLOCK
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.batch import assemble
 from bertzoo.data.electra import electra_rows
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import ElectraPacking, Plan, plan
 from bertzoo.data.pipeline import Batches
 from bertzoo.data.rng import SplitMix
-from bertzoo.errors import ConfigError
 
 SENTENCES = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo.data import embedded
-from bertzoo.data.embedded import paragraphs
+from bertzoo.data.sources import embedded
+from bertzoo.data.sources.embedded import paragraphs
 
 DOCSTRING = """Return the sum of :func:`~math.fsum` and ``x`` over *all* the elements [1]_.
 

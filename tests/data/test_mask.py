@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning
 
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking, mask
 from bertzoo.data.rng import fold, fold_arrays, uniform
-from bertzoo.data.vocabulary import Specials
-from bertzoo.errors import ConfigError
+from bertzoo.data.tokenizers.vocabulary import Specials
 
 KINDS: list[Literal["token", "word", "ngram", "span"]] = ["token", "word", "ngram", "span"]
 V = 200

@@ -8,17 +8,17 @@ import pytest
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
-from bertzoo import config
-from bertzoo.cli import main
-from bertzoo.data import tokenize as module
-from bertzoo.data.corpus import Corpus
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.data.corpus import tokenize as module
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_chosen, is_heldout
-from bertzoo.data.mixture import Part
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.data.settings import Data
-from bertzoo.data.source import pieces
-from bertzoo.data.tokenize import tokenize
-from bertzoo.errors import ConfigError
+from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.source import pieces
 
 HELDOUT = 0.1
 

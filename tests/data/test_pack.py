@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning, mentions
 
-from bertzoo.data.corpus import Corpus, Split
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.corpus.corpus import Corpus, Split
+from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
 from bertzoo.data.pairs import pair_rows
 from bertzoo.data.rng import SplitMix
 from bertzoo.data.single import single_rows
-from bertzoo.data.tokenize import tokenize
-from bertzoo.errors import ConfigError, CorpusError
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=12), min_size=2, max_size=6)
 

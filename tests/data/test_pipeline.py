@@ -9,11 +9,11 @@ import pytest
 from made_up import small
 from messages import mentioning
 
-from bertzoo.data.corpus import Split
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.corpus.corpus import Split
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Sentence, SentencePacking, plan
 from bertzoo.data.pipeline import Batches, open_corpus, prefetch
-from bertzoo.errors import ConfigError, CorpusError
 
 LENGTH, PREDICTIONS = 64, 10
 

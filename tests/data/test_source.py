@@ -10,10 +10,10 @@ import pytest
 import zstandard
 from messages import mentioning
 
-from bertzoo.data import text as reader
-from bertzoo.data.mixture import Part
-from bertzoo.data.source import pieces
-from bertzoo.errors import CorpusError
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.sources import text as reader
+from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.source import pieces
 
 TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\n"
 DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Third."]

@@ -16,14 +16,14 @@ import pytest
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
-from bertzoo.data import shard, workers
-from bertzoo.data.corpus import Corpus
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.corpus import shard, workers
+from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.piece import split_sentences
+from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_heldout
-from bertzoo.data.piece import split_sentences
-from bertzoo.data.sentencepiece import SentencePiece
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import tokenize
-from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -56,7 +56,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from made_up import small
-from bertzoo.data.tokenize import tokenize
+from bertzoo.data.corpus.tokenize import tokenize
 
 def slowly(pieces, size):
     print(pieces, flush=True)
@@ -239,7 +239,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from bertzoo.data import shard
+from bertzoo.data.corpus import shard
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a full disk: the system refuses to write on
 try:

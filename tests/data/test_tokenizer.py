@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.data import tokenizer
-from bertzoo.data.sentencepiece import SentencePiece
-from bertzoo.data.tokenizer import build
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers import tokenizer
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.tokenizer import build
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog, doesn't it?",
@@ -112,9 +112,9 @@ def test_cjk_characters_stand_alone_only_when_asked():
 
 SCRIPT = """
 import sys, pathlib
-from bertzoo.data import tokenizer
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.data.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers import tokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 config = {"wordpiece": WordPiece, "sentencepiece": SentencePiece}[sys.argv[1]](vocab_size=150)
 texts = [f"the {a}{b} {b}{c} {c}{a}" for a in "abcdefgh" for b in "stuvwxyz" for c in "klmnop"]
 tokenizer.save(tokenizer.build(config, lambda: iter(texts)), config, pathlib.Path(sys.argv[2]))

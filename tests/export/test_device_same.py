@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertzoo.cli import main
-from bertzoo.export.device import SAME, judge
+from bertzoo.cli.main import main
+from bertzoo.export.check.device import SAME, judge
 
 ROWS, EXAMPLES = 6, 50
 RANDOM = np.random.default_rng(0)

@@ -9,9 +9,10 @@ import pytest
 from messages import mentions
 from zoo import CASES, pretrained
 
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.export import executorch, failure, phone, runtimes, torch_files
+from bertzoo.cli.main import main
+from bertzoo.export import export, failure, runtimes
+from bertzoo.export.pytorch import executorch, torch_files
+from bertzoo.runs import any_model
 
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
 PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
@@ -22,7 +23,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A classifier's directory and that of a model with a joint head."""
     folders = {name: tmp_path_factory.mktemp("formats") for name in ("mobilebert", "convbert-joint-span")}
     for name, folder in folders.items():
-        directory.write(pretrained(*CASES[name]), folder)
+        any_model.write(pretrained(*CASES[name]), folder)
     return folders
 
 
@@ -67,7 +68,7 @@ def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys:
 def test_options_and_places_that_make_no_sense(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
     file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
     for option, message in {
         "--lengths=17": ("--lengths: 17 ", " 16 "),
@@ -89,7 +90,7 @@ def test_options_and_places_that_make_no_sense(
 
 @pytest.mark.usefixtures("installed")
 def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
     failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
     words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")

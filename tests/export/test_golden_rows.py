@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.vocabulary import Tokenizer
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import golden, proof
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import golden, verify
 
 
 @pytest.fixture(scope="module", params=[120, 600])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     """One of short pieces, and one that knows most of the words whole."""
-    return tokenizers.build(WordPiece(vocab_size=request.param), lambda: iter(proof.TEXT * 20))
+    return tokenizers.build(WordPiece(vocab_size=request.param), lambda: iter(verify.TEXT * 20))
 
 
 @pytest.mark.parametrize("lengths", [(32, 64, 128), (128, 64, 32, 256, 384, 512), (8,), (512,)])

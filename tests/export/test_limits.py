@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import golden, proof
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.quantise import PRECISIONS
+from bertzoo.export.litert.quantise import PRECISIONS
 
 
 def scores(file: float, examples: int = 1000) -> dict:
@@ -21,19 +21,19 @@ def scores(file: float, examples: int = 1000) -> dict:
     ("precision", "room"),
     [("fp32", 0.8), ("fp16", 0.8), ("int8-dynamic", 2.3), ("int8-static", 5.3), ("int8-weight", 2.3)],
 )
-def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, room: float) -> None:
+def test_a_file_that_scores_less_is_not_the_model(precision: verify.Precision, room: float) -> None:
     """By more than its precision excuses and three examples of a thousand are worth."""
     assert precision in PRECISIONS
-    proof.check_scores(scores(80.0 - room + 0.01), precision)
-    proof.check_scores(scores(90.0), precision)
+    verify.check_scores(scores(80.0 - room + 0.01), precision)
+    verify.check_scores(scores(90.0), precision)
     for worse in (80.0 - room - 0.01, float("nan")):
         with pytest.raises(ExportFailed, match=mentioning("f1", "80.00", f"{room:.2f}")):
-            proof.check_scores(scores(worse), precision)
-    proof.check_scores(scores(66.0, examples=20), "fp32")  # three of twenty are fifteen points
+            verify.check_scores(scores(worse), precision)
+    verify.check_scores(scores(66.0, examples=20), "fp32")  # three of twenty are fifteen points
     smaller = {"task": "own", "examples": 1000, "file": {"mse": 0.1}, "model": {"mse": 90.0}}
-    proof.check_scores(smaller, precision)  # of a squared error less is better
+    verify.check_scores(smaller, precision)  # of a squared error less is better
     odds = {"file": {"best_f1_thresh": -90.0}, "model": {"best_f1_thresh": 2.0}}
-    proof.check_scores(smaller | odds, precision)  # which are no score
+    verify.check_scores(smaller | odds, precision)  # which are no score
 
 
 @pytest.mark.parametrize(
@@ -45,25 +45,25 @@ def test_a_file_that_scores_less_is_not_the_model(precision: proof.Precision, ro
     ],
 )
 def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
-    limit = proof.Limit(error=0.01, cosine=0.9)
-    measured = proof._measured([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
+    limit = verify.Limit(error=0.01, cosine=0.9)
+    measured = verify._measured([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
     if passes:
-        proof._check("logits", measured, limit)
+        verify._check("logits", measured, limit)
         return
     assert measured["cosine"] >= 0.88
     with pytest.raises(ExportFailed, match=mentioning("logits", 0.01, f"{measured['cosine']:.6f}", 0.9)):
-        proof._check("logits", measured, limit)
+        verify._check("logits", measured, limit)
 
 
 def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
     """Such as of outputs that are nearly constant: each is off by little, and their pattern is another one."""
-    measured = proof._measured([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
+    measured = verify._measured([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
     with pytest.raises(ExportFailed, match=mentioning("logits", 10, f"{measured['cosine']:.6f}", 0.9)):
-        proof._check("logits", measured, proof.Limit(error=10.0, cosine=0.9))
+        verify._check("logits", measured, verify.Limit(error=10.0, cosine=0.9))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
-def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: proof.Precision) -> None:
+def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: verify.Precision) -> None:
     """Though most positions, at which no answer can be, have a logit that is a thousand lower."""
     draw = np.random.default_rng(0)
     far = np.where(np.arange(12) < 8, -1000, 0).astype(np.float32)
@@ -71,9 +71,9 @@ def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: proof.P
     ours |= {"end_logits": draw.normal(size=(3, 12)) + far, "null_logit": np.array([0.1])}
 
     def measured(theirs: dict) -> None:
-        theirs, kept = proof.aligned({name: array[None] for name, array in theirs.items()}, ours)
+        theirs, kept = verify.aligned({name: array[None] for name, array in theirs.items()}, ours)
         for name in kept:
-            proof._check(name, proof._measured([theirs[name][0]], [kept[name]]), proof.LIMITS[precision])
+            verify._check(name, verify._measured([theirs[name][0]], [kept[name]]), verify.LIMITS[precision])
 
     measured(ours)
     measured(ours | {"starts": ours["starts"][::-1], "end_logits": ours["end_logits"][::-1]})

@@ -9,27 +9,32 @@ import pytest
 from messages import mentioning, mentions
 from zoo import CASES, pretrained
 
-from bertzoo.cli import main
-from bertzoo.convert import atomic, directory
-from bertzoo.errors import UserError
-from bertzoo.export import lengths, litert, phone, proof, quantise, targets
+from bertzoo.cli import convert
+from bertzoo.cli.main import main
+from bertzoo.cli.support import phone_export
+from bertzoo.core import atomic
+from bertzoo.core.errors import UserError
+from bertzoo.export import export, lengths
+from bertzoo.export import formats as targets
+from bertzoo.export.check import verify
+from bertzoo.export.litert import litert, quantise
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead
-from bertzoo.verbs import convert, exports
+from bertzoo.runs import any_model
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("refused")
-    directory.write(pretrained(*CASES["mobilebert"]), folder)
+    any_model.write(pretrained(*CASES["mobilebert"]), folder)
     return folder
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litert, "check", lambda: None)
-    monkeypatch.setattr(phone, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
 
 
 def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: object) -> None:
@@ -149,15 +154,15 @@ def test_lengths_in_order_and_by_default() -> None:
 
 
 def test_the_verb_offers_what_there_is() -> None:
-    assert tuple(targets.targets(Path("python"))) == exports.FORMATS
-    assert convert.PRECISIONS == quantise.PRECISIONS == tuple(proof.LIMITS)
-    assert tuple(phone.POOLINGS) == convert.POOLINGS
+    assert tuple(targets.targets(Path("python"))) == phone_export.FORMATS
+    assert convert.PRECISIONS == quantise.PRECISIONS == tuple(verify.LIMITS)
+    assert tuple(export.POOLINGS) == convert.POOLINGS
 
 
 @pytest.mark.usefixtures("installed")
 def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "masked").mkdir()
-    directory.write(pretrained(*CASES["schubert"]), tmp_path / "masked")
+    any_model.write(pretrained(*CASES["schubert"]), tmp_path / "masked")
     refused(
         capsys,
         ("--examples=5", "fine-tuned"),
@@ -169,5 +174,5 @@ def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_examples_are_drawn_as_far_apart_as_they_can_be() -> None:
-    assert exports._evenly(range(10), 3) == [0, 3, 6]
-    assert exports._evenly(range(3), 0) == exports._evenly(range(3), 4) == [0, 1, 2]
+    assert phone_export._evenly(range(10), 3) == [0, 3, 6]
+    assert phone_export._evenly(range(3), 0) == phone_export._evenly(range(3), 4) == [0, 1, 2]

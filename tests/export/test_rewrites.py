@@ -11,12 +11,12 @@ import pytest
 from tiers import quick
 from zoo import CASES, inputs, pretrained
 
-from bertzoo.export import heads, rewrites
-from bertzoo.export.plain import Plain
-from bertzoo.export.read import read
-from bertzoo.flops import inner_jaxprs, matmul_flops
+from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph.from_model import read
+from bertzoo.export.graph.reference import Plain
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, SequenceClassification
+from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
 SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
 MOBILE = SMALL | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}

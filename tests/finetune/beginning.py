@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
+from bertzoo.runs import any_model
 
 
 def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, max_positions: int = 32) -> Path:
@@ -26,7 +26,7 @@ def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, m
         for name, shape in parameter_shapes(model, head).items()
     }
     folder.mkdir()
-    directory.write(
+    any_model.write(
         Pretrained(
             model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
         ),

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tiny import devices
 
-from bertzoo import cli
-from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
+from bertzoo.cli import main as cli
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
+from bertzoo.runs import any_model
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
 GOOD, BAD = WORDS[:4], WORDS[4:8]
@@ -76,7 +76,7 @@ def write(
         model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
     )
     folder.mkdir(parents=True)
-    directory.write(made, folder)
+    any_model.write(made, folder)
     return made
 
 

@@ -7,10 +7,11 @@ import numpy as np
 from beginning import write_model
 from tiny import devices
 
-from bertzoo import cli, config
-from bertzoo.finetune.families import family_of
-from bertzoo.finetune.settings import Finetune
-from bertzoo.finetune.span import Span
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.finetuning.families import family_of
+from bertzoo.finetuning.question_answering import Span
+from bertzoo.finetuning.settings import Finetune
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
 ANSWERS, OTHERS = WORDS[:3], WORDS[3:]

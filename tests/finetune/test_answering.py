@@ -13,28 +13,29 @@ from messages import mentions
 from planted import records, said
 from quiz import kept, results
 
-from bertzoo.convert import directory, huggingface
-from bertzoo.finetune import answering
-from bertzoo.finetune import kept as keeping
-from bertzoo.finetune.span import noted, notes
+from bertzoo.conversion import huggingface
+from bertzoo.finetuning import predict_answers
+from bertzoo.finetuning import saved_model as keeping
+from bertzoo.finetuning.question_answering import noted, notes
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
+from bertzoo.runs import any_model
 from bertzoo.tasks import squad
-from bertzoo.tasks.spans import Squad
 from bertzoo.tasks.squad_metric import score_2
+from bertzoo.tasks.squad_tasks import Squad
 
 
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with a joint head that nothing has trained, and what its training would have noted."""
-    made, base = tmp_path_factory.mktemp("joint") / "model", directory.read(quiz_folder / "model")
+    made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read(quiz_folder / "model")
     head, options = JointSpanExtraction(beam=4), Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
     source = {"task": "squad2", "max_length": 24, **notes(options, True)}
     planted.write(made, base.model, head, base.tokenizer, **source)
     return made
 
 
-def load(path: Path) -> answering.Answering:
-    found = answering.of(keeping.read(path))
+def load(path: Path) -> predict_answers.Answering:
+    found = predict_answers.of(keeping.read(path))
     assert found is not None
     return found
 
@@ -170,7 +171,7 @@ def test_a_hugging_face_directory_answers(
     quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     best = results(quiz_run)["best"]
-    model = directory.read(quiz_run)
+    model = any_model.read(quiz_run)
     huggingface.write(model, tmp_path)
     found = load(tmp_path)
     assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()

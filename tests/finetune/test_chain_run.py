@@ -13,7 +13,7 @@ import planted
 import pytest
 import quiz
 
-from bertzoo import cli
+from bertzoo.cli import main as cli
 
 CHAIN = """
 [chain]

@@ -11,7 +11,7 @@ import pytest
 from scripts import loaded
 from tiny import devices
 
-from bertzoo import cli
+from bertzoo.cli import main as cli
 
 
 @pytest.mark.slow  # nine seeds

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertzoo.finetune import kept
-from bertzoo.finetune.judge import Judge, Split
-from bertzoo.tasks.own import Own
+from bertzoo.finetuning import saved_model
+from bertzoo.finetuning.scoring import Judge, Split
+from bertzoo.tasks.custom import Own
 from bertzoo.tasks.task import Example, Task
 
 CLASSES = Own(train="none.csv", labels=("x", "y")).task("")
@@ -30,7 +30,7 @@ def test_one_class_for_everything_is_a_collapse(
     task: Task, labels: Any, predictions: list[Any], collapsed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective: Any = None  # nothing is computed
-    judge = Judge(task, objective, kept.mesh(), batch_size=1, lengths=(8,))
+    judge = Judge(task, objective, saved_model.mesh(), batch_size=1, lengths=(8,))
     found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
     monkeypatch.setattr(judge, "predict", lambda params, rows: (found, 0.5))
     rows: Any = None

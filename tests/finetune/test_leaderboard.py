@@ -9,9 +9,9 @@ import planted
 import pytest
 from messages import mentions
 
-from bertzoo import cli
-from bertzoo.convert import directory
+from bertzoo.cli import main as cli
 from bertzoo.models.tasks import SequenceClassification
+from bertzoo.runs import any_model
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.layouts import LAYOUTS
@@ -38,7 +38,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made, base = tmp_path_factory.mktemp("models"), directory.read(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), any_model.read(folder / "model")
     for name in TASKS:
         labels = GLUE[name].labels or ("number",)
         problem = "single_label_classification" if GLUE[name].labels else "regression"
@@ -130,7 +130,7 @@ def test_what_is_missing_is_named_before_anything_is_predicted(
 def test_the_diagnostic_set_is_found_beside_mnli(
     models: dict[str, Path], glue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertzoo.finetune import leaderboard
+    from bertzoo.finetuning import leaderboard
 
     monkeypatch.setattr(submission, "FILES", FILES)
     assert [example.key for example in leaderboard._diagnostic(str(glue / "MNLI"))] == ["0", "1", "2", "3"]

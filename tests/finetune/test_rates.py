@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertzoo.finetune.rates import layerwise
+from bertzoo.finetuning.rates import layerwise
 
 NAMES = [
     "embedding/word/embedding",

@@ -18,21 +18,22 @@ from planted import records, results, said
 from tiers import quick
 from zoo import pretrained
 
-from bertzoo.convert import directory, huggingface
-from bertzoo.finetune import trained
-from bertzoo.finetune.settings import Finetune
+from bertzoo.conversion import huggingface
+from bertzoo.finetuning import predict_labels
+from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import Mixed
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
-from bertzoo.tasks.own import Own
+from bertzoo.runs import any_model
+from bertzoo.tasks.custom import Own
 from bertzoo.tasks.task import Example
 
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models of heads that nothing has trained: `rte`, `stsb`, whose numbers are far above 5, and `tags`."""
-    made, base = tmp_path_factory.mktemp("models"), directory.read(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), any_model.read(folder / "model")
     rte = SequenceClassification(labels=("entailment", "not_entailment"))
     planted.write(made / "rte", base.model, rte, base.tokenizer, task="rte")
     number = SequenceClassification(labels=("number",), problem_type="regression")
@@ -67,8 +68,7 @@ def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.Cap
         assert document["scores"] == row["scores"] and document["examples"] == {"dev": 40}
         history = next(entry for entry in row["history"] if entry["epoch"] == row["epoch"])
         assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
-    out, _ = said(capsys, "evaluate", finished, "--split=train")
-    assert out.startswith("own, train, 240 examples: accuracy ")
+    assert said(capsys, "evaluate", finished, "--split=train")[0].startswith("own, train, 240 examples: accuracy ")
 
 
 @pytest.mark.slow
@@ -85,11 +85,11 @@ def test_the_files_that_taught_a_run_are_needed_no_more(
     assert mentions(err, "0, 1", "dev.csv", "line 2", "'maybe'", "'label'")
     (tmp_path / "dev.conll").write_text("bara I-X\ndoti O\n")
     own = Own(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
-    tags = replace(trained.load(models / "tags"), recipe=Finetune(task="own", own=own), named="own")
+    tags = replace(predict_labels.load(models / "tags"), recipe=Finetune(task="own", own=own), named="own")
     (example,) = tags.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples
     assert [tags.labels[tag] for tag in example.label] == ["I-X", "O"]
     own = Own(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
-    numbers = replace(trained.load(models / "stsb"), recipe=Finetune(task="own", own=own), named="own")
+    numbers = replace(predict_labels.load(models / "stsb"), recipe=Finetune(task="own", own=own), named="own")
     (tmp_path / "dev.csv").write_text("text,other,label\nbara,doti,2.5\n")
     assert numbers.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples[0].label == 2.5
 
@@ -110,7 +110,7 @@ def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
 
 
 def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path) -> None:
-    model = trained.load(finished)
+    model = predict_labels.load(finished)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     whole = model.predict([Example(str(i), text) for i, text in enumerate(texts)]).probabilities
     order = np.random.default_rng(3).permutation(len(texts))
@@ -141,12 +141,12 @@ SEEING = [
 def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
     model: Any, seen: int, folder: Path, tmp_path: Path
 ) -> None:
-    tokenizer = directory.read(folder / "model").tokenizer
+    tokenizer = any_model.read(folder / "model").tokenizer
     assert tokenizer is not None and padding_seen(model) == seen
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
-    directory.write(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
-    kept = trained.load(tmp_path)
+    any_model.write(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
+    kept = predict_labels.load(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
     # Rows that are all as long as they may be, as the reference codes pad them.
@@ -208,7 +208,7 @@ def test_pairs_are_two_words_or_a_line_with_a_tab(
 def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
     models: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    model = trained.load(models / "stsb")
+    model = predict_labels.load(models / "stsb")
     assert model.max_length == 16 and model.range == (0, 5)
     examples = [Example("0", "bara", "doti"), Example("1", "kera lura", "")]
     bias = model.pretrained.params["classifier/output/bias"]
@@ -250,7 +250,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
         return json.loads(said(capsys, "evaluate", path, "--task=rte", f"--data_dir={rte}", "--json")[0])
 
     wanted = score(models / "rte")
-    model = directory.read(models / "rte")
+    model = any_model.read(models / "rte")
     head = replace(model.head, labels=model.head.labels[::-1])
     params = {
         name: array[..., ::-1] if name.startswith("classifier/output") else array
@@ -328,7 +328,7 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
     def load(*_: object) -> None:
         raise AssertionError("a model is read")
 
-    monkeypatch.setattr(trained.kept, "read", load)
+    monkeypatch.setattr(predict_labels.saved_model, "read", load)
     (tmp_path / "folder.tsv").mkdir()
     (tmp_path / "file").touch()
     err = said(capsys, "predict", models / "rte", "bara", "doti", f"--output={tmp_path / place}", code=2)[1]
@@ -371,7 +371,7 @@ def test_rows_that_are_passed_over_are_said_and_parts_are_named(
     out, err = said(capsys, "predict", models / "rte", "--split=dev", f"--data_dir={tmp_path}", "--json")
     assert len(out.splitlines()) == 20 and mentions(err, "dev", " 1 rows", "columns")
     words = ["predict", models / "rte", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
-    base = directory.read(models / "rte")
+    base = any_model.read(models / "rte")
     mnli = SequenceClassification(labels=("entailment", "neutral", "contradiction"))
     planted.write(tmp_path / "mnli", base.model, mnli, base.tokenizer, task="mnli")
     words[1] = tmp_path / "mnli"

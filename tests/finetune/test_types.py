@@ -12,9 +12,9 @@ import quiz
 from planted import records, results, said
 from tiers import quick
 
-from bertzoo.convert import directory
 from bertzoo.models import Bert, Compute, DistilBert, MobileBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
+from bertzoo.runs import any_model
 
 SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
 DRAWN = {**SIZES, "initializer_range": 0.1}
@@ -24,7 +24,7 @@ SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models `none` and `one`, named by the segments that they know, and pairs whose second text decides."""
-    made, tokenizer = tmp_path_factory.mktemp("types"), directory.read(folder / "model").tokenizer
+    made, tokenizer = tmp_path_factory.mktemp("types"), any_model.read(folder / "model").tokenizer
     assert tokenizer is not None
     for name, model in (
         ("none", DistilBert(vocab_size=tokenizer.vocab_size, **DRAWN)),

@@ -12,16 +12,16 @@ import pytest
 from planted import results, said
 from tiers import quick
 
-from bertzoo import config
-from bertzoo.convert import directory
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.finetune import teacher, trained
-from bertzoo.finetune.begin import begin
-from bertzoo.finetune.families import family_of
-from bertzoo.finetune.settings import Finetune
+from bertzoo.core import config
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.finetuning import predict_labels, teacher
+from bertzoo.finetuning.families import family_of
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.warm_start import begin
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
+from bertzoo.runs import any_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, double_unordered
@@ -60,7 +60,7 @@ def test_every_model_is_fine_tuned(
     kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert {each for each, _ in KINDS} == set(get_args(Model))
-    tokenizer = directory.read(folder / "model").tokenizer
+    tokenizer = any_model.read(folder / "model").tokenizer
     assert tokenizer is not None
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
     planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer)
@@ -69,7 +69,7 @@ def test_every_model_is_fine_tuned(
     (row,) = results(tmp_path / "run")["seeds"]
     assert row["history"][-1]["loss"] < row["history"][0]["loss"]
     document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
-    assert document["scores"] == row["scores"] and isinstance(directory.read(tmp_path / "run").model, kind)
+    assert document["scores"] == row["scores"] and isinstance(any_model.read(tmp_path / "run").model, kind)
 
 
 NOT_OWN = ["--own.train=", "--own.dev="]
@@ -93,10 +93,10 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
     logits, record = teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
     # In the order of the examples and of the task's labels, which is not that of its head.
-    told = trained.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
-    np.testing.assert_allclose(trained.softmax(logits), told, atol=1e-6)
+    told = predict_labels.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
+    np.testing.assert_allclose(predict_labels.softmax(logits), told, atol=1e-6)
     assert np.ptp(told[:, 0]) > 1e-3 and record["path"] == str(tmp_path / "teacher")
-    turned = trained.load(tmp_path / "teacher").predict(examples).probabilities
+    turned = predict_labels.load(tmp_path / "teacher").predict(examples).probabilities
     np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
 
 
@@ -107,13 +107,13 @@ def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp
     begun = begin(folder / "model", made, family)
     lessons = family.lessons(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None)
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
-    told = trained.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
+    told = predict_labels.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
     rows = encode(examples, begun.tokenizer, made.max_length, "classification")
     ids = [tuple(rows.ids[start : start + length]) for start, length in zip(rows.starts, rows.lengths, strict=True)]
     expected, seen = dict(zip(ids, told, strict=True)), 0
     for batch in itertools.islice(lessons.batches(3, 0), 12):
         for row, mask, logits in zip(batch["input_ids"], batch["attention_mask"], batch["teacher"], strict=True):
-            np.testing.assert_allclose(trained.softmax(logits), expected[tuple(row[mask > 0])], atol=1e-6)
+            np.testing.assert_allclose(predict_labels.softmax(logits), expected[tuple(row[mask > 0])], atol=1e-6)
             seen += 1
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
@@ -133,7 +133,7 @@ def test_a_teacher_of_numbers_says_them_as_its_student_learns_them(scale: int, d
     logits, _ = teacher.logits(
         tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device(), print
     )
-    numbers = trained.load(tmp_path / "teacher").predict(examples).values
+    numbers = predict_labels.load(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
     assert np.ptp(numbers) > 1e-3
 
@@ -155,10 +155,10 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
 def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=1", "--layer_decay=0.01"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
-    before = directory.read(folder / "model").params
+    before = any_model.read(folder / "model").params
 
     def moved(run: Path, part: str) -> float:
-        after = directory.read(run).params
+        after = any_model.read(run).params
         return max(float(np.abs(after[name] - before[name]).max()) for name in before if name.startswith(part))
 
     # The layer has a hundredth of the head's rate, the embedding a ten-thousandth.
@@ -175,7 +175,7 @@ def test_dropout_is_of_the_encoder_or_of_the_head(folder: Path, data: Path) -> N
         made = recipe(data, *options)
         begun = begin(folder / "model", made, family_of(made))
         assert (begun.model.dropout, begun.model.attention_dropout) == encoder and begun.head.dropout == head
-    assert directory.read(folder / "model").model.dropout == 0.1
+    assert any_model.read(folder / "model").model.dropout == 0.1
 
 
 def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
 
 
 def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
-    made, first = recipe(data), directory.read(finished)
+    made, first = recipe(data), any_model.read(finished)
     begun = begin(finished, made, family_of(made))
     assert begun.head.labels == ("0", "1") and begun.said[1:] == ["starting fresh: classifier", "left out: classifier"]
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}

@@ -10,16 +10,14 @@ from pathlib import Path
 import jax
 from flax import linen as nn
 
-from bertzoo import config, phases
-from bertzoo.finetune.settings import Finetune
-from bertzoo.kinds import class_of
-from bertzoo.prune.settings import Prune
-from bertzoo.sweep.chain import Chain
+from bertzoo.core import config
+from bertzoo.runs import phases
+from bertzoo.runs.kind import kind_of, recipe_class
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
-from bertzoo.transfer import Transfer
 
-MODELLESS = (Finetune, Chain, Prune)  # whose model is another's, or one of theirs
+MODELLESS = ("finetune", "chain", "prune")  # whose model is another's, or one of theirs
 FILE = Path(__file__).with_name("shardings.txt")
 AXES = ("data", "fsdp", "tensor")
 MESHES = ((4, 2, 1), (2, 2, 2), (1, 8, 1))
@@ -31,13 +29,13 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 
 def text() -> str:
     """The whole file."""
-    names = [name for name in config.shipped() if class_of(name) not in MODELLESS]
+    names = [name for name in config.shipped() if kind_of(name) not in MODELLESS]
     return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in names)
 
 
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
-    recipe = config.load(class_of(name), [name])
+    recipe = config.load(recipe_class(name), [name])
     boxed = boxed_shapes(phases.of(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}

@@ -9,7 +9,7 @@ import sys
 import jax
 import numpy as np
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.train import hosts, sharding
 from bertzoo.train.step import put_batch
 

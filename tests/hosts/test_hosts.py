@@ -14,9 +14,8 @@ import pytest
 from around import environment, free_port, tiny
 from messages import mentioning, mentions
 
-from bertzoo import supervisor
-from bertzoo.errors import ConfigError, HostLost, UserError
-from bertzoo.train import hosts
+from bertzoo.core.errors import ConfigError, HostLost, UserError
+from bertzoo.train import hosts, supervisor
 
 EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
 SLURM = {
@@ -165,7 +164,7 @@ def test_two_processes_meet_share_and_agree():
 
 CHILD = """
 import os, signal, sys, time
-from bertzoo import supervisor
+from bertzoo.train import supervisor
 supervisor.watch()
 if sys.argv[2] == "joins": supervisor.joined()
 print("ready", flush=True)
@@ -184,7 +183,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "python").write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(supervisor.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(supervisor.__file__).parents[2]))
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
@@ -280,7 +279,7 @@ def test_who_is_stopped_while_waiting_for_the_others_says_so(tmp_path: Path):
 
 SUPERVISE = """
 import sys
-from bertzoo import supervisor
+from bertzoo.train import supervisor
 sys.executable, supervisor._GRACE = sys.argv[1], 1
 try:
     supervisor.supervise(["sleep", sys.argv[2]], "process 0 of 2")

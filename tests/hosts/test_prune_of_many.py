@@ -9,8 +9,7 @@ import pytest
 from around import ROOT, tiny  # noqa: F401, which makes what lies beside it importable
 from test_runs_of_many import started
 
-from bertzoo import pruned
-from bertzoo.convert import directory
+from bertzoo.runs import any_model, prune_layout
 
 sys.path.append(str(ROOT / "tests" / "prune"))
 import pruning
@@ -26,9 +25,11 @@ def test_two_processes_prune_as_one(tmp_path: Path) -> None:
         with started(tmp_path, run, count, mesh.split(), words=words) as processes:
             ended = processes.end()
         assert [code for code, _ in ended] == [0] * count and "finished: " in ended[0][1], ended
-    ours, theirs = ([json.loads(path.read_text()) for path in pruned.cuts(tmp_path / run)] for run in ("two", "alone"))
+    ours, theirs = (
+        [json.loads(path.read_text()) for path in prune_layout.cuts(tmp_path / run)] for run in ("two", "alone")
+    )
     assert ours == theirs and len(ours) == 2
-    found, expected = (directory.read(tmp_path / run).params for run in ("two", "alone"))
+    found, expected = (any_model.read(tmp_path / run).params for run in ("two", "alone"))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4, err_msg=name)

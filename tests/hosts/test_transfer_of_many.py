@@ -9,8 +9,8 @@ from around import tiny
 from test_runs_of_many import losses, started
 
 import pairs  # isort: skip
-from bertzoo import phases
-from bertzoo.rundir import RunDirectory
+from bertzoo.runs import phases
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import abstract_params, named

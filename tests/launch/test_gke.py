@@ -8,8 +8,8 @@ import yaml
 from clouds import LAUNCH, Cloud
 from messages import mentioning, mentions
 
-from bertzoo.errors import ConfigError
-from bertzoo.plan import chips
+from bertzoo.core.errors import ConfigError
+from bertzoo.planning import chips
 
 IMAGE = ("--name=run", "--image=europe-docker.pkg.dev/p/r/bertzoo:1")
 RUN = ("--", "demo", "--run_dir=gs://b/x")

@@ -17,8 +17,8 @@ from clouds import LAUNCH, Cloud
 from documented import COMMANDS, refusal
 from messages import mentions
 
-from bertzoo import cli
-from bertzoo.recipe import Pretrain
+from bertzoo.cli import main as cli
+from bertzoo.runs.pretrain_config import Pretrain
 
 FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
@@ -134,7 +134,7 @@ def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
     for argv in commands:
         if argv[0] == "bertzoo":
             assert argv[1] in cli.VERBS, argv
-            verb, parser = importlib.import_module(f"bertzoo.verbs.{argv[1]}"), cli.Parser()
+            verb, parser = importlib.import_module(f"bertzoo.cli.{argv[1]}"), cli.Parser()
             verb.arguments(parser)
             own, _ = cli.split(argv[2:], parser.flags(), verb)
             parser.parse_intermixed_args(own)

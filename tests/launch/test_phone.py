@@ -14,8 +14,8 @@ from clouds import HERE, LAUNCH, Cloud
 from messages import mentions
 from tiers import quick
 
-from bertzoo import cli
-from bertzoo.cli import main
+from bertzoo.cli import main as cli
+from bertzoo.cli.main import main
 
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 ROOT = {"PYTHONPATH": str(LAUNCH.parent)}
@@ -335,7 +335,7 @@ def test_the_guide_s_commands_exist(cloud: Cloud, file: Path, tool: str) -> None
     (cloud.folder / "android_aarch64_benchmark_model").write_text("")
     for argv in commands:
         if argv[0] == "bertzoo":
-            verb, parser = importlib.import_module(f"bertzoo.verbs.{argv[1]}"), cli.Parser()
+            verb, parser = importlib.import_module(f"bertzoo.cli.{argv[1]}"), cli.Parser()
             verb.arguments(parser)
             own, _ = cli.split(argv[2:], parser.flags(), verb)
             parser.parse_intermixed_args(own)

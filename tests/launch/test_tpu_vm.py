@@ -107,7 +107,7 @@ def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -
     cloud.run(f"{checkout}/launch/tpu_vm.sh", "copy", *WHERE)
     for worker in ("worker0", "worker1"):
         there = cloud.folder / worker / "bertzoo"
-        assert (there / "README.md").read_text() == "changed\n" and (there / "bertzoo/cli.py").is_file()
+        assert (there / "README.md").read_text() == "changed\n" and (there / "bertzoo/cli/main.py").is_file()
         assert not (there / "stranger.txt").exists() and not (there / "bertzoo/removed_since.py").exists()
         assert (there / "runs").is_dir()
     assert subprocess.check_output([*git, "status", "--short"]) == before

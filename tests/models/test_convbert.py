@@ -16,7 +16,7 @@ from messages import mentioning
 from test_golden import CONSTANT, assert_close, assert_trees_close, flatten
 from tiers import quick
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ConvBert
 from bertzoo.objectives import Masked
 from bertzoo.train import optim

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo import config as loader
-from bertzoo.flops import matmul_flops
+from bertzoo.core import config as loader
 from bertzoo.models import Bert, Compute, SqueezeBert, pretraining
 from bertzoo.models.tasks import (
     MaskedLanguageModel,
@@ -22,8 +21,9 @@ from bertzoo.models.tasks import (
     SpanExtraction,
     parameter_shapes,
 )
+from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.recipe import Pretrain
+from bertzoo.runs.pretrain_config import Pretrain
 
 SHAPE_ONLY = Compute()
 

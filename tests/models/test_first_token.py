@@ -10,9 +10,9 @@ import pytest
 from tiers import quick
 from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
-from bertzoo.flops import matmul_flops
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
+from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives.base import apply
 from bertzoo.objectives.labelled import LabelledObjective
 

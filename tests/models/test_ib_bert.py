@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from tiers import quick
 
-from bertzoo.config import load
+from bertzoo.core.config import load
 from bertzoo.models import Compute, MobileBert
 from bertzoo.objectives import Masked
-from bertzoo.recipe import Pretrain
+from bertzoo.runs.pretrain_config import Pretrain
 
 TOLERANCE = 1e-5
 EPSILON = 1e-3  # far from the default, so that each of the norms must have it

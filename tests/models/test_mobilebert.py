@@ -14,7 +14,7 @@ from messages import mentioning
 from test_models import batch_of, build, loss
 from tiers import quick
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
 from bertzoo.models.attention import Grouped, Mixed
 from bertzoo.models.parts import leaves

@@ -12,7 +12,7 @@ import pytest
 from messages import mentioning
 from tiers import quick
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import (
     Albert,
     Bert,

@@ -13,7 +13,7 @@ import pytest
 from messages import mentioning
 from scipy import stats
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import (
     Albert,
     Bert,

@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 from messages import mentioning
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Bert, Compute, SchuBert, pretraining
 
 SIZES = {"vocab_size": 50, "hidden_size": 22, "max_positions": 16, "initializer_range": 0.3}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Bert, Compute, Electra, MobileBert
 from bertzoo.nn import sample
 from bertzoo.objectives import Masked, Replaced

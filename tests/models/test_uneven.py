@@ -6,12 +6,12 @@ import pytest
 from messages import mentioning
 from zoo import CASES
 
-from bertzoo import config
-from bertzoo.errors import ConfigError
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.plan.convention import _layers
-from bertzoo.recipe import Pretrain
+from bertzoo.planning.convention import _layers
+from bertzoo.runs.pretrain_config import Pretrain
 
 KINDS = ["squeezebert", "convbert-span", "mobilebert"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.flops import inner_jaxprs, matmul_flops
 from bertzoo.nn import (
     Dense,
     Depthwise,
@@ -22,6 +21,7 @@ from bertzoo.nn import (
     keep_padding,
     zero_padding,
 )
+from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
 TOLERANCE = 1e-5
 FLOAT = jnp.dtype("float32")

@@ -11,13 +11,14 @@ import pytest
 from messages import mentioning
 from scipy.special import erf, expit, log_expit, log_softmax, softmax
 
-from bertzoo.convert import directory, huggingface
-from bertzoo.convert.heads import keep
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.conversion import huggingface
+from bertzoo.conversion.heads import keep
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models import Bert, Compute, Electra
 from bertzoo.models.tasks import JointSpanExtraction, NoHead, SpanExtraction, parameter_shapes
 from bertzoo.objectives import JointSpanObjective, SpanObjective
+from bertzoo.runs import any_model
 from bertzoo.train import sharding
 from bertzoo.train.state import named
 
@@ -210,8 +211,8 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
     head = JointSpanExtraction(hidden_size=7, beam=4)
     params = {name: np.asarray(leaf) for name, leaf in named(built("joint")[1]).items()}
     given = Pretrained(model=JOINT, head=head, params=params, tokenizer=None, origin="here", source={})
-    directory.write(given, tmp_path)
-    found = directory.read(tmp_path)
+    any_model.write(given, tmp_path)
+    found = any_model.read(tmp_path)
     assert found.head == head and found.model == JOINT
     assert found.params.keys() == params.keys()
     bare, left_out = keep(found, "none")

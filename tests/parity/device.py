@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.cli import main
-from bertzoo.export import litert
+from bertzoo.cli.main import main
+from bertzoo.export.litert import litert
 
 
 def on_a_phone(file: Path, packed: Path, given: Path) -> None:

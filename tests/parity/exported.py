@@ -8,16 +8,17 @@ import jax
 import numpy as np
 from zoo import CASES, pretrained
 
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.convert.pretrained import Pretrained
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import heads, proof
-from bertzoo.export.plain import Plain
+from bertzoo.cli.main import main
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import verify
+from bertzoo.export.graph import heads
+from bertzoo.export.graph.reference import Plain
 from bertzoo.export.runtimes import Runtime
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
+from bertzoo.runs import any_model
 
 
 def both(name: str) -> tuple[Pretrained, Plain]:
@@ -39,7 +40,7 @@ def graph(source: Pretrained) -> Plain:
 def same(run: Runtime, plain: Plain, lengths: Sequence[int]) -> None:
     """Every output of every row is JAX's to 1e-5 of its largest value."""
     with run:
-        measured = proof.prove(run, plain, None, lengths, "fp32")
+        measured = verify.prove(run, plain, None, lengths, "fp32")
     assert len(measured) == len(lengths)
     for signature in measured.values():
         for output in signature["outputs"].values():
@@ -48,12 +49,12 @@ def same(run: Runtime, plain: Plain, lengths: Sequence[int]) -> None:
 
 def classifier(folder: Path) -> Path:
     """A classifier's directory, with a tokenizer that knows the sentences of proofs."""
-    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
     sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
     folder.mkdir(exist_ok=True)
-    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    any_model.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
 

@@ -14,12 +14,12 @@ import apache_beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertzoo.cli import main
-from bertzoo.data.mixture import Part
+from bertzoo.cli.main import main
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.settings import Data
-from bertzoo.data.tokenize import tokenize
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.errors import ConfigError, CorpusError
+from bertzoo.data.sources.mixture import Part
+from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 WORDS = [a + b for a in ("ba", "ke", "li", "mo", "nu") for b in ("ra", "se", "ti", "vo", "zu", "", "ing", "er")]
 

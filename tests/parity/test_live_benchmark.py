@@ -18,14 +18,15 @@ from messages import mentions
 needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
 from zoo import CASES, pretrained
 
-from bertzoo.benchmark import backends, parts, shares, subject, turns
-from bertzoo.benchmark.worker import Load
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.export import litert, tables
+from bertzoo.benchmarking import ablation, backends, interleave, models
+from bertzoo.benchmarking import profile as shares
+from bertzoo.benchmarking.worker import Load
+from bertzoo.cli.main import main
 from bertzoo.export.failure import ExportFailed
+from bertzoo.export.litert import litert, tables
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
+from bertzoo.runs import any_model
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    directory.write(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
+    any_model.write(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
     return folder
 
 
@@ -72,13 +73,13 @@ def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.Cap
 
 def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Path) -> None:
     """On the same row."""
-    found = subject.read(str(model), [], ()).pretrained
+    found = models.read(str(model), [], ()).pretrained
     outputs = {}
     for name, backend in backends.BACKENDS.items():
         if name == "executorch":
             continue  # of another Python
         written = backend.write(found, tmp_path / name, backends.Wanted([8], "fp32", Path(sys.executable)))
-        with turns.started([(name, Load(name, str(written.path), 1, 61))]) as (worker,):
+        with interleave.started([(name, Load(name, str(written.path), 1, 61))]) as (worker,):
             outputs[name] = worker.outputs(8)["logits"]
     assert len(outputs["jax"]) == 3 and max(map(abs, outputs["jax"])) > 1e-3
     for found in outputs.values():
@@ -120,7 +121,7 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     wide = Bert(vocab_size=80_000, hidden_size=128, max_positions=128, layers=1, heads=2, feed_forward_size=16)
     folder, made = tmp_path / "wide", tmp_path / "wide.tflite"
     folder.mkdir()
-    directory.write(pretrained(wide, SequenceClassification()), folder)
+    any_model.write(pretrained(wide, SequenceClassification()), folder)
     assert main(["convert", str(folder), str(made), "--to=litert"]) == 0
     said = json.loads(made.with_suffix(".json").read_text())["memory"]
     (row,) = measured(capsys, made)["rows"]
@@ -139,7 +140,7 @@ def test_a_profile_by_ablation(
     assert len(found["rows"]) == 2 and profile["source"].startswith(
         "ablation: a run's time less that of the same graph without the part"
     )
-    assert list(profile["flops"]) == list(profile["latency"]) == list(profile["quartiles"]) == list(parts.PARTS)
+    assert list(profile["flops"]) == list(profile["latency"]) == list(profile["quartiles"]) == list(ablation.PARTS)
     assert sum(profile["flops"].values()) == pytest.approx(1)
     for part, (low, high) in profile["quartiles"].items():
         assert low <= profile["latency"][part] <= high <= 1
@@ -151,7 +152,7 @@ def test_what_was_measured_is_said_where_a_profile_fails(
     def fails(*_: object) -> None:
         raise ExportFailed("no graph")
 
-    monkeypatch.setattr("bertzoo.benchmark.shares.shares", fails)
+    monkeypatch.setattr("bertzoo.benchmarking.profile.shares", fails)
     assert main(["benchmark", str(model), "--lengths=8", "--profile", "--runs=2", "--rounds=1"]) == 1
     said = capsys.readouterr()
     assert said.out.splitlines()[1].startswith(f"{model}  litert   fp32") and said.err.endswith("no graph\n")
@@ -191,8 +192,8 @@ def test_a_profile_by_benchmark_model(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The profile is the tool's, stood in for; what it does not tell of this graph is measured by ablation."""
-    graph = backends.rewritten(subject.read(str(model), [], ()).pretrained)
-    dense = parts.of_weights(graph, tables.dense_weights(litert.convert(graph, [8])))
+    graph = backends.rewritten(models.read(str(model), [], ()).pretrained)
+    dense = ablation.of_weights(graph, tables.dense_weights(litert.convert(graph, [8])))
 
     def says(count: int) -> None:
         rows = "".join(f"\tFULLY_CONNECTED\t1\t{index + 1}\t1%\t1%\t0\t1\t[x]\n" for index in range(count))
@@ -207,7 +208,7 @@ def test_a_profile_by_benchmark_model(
     (profile,) = measured(capsys, model, "--lengths=8", "--profile")["profiles"]
     assert profile["source"] == "benchmark_model --enable_op_profiling" and profile["quartiles"] == {}
     total = len(dense) * (len(dense) + 1) / 2
-    for part in parts.PARTS:
+    for part in ablation.PARTS:
         time = sum(index + 1 for index, each in enumerate(dense) if each == part)
         assert profile["latency"][part] == pytest.approx(time / total)
     says(3)
@@ -219,11 +220,11 @@ def test_a_profile_by_benchmark_model(
 @pytest.mark.parametrize("name", ["bert", "mobilebert", "convbert-span", "bottleneck-grouped"])
 def test_every_dense_operator_is_known_by_its_weights(name: str) -> None:
     """Wherever the converter has put it: by part as many operations as the graph's products with a parameter have."""
-    graph = backends.rewritten(subject.classifier(pretrained(*CASES[name])))
+    graph = backends.rewritten(models.classifier(pretrained(*CASES[name])))
     weights = tables.dense_weights(litert.convert(graph, (8, 11)))
-    found = parts.of_weights(graph, weights)
+    found = ablation.of_weights(graph, weights)
     assert None not in found
-    kernels = Counter(parts._part(path) for path, leaf in flat(graph) if leaf.ndim == 2 and ".kernel" in path)
+    kernels = Counter(ablation._part(path) for path, leaf in flat(graph) if leaf.ndim == 2 and ".kernel" in path)
     assert Counter(found) == kernels
 
 

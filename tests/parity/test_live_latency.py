@@ -10,12 +10,11 @@ from messages import mentions
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from pruning import MODEL, fill, prune
 
-from bertzoo import pruned
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.prune import declare, latency
-from bertzoo.prune.latency import points, read
-from bertzoo.prune.target import Latency
+from bertzoo.cli.main import main
+from bertzoo.pruning import declare, latency
+from bertzoo.pruning.latency import points, read
+from bertzoo.pruning.target import Latency
+from bertzoo.runs import any_model, prune_layout
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -36,7 +35,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert mentions(said.err, f"{2 + 2 * 14} of {2 + 2 * 14}")
     assert all(time > 0 for time in table.one.values()) and table.model["kind"] == "schubert"
 
-    found = directory.read(unpruned)
+    found = any_model.read(unpruned)
     assert found.model.layers == MODEL["layers"]
     structure = declare(found.model, found.head)
     cost = latency(structure, table, "table")
@@ -44,8 +43,8 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert document["whole"]["table_ms"] == pytest.approx(whole)
     target = [f"--target.table={file}", "--target.length=16", f"--target.count={(whole + least) / 2}"]
     assert prune(tmp_path, run, f"--from={unpruned}", "--target.kind=latency", *target, "--cut.iterations=1") == 0
-    left = directory.read(run)
+    left = any_model.read(run)
     structure = declare(left.model, left.head)
-    of = Latency(count=1, table=str(run / pruned.TABLE), length=16).cost(structure)
+    of = Latency(count=1, table=str(run / prune_layout.TABLE), length=16).cost(structure)
     assert of(structure.sizes) <= (whole + least) / 2 < whole
     assert main(["benchmark", str(run), "--lengths=16", "--runs=1", "--rounds=1"]) == 0

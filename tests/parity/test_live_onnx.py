@@ -11,15 +11,17 @@ import exported
 import onnx
 from zoo import CASES, pretrained
 
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.export import proof, runtimes, torch_files
+from bertzoo.cli.main import main
+from bertzoo.export import runtimes
+from bertzoo.export.check import verify
+from bertzoo.export.pytorch import torch_files
+from bertzoo.runs import any_model
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
-    (example, *_) = proof.rows(plain, None, 9)
+    (example, *_) = verify.rows(plain, None, 9)
     content, operators = torch_files.onnx(source, example, "mean", (4, 16))
     (tmp_path / "model.onnx").write_bytes(content)
     exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8, 11))
@@ -39,7 +41,7 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["schubert", "distilbert", "bert-one-segment", "distilbert-joint-span"])
 def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    directory.write(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
+    any_model.write(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
     words = [str(tmp_path / "model"), str(tmp_path / "model.onnx"), "--to=onnx", "--lengths=8"]
     assert main(["convert", *words]) == 0
     said = json.loads((tmp_path / "model.json").read_text())

@@ -15,8 +15,8 @@ needs("torch")
 import tiny_bert
 import torch
 
-from bertzoo.cli import main
-from bertzoo.convert import huggingface
+from bertzoo.cli.main import main
+from bertzoo.conversion import huggingface
 
 BIAS = "cls.predictions.bias"
 PICKLES: dict[str, tuple[Callable[[dict], Any], tuple[str, ...]]] = {

@@ -19,7 +19,7 @@ needs("torch")
 import torch
 from zoo import CASES, inputs, pretrained
 
-from bertzoo.convert import pytorch
+from bertzoo.conversion import pytorch
 from bertzoo.models import Compute
 
 HEADS = ("logits", "masked_logits", "sentence_logits", "start_logits", "end_logits", "null_logits")

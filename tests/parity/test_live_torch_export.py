@@ -15,12 +15,14 @@ import exported
 import torch
 from zoo import CASES, pretrained
 
-from bertzoo.convert import directory
-from bertzoo.export import proof, runtimes, torch_files
+from bertzoo.export import runtimes
+from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.plain import Plain
+from bertzoo.export.graph.reference import Plain
+from bertzoo.export.pytorch import torch_files
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction
+from bertzoo.runs import any_model
 
 RUNTIMES = {"torch-export": runtimes.TorchExport, "torchscript": runtimes.TorchScript, "onnx": runtimes.Onnx}
 SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
@@ -29,7 +31,7 @@ SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
-    (example, *_) = proof.rows(plain, None, 9)
+    (example, *_) = verify.rows(plain, None, 9)
     (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16))[0])
     (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
     for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
@@ -41,7 +43,7 @@ def test_answers_given_more_starts_than_there_are_short_rows_for(tmp_path: Path)
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
     plain = exported.graph(source)
-    (example, *_) = proof.rows(plain, None, 16)
+    (example, *_) = verify.rows(plain, None, 16)
     (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16))[0])
     exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (7, 11))
 
@@ -67,9 +69,9 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert said["source"].get("path") in (None, source.name)  # and not where on this machine
     card = (file.parent / "model.files" / "README.md").read_text()
     assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
-    read, run = directory.read(source), RUNTIMES[to](file)
+    read, run = any_model.read(source), RUNTIMES[to](file)
     module, params = read.module()
-    (row, *_) = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 23)
+    (row, *_) = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
     assert len(run.seconds(row, 3)) == 3 and min(run.seconds(row, 1)) > 0
@@ -94,9 +96,9 @@ def test_rows_of_one_length(to: str, source: Path, tmp_path: Path) -> None:
 def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path: Path) -> None:
     file = tmp_path / f"model{SUFFIXES[to]}"
     assert exported.convert(source, file, to, "--head=none", "--pooling=first", "--lengths=16") == 0
-    read = directory.read(source)
+    read = any_model.read(source)
     module, params = read.module()
-    row = proof.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
+    row = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
     pooled = module.apply({"params": params}, **row).pooled
     np.testing.assert_allclose(RUNTIMES[to](file)(row)["embedding"], pooled, atol=1e-5)
 
@@ -105,7 +107,7 @@ def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path:
 def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
     """Where the lines of its graph stand is what torch adds; a zip's members are read one by one."""
     source, plain = exported.both("bert")
-    (example, *_) = proof.rows(plain, None, 8)
+    (example, *_) = verify.rows(plain, None, 8)
     made = {
         "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16))[0],
         "torchscript": lambda: torch_files.torchscript(source, example, "mean")[0],
@@ -138,23 +140,23 @@ def test_a_model_that_torch_does_not_take(source: Path, tmp_path: Path, capsys, 
 def test_what_differs_is_not_written(source: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     real = torch.nn.functional.gelu
     monkeypatch.setattr(torch.nn.functional, "gelu", lambda x, **settings: real(x, **settings) + 0.01)
-    from bertzoo.convert import modeling_bertzoo
+    from bertzoo.conversion import modeling_bertzoo
 
     monkeypatch.setitem(modeling_bertzoo.FUNCTIONS, "gelu", torch.nn.functional.gelu)
     assert exported.convert(source, tmp_path / "model.pt", "torchscript") == 1
-    limits = (f"{limit:g}" for limit in proof.LIMITS["fp32"])
+    limits = (f"{limit:g}" for limit in verify.LIMITS["fp32"])
     assert mentions(capsys.readouterr().err, "logits at length 4", *limits)
     assert not list(tmp_path.iterdir())
 
 
 def test_layouts_are_those_of_the_module() -> None:
     """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
-    from bertzoo.convert import modeling_bertzoo, pytorch
-    from bertzoo.export import phone_module
+    from bertzoo.conversion import modeling_bertzoo, pytorch
+    from bertzoo.export.pytorch import phone_module
 
     for name in CASES:
         source, plain = exported.both(name)
-        row = {name: torch.from_numpy(array) for name, array in proof.rows(plain, None, 8)[0].items()}
+        row = {name: torch.from_numpy(array) for name, array in verify.rows(plain, None, 8)[0].items()}
         found = []
         for grouped in phone_module.GROUPED:
             tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}

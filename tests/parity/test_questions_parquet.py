@@ -7,8 +7,8 @@ needs("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertzoo.tasks import questions
-from bertzoo.tasks.own import Own
+from bertzoo.tasks import custom_questions
+from bertzoo.tasks.custom import Own
 from bertzoo.tasks.squad import Answer
 
 
@@ -16,5 +16,5 @@ def test_rows_are_questions(tmp_path):
     columns = {"question": ["?"], "context": ["a b"], "answer": [["b"]], "start": [[2]], "id": [12]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     own = Own(kind="span", train="a.parquet", start="start", id="id")
-    (asked,) = questions.read(own, "train", tmp_path).questions
+    (asked,) = custom_questions.read(own, "train", tmp_path).questions
     assert (asked.key, asked.answers) == ("12", (Answer("b", 2),))

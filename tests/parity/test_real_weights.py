@@ -22,7 +22,7 @@ import torch
 import transformers
 
 import bertzoo
-from bertzoo.cli import main
+from bertzoo.cli.main import main
 
 SENTENCES = [
     "The capital of France is [MASK].",

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 
-from bertzoo.data import parquet
-from bertzoo.data import tfds as ours
-from bertzoo.data.files import File
-from bertzoo.data.mixture import Part
-from bertzoo.data.source import pieces
-from bertzoo.errors import CorpusError
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.sources import parquet
+from bertzoo.data.sources import tfds as ours
+from bertzoo.data.sources.files import File
+from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.source import pieces
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")

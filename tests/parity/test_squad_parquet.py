@@ -9,7 +9,7 @@ needs("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks import squad
 
 ROWS = [

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 from labelled import FOLDERS, LABELS, write
 
-from bertzoo.errors import CorpusError, UserError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.tasks import squad
+from bertzoo.tasks.custom import Own
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.own import Own
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")

@@ -9,11 +9,11 @@ import pytest
 import tiny
 from messages import mentioning
 
-from bertzoo import config
-from bertzoo.errors import ConfigError
-from bertzoo.plan import chips, step, tiles
-from bertzoo.plan.analytic import Estimate
-from bertzoo.recipe import Pretrain
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.planning import chips, step, tiles
+from bertzoo.planning.analytic import Estimate
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import sharding
 
 

@@ -3,8 +3,8 @@
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import ConfigError
-from bertzoo.plan.chips import CHIPS, parse
+from bertzoo.core.errors import ConfigError
+from bertzoo.planning.chips import CHIPS, parse
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import tiny
 from messages import mentioning, mentions
 from packaging.requirements import Requirement
 
-from bertzoo import config
-from bertzoo.errors import UserError
-from bertzoo.plan import cache, chips, compiled
-from bertzoo.recipe import Pretrain
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.planning import cache, chips, compiled
+from bertzoo.runs.pretrain_config import Pretrain
 
 ROOT = Path(__file__).parents[2]
 RECORD = (

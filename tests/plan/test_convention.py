@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from bertzoo import config
+from bertzoo.core import config
 from bertzoo.models import Bert, Electra
-from bertzoo.plan.convention import PUBLISHED, train_flops
-from bertzoo.recipe import Pretrain
+from bertzoo.planning.convention import PUBLISHED, train_flops
+from bertzoo.runs.pretrain_config import Pretrain
 
 VOCABULARY = 30522
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from messages import mentioning
 
-from bertzoo.plan.alive import Growth, alive
-from bertzoo.plan.fusion import Cut, Flat
+from bertzoo.planning.alive import Growth, alive
+from bertzoo.planning.fusion import Cut, Flat
 
 D = 64
 

@@ -1,6 +1,6 @@
 """Collectives are read from a program's text: kinds, bytes, groups, loops, and each but once."""
 
-from bertzoo.plan.hlo import Collective, collectives
+from bertzoo.planning.hlo import Collective, collectives
 
 TEXT = """\
 HloModule jit_train_step, is_scheduled=true, entry_computation_layout={(f32[4]{0})->f32[4]{0}}

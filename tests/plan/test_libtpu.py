@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from bertzoo import config
-from bertzoo.plan import chips, compiled, estimate
-from bertzoo.recipe import Pretrain
+from bertzoo.core import config
+from bertzoo.planning import chips, compiled, estimate
+from bertzoo.runs.pretrain_config import Pretrain
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_a_result(folder):
 
 
 def test_every_listed_slice_is_known_to_the_compiler():
-    program = "import sys; from bertzoo.plan import chips, compiled; "
+    program = "import sys; from bertzoo.planning import chips, compiled; "
     program += "print(*[len(compiled.devices(chips.parse(name))) for name in sys.argv[1:]])"
     asked = [f"{chip.name}:{shape}" for chip in chips.CHIPS.values() for shape in chip.slices]
     asked += ["v4:4x4x8", "v5p:8x8x12", "tpu7x:4x4x4"]

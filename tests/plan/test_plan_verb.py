@@ -8,10 +8,11 @@ import pytest
 import tiny
 from messages import mentions
 
-from bertzoo import cli, config
-from bertzoo.plan import chips, compiled, convention, estimate, hlo, page, step
-from bertzoo.plan.analytic import Estimate
-from bertzoo.recipe import Pretrain
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.planning import chips, compiled, convention, estimate, hlo, page, step
+from bertzoo.planning.analytic import Estimate
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import sharding
 
 SENT = hlo.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from bertzoo.plan import hlo
-from bertzoo.plan.alive import alive
-from bertzoo.plan.fusion import Cut, Flat
-from bertzoo.plan.split import outputs
+from bertzoo.planning import hlo
+from bertzoo.planning.alive import alive
+from bertzoo.planning.fusion import Cut, Flat
+from bertzoo.planning.split import outputs
 
 PARTS = 2
 

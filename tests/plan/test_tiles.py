@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.plan.tiles import by_rows, padded, padded_flops, stored
+from bertzoo.planning.tiles import by_rows, padded, padded_flops, stored
 
 
 @pytest.mark.parametrize(

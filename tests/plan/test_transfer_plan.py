@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertzoo import config, phases
-from bertzoo.cli import main
-from bertzoo.plan import chips, estimate, step
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.planning import chips, estimate, step
+from bertzoo.runs import phases
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
-from bertzoo.transfer import Transfer
 
 CUT = [(f"{table}.layers", "4") for table in ("model", "teacher")]
 CUT += [("transfer.batch_size", "64"), ("distillation.0.batch_size", "64"), ("transfer.max_length", "64")]

@@ -1,9 +1,9 @@
 """A table of latencies of a machine that takes what operations add up to."""
 
-from bertzoo.benchmark.latency import grid
-from bertzoo.prune import Table
-from bertzoo.prune.latency import common, points
-from bertzoo.prune.shapes import of_layers
+from bertzoo.benchmarking.latency import grid
+from bertzoo.pruning import Table
+from bertzoo.pruning.latency import common, points
+from bertzoo.pruning.shapes import of_layers
 
 
 def layer_time(sizes):

@@ -7,9 +7,9 @@ from typing import Any
 import tiny
 import tomli_w
 
-from bertzoo import pruned
-from bertzoo.cli import main
-from bertzoo.prune import declare, parameters
+from bertzoo.cli.main import main
+from bertzoo.pruning import declare, parameters
+from bertzoo.runs import prune_layout
 
 MODEL = {
     "kind": "bert", "vocab_size": 256, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32,
@@ -53,7 +53,7 @@ def prune(folder: Path, run: Path, *options: str) -> int:
 
 def cuts(run: Path) -> list[dict]:
     """What every iteration cut."""
-    return [json.loads(path.read_text()) for path in pruned.cuts(run)]
+    return [json.loads(path.read_text()) for path in prune_layout.cuts(run)]
 
 
 def size(model: Any) -> Any:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from messages import mentioning
 from zoo import CASES, LAYERS, SIZES
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead
-from bertzoo.prune import Dimension, Structure, Touch, betas, choose, declare, flops, parameters, resized, uniform
-from bertzoo.sizes import measure
+from bertzoo.planning.sizes import measure
+from bertzoo.pruning import Dimension, Structure, Touch, betas, choose, declare, flops, parameters, resized, uniform
 
 BERT = Bert(**SIZES, **LAYERS)
 SQUEEZED = SqueezeBert(**SIZES, **LAYERS)

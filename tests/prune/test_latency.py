@@ -12,16 +12,16 @@ from messages import mentioning, mentions
 from test_choose import brute, random_scores
 from zoo import CASES, LAYERS, SIZES
 
-from bertzoo.benchmark import latency as measuring
-from bertzoo.benchmark.worker import Load
-from bertzoo.cli import main
-from bertzoo.errors import UserError
+from bertzoo.benchmarking import latency as measuring
+from bertzoo.benchmarking.worker import Load
+from bertzoo.cli.main import main
+from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SchuBert
 from bertzoo.models.tasks import NoHead
-from bertzoo.prune import choose, cuttable, declare, latency, resized, uniform
-from bertzoo.prune.latency import common, read
-from bertzoo.prune.shapes import of_layers, shallow
-from bertzoo.prune.target import Latency
+from bertzoo.pruning import choose, cuttable, declare, latency, resized, uniform
+from bertzoo.pruning.latency import common, read
+from bertzoo.pruning.shapes import of_layers, shallow
+from bertzoo.pruning.target import Latency
 
 BERT = Bert(**SIZES, **LAYERS)
 CUT = {"h": 12, "f": 9, "a": 3, "k": 5, "v": 2, "e": 4}

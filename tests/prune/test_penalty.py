@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertzoo.prune import HardConcrete, l1, soft_threshold
+from bertzoo.pruning import HardConcrete, l1, soft_threshold
 
 VECTORS = {"h": np.array([1.0, -0.5, 0.0, 2.0], np.float32), "x/f": np.array([0.02, -0.02, 3.0], np.float32)}
 BETAS = {"h": 0.73, "x/f": 0.25}

@@ -12,9 +12,9 @@ import pytest
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Masked
-from bertzoo.prune import Chances, Magnitudes, PruneObjective, betas, declare, fold, proximal
-from bertzoo.prune.choose import NO_MULTIPLES, bundled
-from bertzoo.prune.objective import named, nested
+from bertzoo.pruning import Chances, Magnitudes, PruneObjective, betas, declare, fold, proximal
+from bertzoo.pruning.choose import NO_MULTIPLES, bundled
+from bertzoo.pruning.objective import named, nested
 
 pytestmark = pytest.mark.slow  # trains a model first
 

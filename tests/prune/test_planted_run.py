@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from pruning import MODEL, SHAPE, fill, written
 
-from bertzoo import cuts
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.prune import declare, parameters
+from bertzoo.cli.main import main
+from bertzoo.pruning import declare, parameters
+from bertzoo.runs import any_model
+from bertzoo.runs.report import pruning
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]  # trains a model first
 
@@ -26,13 +26,13 @@ def planted(tmp_path_factory):
     model = MODEL | {"heads": 4, "initializer_range": 0.15}
     file = written(folder, "long.toml", folder, model=model, run=RUN, stages=[{"steps": 1500, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'long'}"]) == 0
-    found = directory.read(folder / "long")
+    found = any_model.read(folder / "long")
     params = {name: np.array(array) for name, array in found.params.items()}
     params[f"{LAYER}/feed_forward/output/kernel"][DEAD["feed_forward/f"]] = 0
     params[f"{LAYER}/attention/output/kernel"][DEAD["attention/a"]] = 0
     params[f"{LAYER}/attention/output/kernel"][:, DEAD["attention/v"]] = 0
     (folder / "planted").mkdir()
-    directory.write(replace(found, params=params), folder / "planted")
+    any_model.write(replace(found, params=params), folder / "planted")
     return folder
 
 
@@ -43,7 +43,7 @@ def planted(tmp_path_factory):
 )
 def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
     """Of a budget that leaves room for all else, and for no more."""
-    found = directory.read(planted / "planted")
+    found = any_model.read(planted / "planted")
     structure = declare(found.model, found.head, ("f", "a", "v"))
     left = {f"{LAYER}/{name}": structure.sizes[f"{LAYER}/{name}"] - len(dead) for name, dead in DEAD.items()}
     file = written(
@@ -59,9 +59,9 @@ def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
     )
     run = tmp_path / "run"
     assert main(["prune", str(file), f"--run_dir={run}", f"--from={planted / 'planted'}"]) == 0
-    (cut,) = cuts.read(run)
+    (cut,) = pruning.read(run)
     assert cut["sizes"]["after"] == structure.sizes | left
-    params = directory.read(run).params  # a step of 0.01 after the cut
+    params = any_model.read(run).params  # a step of 0.01 after the cut
     for name, axes in (("feed_forward", (1,)), ("attention", (1, 2)), ("attention", (0, 2))):
         reading = np.abs(params[f"{LAYER}/{name}/output/kernel"]).mean(axes)
         assert reading.min() > 0.03, name

@@ -7,17 +7,17 @@ import pytest
 from messages import mentioning
 from tiers import quick
 
-from bertzoo import config
-from bertzoo.errors import ConfigError
-from bertzoo.kinds import class_of
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Electra
-from bertzoo.prune import parameters, resized
-from bertzoo.prune.budget import budget, devices, structure_of
-from bertzoo.prune.settings import Prune
-from bertzoo.recipe import Pretrain
-from bertzoo.sizes import measure
+from bertzoo.planning.sizes import measure
+from bertzoo.pruning import parameters, resized
+from bertzoo.pruning.budget import budget, devices, structure_of
+from bertzoo.pruning.settings import Prune
+from bertzoo.runs.kind import kind_of
+from bertzoo.runs.pretrain_config import Pretrain
 
-NAMES = [name for name, path in config.shipped().items() if class_of(path) is Prune]
+NAMES = [name for name, path in config.shipped().items() if kind_of(path) == "prune"]
 PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
 
 

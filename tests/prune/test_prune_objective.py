@@ -11,8 +11,8 @@ from zoo import LAYERS, SIZES, pretrained
 from bertzoo.models import Bert, Compute, Electra
 from bertzoo.models.tasks import MaskedLanguageModel, ReplacedTokens
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.prune import Chances, Magnitudes, PruneObjective, betas, declare, proximal
-from bertzoo.prune.objective import named, nested
+from bertzoo.pruning import Chances, Magnitudes, PruneObjective, betas, declare, proximal
+from bertzoo.pruning.objective import named, nested
 from bertzoo.train import sharding
 
 BERT = Bert(**SIZES, **LAYERS)

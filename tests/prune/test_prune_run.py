@@ -18,11 +18,11 @@ sys.path.append(str(Path(__file__).parent.parent / "finetune"))
 import planted as planted_task
 from messages import mentions
 
-from bertzoo import config, pruned, start
-from bertzoo.cli import main
-from bertzoo.convert import directory
-from bertzoo.prune import declare
-from bertzoo.recipe import Pretrain
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.pruning import declare
+from bertzoo.runs import any_model, prune_layout, warm_start
+from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import loop
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -37,13 +37,13 @@ def finished(folder):
 
 @pytest.mark.slow
 def test_every_iteration_cuts_its_part(finished, folder):
-    whole = size(directory.read(folder / "unpruned"))
+    whole = size(any_model.read(folder / "unpruned"))
     one, two = cuts(finished)
     assert (one["cost"]["before"], two["cost"]["before"]) == (whole, one["cost"]["after"])
     assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
     assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
     for iteration, found in enumerate((one, two), start=1):
-        left = directory.read(pruned.part(finished, iteration, "tune"))
+        left = any_model.read(prune_layout.part(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
@@ -52,7 +52,7 @@ def test_every_iteration_cuts_its_part(finished, folder):
 def test_what_would_stay_is_told_on_the_way(finished):
     """By dimension, in every record of a weighing; in the last it is what the cut then leaves."""
     for iteration, found in enumerate(cuts(finished), start=1):
-        text = (pruned.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
+        text = (prune_layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
         records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]
         assert [record["step"] for record in records] == [1, 2]
         for letter in "hfakv":
@@ -66,13 +66,13 @@ def test_what_would_stay_is_told_on_the_way(finished):
 
 @pytest.mark.slow
 def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
-    found, last = directory.read(finished), directory.read(pruned.part(finished, 2, "tune"))
+    found, last = any_model.read(finished), any_model.read(prune_layout.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     for name, array in last.params.items():
         np.testing.assert_array_equal(found.params[name], array)
-    recipe = config.load(Pretrain, [finished / pruned.RECIPE])
+    recipe = config.load(Pretrain, [finished / prune_layout.RECIPE])
     assert recipe.model == found.model and [stage.steps for stage in recipe.stages] == [2]
-    taken = start.read(finished, recipe)
+    taken = warm_start.read(finished, recipe)
     assert taken.params.keys() == found.params.keys()
     assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
     assert main(["evaluate", str(finished)]) == 0
@@ -81,8 +81,8 @@ def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
 @pytest.mark.slow
 def test_it_trains_on_and_exports(finished, tmp_path):
     run, options = tmp_path / "on", ["--stages.0.steps=1", f"--from={finished}"]
-    assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={run}", *options]) == 0
-    assert main(["pretrain", str(finished / pruned.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
+    assert main(["pretrain", str(finished / prune_layout.RECIPE), f"--run_dir={run}", *options]) == 0
+    assert main(["pretrain", str(finished / prune_layout.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface"]) == 0
 
 
@@ -97,7 +97,7 @@ def test_it_is_fine_tuned(finished, tmp_path):
         f"--run_dir={tmp_path / 'run'}",
     ]
     assert main(["finetune", "finetune", *words, f"--from={finished}"]) == 0
-    assert directory.read(tmp_path / "run").model == directory.read(finished).model
+    assert any_model.read(tmp_path / "run").model == any_model.read(finished).model
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
         assert re.search(rf"^\| {number} \| {cost:,} \|.*\| {width} \|$", page, re.MULTILINE)
     image = np.asarray(Image.open(run / "layers.png").convert("RGB"))
     assert image.shape[0] > 900 and (image != 255).any(axis=-1).mean() > 0.01
-    pruned.cut(run, 1).write_text("{")
+    prune_layout.cut(run, 1).write_text("{")
     assert mentions(error(capsys, "report", str(run)), "1-cut.json", "damaged")
 
 
@@ -143,7 +143,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
     assert len(done) == stop_after
     assert prune(folder, run) == 0  # it knows where the model was
     assert len(done) == 8
-    one, other = directory.read(run), directory.read(finished)
+    one, other = any_model.read(run), any_model.read(finished)
     assert one.model == other.model and one.params.keys() == other.params.keys()
     for name, array in one.params.items():
         np.testing.assert_array_equal(array, other.params[name], err_msg=name)
@@ -167,7 +167,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
     assert prune(folder, tmp_path / "run", *begin) == 3
     assert prune(folder, tmp_path / "run", *begin[1:]) == 0
     assert len(done) == 4
-    one, other = (directory.read(tmp_path / name).params for name in ("run", "whole"))
+    one, other = (any_model.read(tmp_path / name).params for name in ("run", "whole"))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
@@ -188,7 +188,7 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
     assert mentions(said, "target.share", "0.6", "->", "0.5", "weigh.gamma", "0.001", "0.02")
-    other = shutil.copytree(directory.read(finished).origin, tmp_path / "model")
+    other = shutil.copytree(any_model.read(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
     said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
     assert mentions(said, finished, "a pruning")
@@ -280,13 +280,13 @@ def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, 
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     said = error(capsys, *command, *options)
-    assert mentions(said, *message, "another run") and not pruned.cuts(run)
+    assert mentions(said, *message, "another run") and not prune_layout.cuts(run)
 
 
 @pytest.mark.slow
 def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
-    shutil.rmtree(run / pruned.MODEL)
+    shutil.rmtree(run / prune_layout.MODEL)
     said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")
     assert mentions(said, run, "unfinished pruning")
-    assert prune(folder, run) == 0 and (run / pruned.MODEL).is_dir()
+    assert prune(folder, run) == 0 and (run / prune_layout.MODEL).is_dir()

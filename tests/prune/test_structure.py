@@ -6,10 +6,10 @@ import pytest
 from messages import mentioning, mentions
 from zoo import CASES, LAYERS, MOBILE, SIZES
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.models import Albert, Bert, DistilBert, Electra, MobileBert, SqueezeBert
 from bertzoo.models.tasks import JointSpanExtraction, MaskedLanguageModel, NoHead
-from bertzoo.prune import cuttable, declare, resized
+from bertzoo.pruning import cuttable, declare, resized
 
 BERT = Bert(**SIZES, **LAYERS)
 

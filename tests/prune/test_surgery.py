@@ -11,13 +11,13 @@ from messages import mentioning
 from tiers import quick
 from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 
-from bertzoo import config
-from bertzoo.errors import UserError
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.nn import norm
-from bertzoo.prune import cut, cuttable, declare, fold
-from bertzoo.recipe import Pretrain
+from bertzoo.pruning import cut, cuttable, declare, fold
+from bertzoo.runs.pretrain_config import Pretrain
 
 BERT = Bert(**SIZES, **LAYERS, initializer_range=0.3)
 HEAD = MaskedLanguageModel(sentence=True)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from bertzoo import published
+from bertzoo.finetuning.results import published
 
 ONCE = [value for value in published.values() if value.metric != "hyperparameter"]
 UNITS = {"% acc", "% F1", "% EM", "%", "MCC x100", "corr x100", "score"}

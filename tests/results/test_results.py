@@ -12,8 +12,8 @@ sys.path.append(str(Path(__file__).parent))
 from made import TABLE_2, begin, dev, finish, glue, mnli, results
 from messages import mentions
 
-from bertzoo import cli, published
-from bertzoo.results import layouts, render, rows, runs
+from bertzoo.cli import main as cli
+from bertzoo.finetuning.results import layouts, published, render, rows, runs
 from bertzoo.tasks import averages
 
 # By hand, from the paper's page.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bertzoo import cli
-from bertzoo.errors import UserError
-from bertzoo.sweep import queue, slots
+from bertzoo.cli import main as cli
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.sweep import queue, slots
 
 STAND_IN = Path(__file__).with_name("finetune.py")
 SWEEP = """
@@ -49,7 +49,7 @@ class Config:
 
 def verb() -> Any:
     """A module with what is asked of `bertzoo finetune` before it runs."""
-    module: Any = types.ModuleType("bertzoo.verbs.finetune", "Fine-tune.")
+    module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
 
     def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("files", nargs="+")
@@ -100,7 +100,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "bertzoo.verbs.finetune", verb())
+    monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
     monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from messages import mentions
 
-from bertzoo import cli, config, published
-from bertzoo.sweep import chain, queue, slots
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.finetuning.results import published
+from bertzoo.finetuning.sweep import chain, queue, slots
 
 HERE = Path(__file__).parent
 STAND_IN = HERE / "finetune.py"
@@ -45,8 +47,8 @@ GIVEN = ["--model.student=m/student", "--model.teacher=m/teacher", "--data_dir=g
 # Runs a chain as the command line does, with the stand-in for its runs.
 PROGRAM = f"""
 import sys
-from bertzoo import cli
-from bertzoo.sweep import queue, slots
+from bertzoo.cli import main as cli
+from bertzoo.finetuning.sweep import queue, slots
 queue.COMMAND = (sys.executable, {str(STAND_IN)!r})
 slots.found = lambda: ("cpu", 1)
 cli.entry()

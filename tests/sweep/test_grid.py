@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from messages import mentioning, mentions
 
-from bertzoo import config, published
-from bertzoo.errors import ConfigError
-from bertzoo.sweep import grid
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.finetuning.results import published
+from bertzoo.finetuning.sweep import grid
 
 TASKS = {"MNLI": "mnli", "QQP": "qqp", "QNLI": "qnli", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
 TASKS |= {"MRPC": "mrpc", "RTE": "rte"}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from messages import mentions
 
-from bertzoo import cli
-from bertzoo.data import tokenizer as tokenizers
-from bertzoo.data.wordpiece import WordPiece
+from bertzoo.cli import main as cli
+from bertzoo.data.tokenizers import tokenizer as tokenizers
+from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.finetuning.sweep import queue, slots
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel
-from bertzoo.sweep import queue, slots
-from bertzoo.tasks import tables
+from bertzoo.tasks import readers
 
 sys.path.append(str(Path(__file__).parents[1] / "finetune"))
 from planted import write
@@ -73,8 +73,8 @@ def test_data_is_read_once_and_again_for_what_is_not_finished(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     fill()
-    opened, read = [], tables.read
-    monkeypatch.setattr(tables, "read", lambda name, **more: opened.append(name.name) or read(name, **more))
+    opened, read = [], readers.read
+    monkeypatch.setattr(readers, "read", lambda name, **more: opened.append(name.name) or read(name, **more))
     assert cli.main(COMMAND) == 1 and opened == ["train.tsv", "dev.tsv"]
     assert mentions(capsys.readouterr().err, "1 of 2")
     shutil.rmtree("sst")

@@ -3,8 +3,8 @@
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import UserError
-from bertzoo.sweep import slots
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.sweep import slots
 
 BOUNDS = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from messages import mentions
 
-from bertzoo import cli
-from bertzoo.sweep import queue, slots
+from bertzoo.cli import main as cli
+from bertzoo.finetuning.sweep import queue, slots
 
 HERE = Path(__file__).parent
 # Runs a sweep as the command line does, with the stand-in for its runs.
@@ -25,9 +25,9 @@ PROGRAM = f"""
 import sys
 sys.path.append({str(HERE)!r})
 import conftest
-from bertzoo import cli
-from bertzoo.sweep import queue, slots
-sys.modules["bertzoo.verbs.finetune"] = conftest.verb()
+from bertzoo.cli import main as cli
+from bertzoo.finetuning.sweep import queue, slots
+sys.modules["bertzoo.cli.finetune"] = conftest.verb()
 cli.VERBS["finetune"] = ""
 queue.COMMAND = (sys.executable, str(conftest.STAND_IN))
 slots.found = lambda: ("cpu", 1)

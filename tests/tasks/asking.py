@@ -3,7 +3,7 @@
 import json
 import string
 
-from bertzoo.data.wordpiece import WordPiece, WordPieceTokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.tasks.squad import Answer, Question
 
 WORDS = [

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bertzoo.data.wordpiece import WordPiece, WordPieceTokenizer
+from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
 # The columns of GLUE's own files, by the split's sort; the text of column i of row r is "{name} {r}".
 HEADERS = {

@@ -9,7 +9,7 @@ import pytest
 from asking import TOKENIZER, question
 from messages import mentioning
 
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks import answers, windows
 from bertzoo.tasks.answers import Decoding
 from bertzoo.tasks.windows import Windowing

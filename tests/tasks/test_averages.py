@@ -3,7 +3,7 @@
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks.averages import average, score_name
 from bertzoo.tasks.glue import GLUE
 

@@ -4,7 +4,7 @@ import pytest
 from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
 from messages import mentioning, mentions
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.layouts import LAYOUTS
 from bertzoo.tasks.task import double_unordered

@@ -7,10 +7,10 @@ import pytest
 from labelled import write
 from messages import mentioning, mentions
 
-from bertzoo.config import load
-from bertzoo.errors import ConfigError, UserError
-from bertzoo.tasks import tables
-from bertzoo.tasks.own import Own
+from bertzoo.core.config import load
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.tasks import readers
+from bertzoo.tasks.custom import Own
 
 CSV = ["id,text,label", '1,"a ""quoted"", text",yes', '2,"two', 'lines",no', "", "3,c,yes"]
 
@@ -42,9 +42,9 @@ def test_pairs_numbers_and_other_names_of_columns(tmp_path):
 def test_an_empty_line_is_an_empty_cell_where_there_is_one_column(tmp_path):
     (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
     (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
-    assert [list(row.cells) for row in tables.read(tmp_path / "one.csv").select(["text"])] == [[""], ["bara"], [""]]
-    assert [row.number for row in tables.read(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
-    assert [(row.number, list(row.cells)) for row in tables.read(tmp_path / "two.csv").select(["text"])] == [
+    assert [list(row.cells) for row in readers.read(tmp_path / "one.csv").select(["text"])] == [[""], ["bara"], [""]]
+    assert [row.number for row in readers.read(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
+    assert [(row.number, list(row.cells)) for row in readers.read(tmp_path / "two.csv").select(["text"])] == [
         (4, ["bara"])
     ]
 

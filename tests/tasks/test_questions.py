@@ -6,16 +6,16 @@ import pytest
 from labelled import write
 from messages import mentioning
 
-from bertzoo.errors import ConfigError, UserError
-from bertzoo.tasks import questions
-from bertzoo.tasks.own import Own
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.tasks import custom_questions
+from bertzoo.tasks.custom import Own
 from bertzoo.tasks.squad import Answer
 
 
 def test_columns_have_names_of_their_own_and_starts_are_found(tmp_path):
     write(tmp_path / "a.csv", "nr,q,c,a", '7,who?,"ada, then bob, then ada",ada', "8,when?,in 1843, 1843 ", "9,?,x,y")
     own = Own(kind="span", train="a.csv", question="q", context="c", answer="a", id="nr")
-    found = questions.read(own, "train", tmp_path)
+    found = custom_questions.read(own, "train", tmp_path)
     assert [(q.key, q.text, q.answers) for q in found.questions] == [
         ("7", "who?", (Answer("ada", 0),)), ("8", "when?", (Answer("1843", 3),)), ("9", "?", (Answer("y", None),)),
     ]  # fmt: skip
@@ -26,7 +26,7 @@ def test_columns_have_names_of_their_own_and_starts_are_found(tmp_path):
 def test_starts_and_several_answers_are_as_given(tmp_path):
     record = {"question": "?", "context": "ada and ada", "answer": ["ada", "and"], "at": [8, 4]}
     write(tmp_path / "a.jsonl", json.dumps(record), json.dumps(record | {"answer": "ada", "at": 0}))
-    found = questions.read(Own(kind="span", train="a.jsonl", start="at"), "train", tmp_path)
+    found = custom_questions.read(Own(kind="span", train="a.jsonl", start="at"), "train", tmp_path)
     first, second = found.questions
     assert first.answers == (Answer("ada", 8), Answer("and", 4)) and second.answers == (Answer("ada", 0),)
     assert found.ambiguous == 0 and [q.key for q in found.questions] == ["0", "1"]
@@ -35,11 +35,11 @@ def test_starts_and_several_answers_are_as_given(tmp_path):
 def test_an_empty_answer_says_that_there_is_none(tmp_path):
     write(tmp_path / "a.tsv", "question\tcontext\tanswer", "who?\tada\t", "who?\tada\tada")
     own = Own(kind="span", train="a.tsv", test="t.tsv", unanswerable=True)
-    assert [q.impossible for q in questions.read(own, "train", tmp_path).questions] == [True, False]
-    task = questions.task(own)
-    assert task.nulls and not task.dev and not questions.task(Own(kind="span", dev="d.csv")).nulls
+    assert [q.impossible for q in custom_questions.read(own, "train", tmp_path).questions] == [True, False]
+    task = custom_questions.task(own)
+    assert task.nulls and not task.dev and not custom_questions.task(Own(kind="span", dev="d.csv")).nulls
     write(tmp_path / "t.tsv", "question\tcontext", "who?\tada")
-    (asked,) = questions.read(Own(kind="span", test="t.tsv"), "test", tmp_path).questions
+    (asked,) = custom_questions.read(Own(kind="span", test="t.tsv"), "test", tmp_path).questions
     assert asked.answers == ()
 
 
@@ -58,19 +58,19 @@ WRONG = {
 def test_what_is_wrong_names_file_and_line(tmp_path, line):
     write(tmp_path / "a.csv", HEAD, line)
     with pytest.raises(UserError, match=mentioning("a.csv", "line 2", *WRONG[line])):
-        questions.read(Own(kind="span", train="a.csv", start="start"), "train", tmp_path)
+        custom_questions.read(Own(kind="span", train="a.csv", start="start"), "train", tmp_path)
 
 
 def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
     write(tmp_path / "a.csv", "question,context,answer", "?,ada,ada", "?,ada,ada")
     with pytest.raises(UserError, match=mentioning("'said'", "question, context, answer")):
-        questions.read(Own(kind="span", train="a.csv", answer="said"), "train", tmp_path)
+        custom_questions.read(Own(kind="span", train="a.csv", answer="said"), "train", tmp_path)
     with pytest.raises(UserError, match=mentioning("a.csv", "line 3", "line 2")):
-        questions.read(Own(kind="span", train="a.csv", id="answer"), "train", tmp_path)
+        custom_questions.read(Own(kind="span", train="a.csv", id="answer"), "train", tmp_path)
     record = {"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}
     write(tmp_path / "b.jsonl", json.dumps(record))
     with pytest.raises(UserError, match=mentioning("b.jsonl", "line 1", " 1 ", "'answer'", " 2 ", "'start'")):
-        questions.read(Own(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
+        custom_questions.read(Own(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
 
 
 def test_columns_of_another_kind_are_refused():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from labelled import tokenizer
 from messages import mentioning
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.tasks.encode import encode, truncated
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.task import Example

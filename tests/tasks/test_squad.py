@@ -8,8 +8,8 @@ import pytest
 from asking import TOKENIZER, asked, published, question, write
 from messages import mentioning, mentions
 
-from bertzoo.data import tfds
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
+from bertzoo.data.sources import tfds
 from bertzoo.tasks import squad, windows
 
 NONE = {"id": "z", "question": "what is z?", "answers": [], "is_impossible": True}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks import squad_metric as metric
 from bertzoo.tasks.answers import Answered, Candidate
 from bertzoo.tasks.squad import Answer, Question

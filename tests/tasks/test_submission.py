@@ -5,7 +5,7 @@ import zipfile
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.submission import FILES, check_rows, write
 

@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from messages import mentioning
 
-from bertzoo.data.sentencepiece import SentencePiece
-from bertzoo.data.tokenizer import build
-from bertzoo.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.tokenizer import build
 from bertzoo.tasks import windows
 from bertzoo.tasks.paragraphs import cut, max_context
 from bertzoo.tasks.rows import Slot, bucket_lengths

@@ -18,7 +18,7 @@ import victim
 from messages import mentioning, mentions
 
 import bertzoo
-from bertzoo.errors import CheckpointError
+from bertzoo.core.errors import CheckpointError
 from bertzoo.train import manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints

@@ -17,7 +17,7 @@ import victim
 from messages import mentioning
 
 import bertzoo
-from bertzoo.errors import CheckpointError
+from bertzoo.core.errors import CheckpointError
 from bertzoo.train import contents, manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints

@@ -20,7 +20,7 @@ import toy
 from messages import mentioning, mentions
 from tiers import quick
 
-from bertzoo.errors import ConfigError, NonFinite, Stopped
+from bertzoo.core.errors import ConfigError, NonFinite, Stopped
 from bertzoo.train import loop, metrics
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.loop import Run

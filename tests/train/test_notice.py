@@ -9,7 +9,7 @@ import pytest
 import toy
 from messages import mentioning
 
-from bertzoo.errors import Stopped
+from bertzoo.core.errors import Stopped
 from bertzoo.train import loop, notice
 from bertzoo.train.checkpoint import Checkpoints
 

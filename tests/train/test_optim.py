@@ -9,7 +9,7 @@ import optax
 import pytest
 from messages import mentioning
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim, stacking
 from bertzoo.train.optim import AdamW, BertAdam, Lamb
 from bertzoo.train.schedule import Schedule

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.config import load
-from bertzoo.errors import ConfigError
+from bertzoo.core.config import load
+from bertzoo.core.errors import ConfigError
+from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train.schedule import Schedule, build
-from bertzoo.transfer import Transfer
 
 PEAK, STEPS, WARM = 2e-3, 1000, 100
 STEP = np.arange(STEPS + 5)

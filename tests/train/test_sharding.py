@@ -11,7 +11,7 @@ import toy
 from jax.sharding import PartitionSpec
 from messages import mentioning, mentions
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
 from bertzoo.train.step import make_train_step, put_batch

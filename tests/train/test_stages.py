@@ -4,7 +4,7 @@ import pytest
 from messages import mentioning
 from toy import stage
 
-from bertzoo.errors import ConfigError
+from bertzoo.core.errors import ConfigError
 from bertzoo.train import stages as staging
 from bertzoo.train.stages import Group, Stage
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 
-from bertzoo.errors import CheckpointError
+from bertzoo.core.errors import CheckpointError
 from bertzoo.train import manifest
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.state import State

@@ -10,11 +10,11 @@ if "BERTZOO_SUPERVISED_BY" in os.environ and (fault := os.environ.get("FAULT")):
 
         import orbax.checkpoint as ocp
 
-        from bertzoo import rundir
+        from bertzoo.runs import run_dir
         from bertzoo.train import manifest
 
         if what == "impatient":
-            rundir._PATIENCE = 3
+            run_dir._PATIENCE = 3
         if what == "restore":
             usual, broken = ocp.Checkpointer.restore, []
 

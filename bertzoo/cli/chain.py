@@ -1,0 +1,128 @@
+"""Fine-tune along a chain, where one run begins with another or learns from it; run the same command again to resume.
+
+A chain is a TOML file or the name of a shipped one: squeezebert_glue is SqueezeBERT's, a teacher and a student through
+MNLI to every task of GLUE. Its stages are runs of `bertzoo finetune` that begin with a model that is given,
+--model.NAME=PATH, or with what an earlier stage made. An option is passed on to every run, --stages.NAME.option to
+those of one stage and --tasks.NAME.option to those of one task; {task} in a value stands for the task's name. Where
+alpha is 1 there is no teacher.
+
+Names, options, models and data are checked before the first run begins. Every run is in RUN/stages, a line of
+RUN/chain.csv each; finished ones are not run again, an interrupted one goes on, and one that fails keeps back those
+that need it. In the end the papers' table is printed.
+
+examples:
+  bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
+--run_dir=runs/glue
+  bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
+--run_dir=runs/glue --tasks=rte --list
+"""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertzoo.cli.support.options import say
+from bertzoo.cli.support.points import check, check_inputs, count, names, told, work
+from bertzoo.core.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from bertzoo.finetuning.sweep.chain import Chain
+    from bertzoo.finetuning.sweep.record import Record
+
+PASSES_ON = True
+_MODEL = "model."  # of a flag that gives one
+FREE = ("data_dir",)  # what may change in a run that has begun
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("chain", metavar="CONFIG", help="a TOML file or the name of a shipped chain")
+    parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the chain goes")
+    parser.add_argument("--tasks", type=names, default=(), metavar="A,B", help="only these tasks, and what they need")
+    parser.add_argument("--processes", type=count, metavar="N", help="runs side by side (default: one a device)")
+    parser.add_argument("--list", action="store_true", help="print the command of every run and run none")
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Run every run that is not finished after those that it needs, and print the table."""
+    from bertzoo.core.paths import on_disk
+    from bertzoo.finetuning.sweep import chain as chains
+    from bertzoo.finetuning.sweep import slots
+    from bertzoo.finetuning.sweep.record import Record
+
+    paths = {key.removeprefix(_MODEL): value for key, value in overrides if key.startswith(_MODEL)}
+    chain = chains.load(args.chain, [pair for pair in overrides if not pair[0].startswith(_MODEL)]).only(args.tasks)
+    given = _given(chain, paths)
+    run_dir = on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps")
+    record = Record(args.run_dir, chain.placed(given, run_dir / chains.STAGES), "chain", chains.STAGES)
+    check(record)
+    if args.list:
+        for point in record.points:
+            print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
+        return 0
+    layout = _layout(chain)
+    needs = {link.name: chain.needs(link) for link in chain.links}
+    check_inputs(record)
+    environments = slots.slots(args.processes)
+    with record.locked():
+        record.claim(chain.about(given), lambda old, new: _changes(record, old, new))
+        work(record, environments, lambda point: all(need in record.finished for need in needs[point.name]))
+        for point in record.points:
+            if lacking := [need for need in needs[point.name] if need not in record.finished]:
+                record.states[point.name] = "waiting", f"needs {', '.join(lacking)}"
+        record.write()
+    for line in record.lines():
+        print(line)
+    _print_table(record, layout)
+    return told(record)
+
+
+def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
+    """The models by their names; raises UserError for those that are not there, not given, or not asked for."""
+    from bertzoo.cli.support.training import model_flag
+    from bertzoo.core.schema import nearest
+    from bertzoo.runs import any_model
+
+    for name in paths:
+        if name not in chain.models:
+            raise ConfigError(f"--{_MODEL}{name}: the chain has no such model{nearest(name, chain.models)}")
+    needed = {name for link in chain.links for name in link.links.values() if name in chain.models}
+    if missing := [name for name in chain.models if name in needed and name not in paths]:
+        raise UserError(f"the chain begins with {missing[0]}: name that model with --{_MODEL}{missing[0]}")
+    given = {name: model_flag(f"--{_MODEL}{name}")(text) for name, text in paths.items()}
+    for path in given.values():
+        any_model.check(path)
+    return given
+
+
+def _layout(chain: "Chain") -> Any:
+    from bertzoo.core.schema import nearest
+    from bertzoo.finetuning.results.layouts import LAYOUTS
+
+    if chain.table and chain.table not in LAYOUTS:
+        raise ConfigError(f"chain.table = {chain.table!r} is unknown{nearest(chain.table, LAYOUTS)}")
+    return LAYOUTS.get(chain.table)
+
+
+def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What differs of the runs that have begun."""
+    from bertzoo.core import config as loader
+
+    begun = [point.name for point in record.points if record.run_dir(point).exists()]
+    both = [{name: about["runs"].get(name, {}) for name in begun} for about in (old, new)]
+    return [line for line in loader.difference(*both) if line.split(":")[0].rsplit(".", 1)[-1] not in FREE]
+
+
+def _print_table(record: "Record", layout: Any) -> None:
+    """The papers' table with the runs that are finished."""
+    from bertzoo.finetuning.results import render, rows
+
+    if layout is None or not record.finished:
+        return
+    made = rows.table(layout, [record.finished[point.name] for point in record.points if point.name in record.finished])
+    if render.measured(made):
+        print(f"\n{render.markdown(made)}")
+    else:
+        say(f"no task of the chain stands in the table of {layout.title}")

@@ -1,0 +1,127 @@
+"""Losses and accuracies of a run on all of its held-out text, beside what counting single tokens would give; or the
+scores of a fine-tuned model on a split of its task.
+
+A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
+a head of classes or of answers; where it is not of a run, --task names the task.
+
+examples:
+  bertzoo evaluate runs/demo
+  bertzoo evaluate runs/first --corpus=gs://bucket/corpus
+  bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
+  bertzoo evaluate runs/cola --seed=3
+  bertzoo evaluate runs/own --split=test --data_dir=new
+  bertzoo evaluate runs/squad2 --output=answers
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+
+from bertzoo.cli.support import finetuned
+from bertzoo.cli.support.options import checkpoint_option, corpus_option
+from bertzoo.core.errors import UserError
+
+MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's flags."""
+    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
+    checkpoint_option(parser, None)
+    corpus_option(parser, "the run's corpus")
+    parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
+    parser.add_argument(
+        "--below_unigram",
+        type=float,
+        metavar="NATS",
+        help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    group = finetuned.flags(parser)
+    group.add_argument("--split", choices=("train", "dev", "test"), help="the examples that are scored (default: dev)")
+    group.add_argument(
+        "--output", metavar="DIR", help="where answers to questions go, as the official scripts read them"
+    )
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Evaluate and print."""
+    from bertzoo.finetuning.saved_model import is_finetuned
+
+    if is_finetuned(args.run):
+        finetuned.refuse(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
+        return finetuned.evaluate(args)
+    finetuned.refuse(args, ("task", "data_dir", "seed", "batch_size", "split", "output"), "a pretraining run")
+    return _pretrained(args)
+
+
+def _pretrained(args: argparse.Namespace) -> int:
+    from bertzoo.data.corpus.entropy import unigram_entropy
+    from bertzoo.runs.load_run import heldout, load
+
+    trained = load(args.run, args.checkpoint or "latest")
+    stages = trained.recipe.stages
+    index = len(stages) - 1 if args.stage is None else args.stage
+    if not 0 <= index < len(stages):
+        raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
+    corpus = trained.run.open_corpus(args.corpus)
+    rows, means = heldout(trained, corpus, index)
+    unigram = unigram_entropy(corpus)
+    figures = {
+        "step": trained.step,
+        "rows": rows,
+        "max_length": stages[index].max_length,
+        **means,
+        "unigram_entropy": unigram.entropy,
+        "unigram_cross_entropy": unigram.cross_entropy,
+    }
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        show(figures)
+    gain, hidden = (unigram.entropy - figures.get(name, math.nan) for name in MLM)
+    if args.below_unigram is not None and not gain >= args.below_unigram:
+        print(
+            f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
+            f"{unigram.entropy:.3f} (of hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: this model "
+            "has learnt little but word frequencies",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def show(figures: dict) -> None:
+    """Print the figures for a person."""
+    from bertzoo.runs.report.page import KINDS, NOTHING, nothing, title
+
+    print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
+    unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
+    kinds = {name: kind for name in [*figures, *NOTHING] for kind in KINDS if name.endswith(kind)}
+    measured = [name for kind in KINDS for name in kinds if kinds[name] == kind]
+    rows = [(title(name, figures), value(name, figures[name])) for name in measured if name in figures]
+    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := nothing(name, figures))]
+    rows += [
+        ("unigram entropy", f"{unigram:8.3f}  nats; how far word frequencies alone can get"),
+        ("unigram cross entropy", f"{cross:8.3f}  nats; the training text's word frequencies on the held-out text"),
+    ]
+    notes = "", "; the others stand in the input, to be copied"
+    rows += [
+        (f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}")
+        for name, note in zip(MLM, notes, strict=True)
+        if name in figures
+    ]
+    width = 1 + max(len(name) for name, _ in rows)
+    for name, said in rows:
+        print(f"  {name:{width}}{said}")
+
+
+def value(name: str, number: float) -> str:
+    """A metric with its unit."""
+    from bertzoo.runs.report.page import SHARES
+
+    if name.endswith(SHARES):
+        return f"{100 * number:8.1f}  %"
+    return f"{number:8.3f}" + ("" if name.endswith("auc") else "  nats")

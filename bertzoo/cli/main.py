@@ -1,0 +1,211 @@
+"""The command line: `bertzoo VERB …`, its options, exit codes and error messages.
+
+Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 4 another process of
+the run is lost and all are to be run again, 1 anything else.
+A verb is a module of `bertzoo.cli` with its help text as docstring, `arguments(parser)`, which declares its flags,
+and `main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`,
+the class whose fields `--a.b=value` may set, and one that runs another verb has `PASSES_ON = True` and takes any. Only
+the verb that was asked for is imported.
+"""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import FrameType, ModuleType
+from typing import NoReturn
+
+from bertzoo.core.errors import Stopped, UserError
+from bertzoo.core.version import __version__
+from bertzoo.train import supervisor
+from bertzoo.train.signals import leave_closed_terminal, stop_signals
+
+VERBS = {
+    "pretrain": "pretrain a model from config files; run it again to resume",
+    "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
+    "prune": "prune a model to a budget (schuBERT); run it again to resume",
+    "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
+    "evaluate": "losses of a run on its held-out text, scores of a fine-tuned model on its task",
+    "predict": "what a run puts into the blanks of a sentence, or a fine-tuned model says of texts",
+    "submission": "the zip that GLUE's leaderboard takes, from fine-tuned models",
+    "sweep": "fine-tune over a grid of settings; run it again to resume",
+    "chain": "fine-tunings that begin with one another and teach one another; run it again to resume",
+    "report": "curves and a page about a run",
+    "results": "fine-tuning runs as the papers' tables, beside what the papers print",
+    "inspect": "attention maps of a model, or of a teacher and a student side by side",
+    "checkpoints": "what a run's checkpoints hold, from their files alone",
+    "tokenize": "turn text into a tokenised corpus",
+    "convert": "a model from and to Hugging Face's format, or to a file for phones",
+    "benchmark": "speed, size and memory of models in the runtimes that run them",
+    "phone": "what a phone is to compute of a LiteRT file, and whether it did",
+    "models": "parameters, operations and memory of every shipped model",
+    "plan": "what a run needs and costs on a TPU slice that need not be there",
+    "config": "print the resolved config",
+}
+
+EPILOG = """\
+Options such as --model.layers=6 set the keys of a config; --a=v and --a v both work.
+examples:
+  bertzoo config squeezebert --optimizer.learning_rate=2e-3
+  bertzoo pretrain squeezebert --data.source='text/*.txt.xz' --run_dir=runs/first
+  bertzoo report runs/first
+`bertzoo VERB --help` says more about a verb."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UserError instead of exiting, and takes no abbreviations."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (`{self.prog} --help` says more)")
+
+    def flags(self) -> list[str]:
+        """The names of the declared options, without dashes."""
+        return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+
+
+def entry() -> NoReturn:
+    """The `bertzoo` command; a SIGTERM, or a SIGHUP that nohup does not ignore, ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if signal.SIGHUP in stop_signals():
+        signal.signal(signal.SIGHUP, _terminate)
+    sys.unraisablehook = _lost
+    supervisor.watch()
+    code = main(sys.argv[1:])
+    if supervisor.is_child() and code:
+        supervisor.leave(code)
+    sys.exit(code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes it on: once is enough
+    leave_closed_terminal()
+    raise KeyboardInterrupt
+
+
+def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Interrupt again, a moment later, what a signal hit in a weak reference's callback: Python goes on from there."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line `argv` (without the program's name), print what goes wrong, and return the exit code."""
+    try:
+        code = run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("bertzoo: interrupted; run the same command again to go on", file=sys.stderr)
+        return Stopped.exit_code
+    except Exception as error:
+        if "--debug" in argv:
+            traceback.print_exc()
+        print(f"bertzoo: {sentence(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def sentence(error: Exception) -> str:
+    """What to tell a person about `error`, on one line."""
+    if hasattr(error, "exit_code"):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        file = f"{error.filename}: " if error.filename else ""
+        return f"{file}{error.strerror}"
+    first = next(iter(str(error).splitlines()), "")  # JAX prints whole trees of parameters
+    shown = textwrap.shorten(first, 300, placeholder=" …") if len(first) > 300 else first
+    return f"{type(error).__name__}: {shown} (this should not happen; --debug shows where it did)"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line `argv`; raises whatever goes wrong."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"bertzoo {__version__}")
+        return 0
+    verb, args, overrides = parse(argv)
+    return verb.main(args, overrides) if args else 0
+
+
+def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, list[tuple[str, str]]]:
+    """The verb that a command line names, its own arguments, and the options that set keys of its config.
+
+    The arguments are None where only help was asked for, which is printed. Raises UserError.
+    """
+    name = argv[0]
+    if name not in VERBS:
+        near = get_close_matches(name, VERBS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the verbs are {', '.join(VERBS)}"
+        raise UserError(f"unknown verb {name}; {hint}")
+    verb = importlib.import_module(f"bertzoo.cli.{name}")
+    parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    verb.arguments(parser)
+    try:
+        own, overrides = split(argv[1:], parser.flags(), verb)
+        # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
+        args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
+    except SystemExit:  # argparse has printed the help
+        return verb, None, []
+    return verb, args, overrides
+
+
+def overview() -> str:
+    """The help of the program as a whole."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {text}" for name, text in VERBS.items())
+    return f"usage: bertzoo VERB … [--help] [--debug]\n\nPretrain the phone-sized BERTs.\n\n{verbs}\n\n{EPILOG}"
+
+
+def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
+    """What of `argv` is for the verb's own parser, and the options that set keys of its config, in order."""
+    own: list[str] = []
+    overrides: list[tuple[str, str]] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            return [*own, word, *words], overrides
+        if not word.startswith("--") or word[2:].split("=")[0] in flags:
+            own.append(word)
+            continue
+        key, equals, value = word[2:].partition("=")
+        check_key(key, flags, verb)
+        if not equals:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise UserError(f"--{key} needs a value, as in --{key}=VALUE")
+        overrides.append((key, value))
+    return own, overrides
+
+
+def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
+    """Raises UserError, naming the nearest option, where `key` is neither dotted nor the name of a config's own key.
+
+    A verb with `PASSES_ON` hands what it does not know to another, which looks at it then.
+    """
+    if getattr(verb, "PASSES_ON", False):
+        return
+    keys = list(verb.config().__dataclass_fields__) if hasattr(verb, "config") else []
+    if key in keys or ("." in key and keys):
+        return
+    near = get_close_matches(key, [*flags, *keys], n=1)
+    hint = f"did you mean --{near[0]}?" if near else f"the options are {', '.join(f'--{flag}' for flag in flags)}"
+    if keys and not near:
+        hint += " and the config's keys, such as --a.b=value"
+    raise UserError(f"unknown option --{key}; {hint}")

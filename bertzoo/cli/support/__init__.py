@@ -1,0 +1,1 @@
+"""What several verbs share: options, the printing of answers and tables."""

@@ -1,0 +1,165 @@
+"""Hugging Face directories: config.json, tensors and tokenizer files <-> `Pretrained`."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion import attributes, settings, tensors, tokenizers
+from bertzoo.conversion.albert import FAMILY as ALBERT
+from bertzoo.conversion.bert import FAMILY as BERT
+from bertzoo.conversion.convbert import FAMILY as CONVBERT
+from bertzoo.conversion.distilbert import FAMILY as DISTILBERT
+from bertzoo.conversion.electra import FAMILY as ELECTRA
+from bertzoo.conversion.family import Family, Inexpressible, pooler
+from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
+from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
+from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
+from bertzoo.conversion.table import Row, Tensors, to_ours, to_theirs
+from bertzoo.core.errors import UserError
+from bertzoo.core.schema import nearest
+from bertzoo.models.tasks import parameter_shapes
+
+FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
+CONFIG = "config.json"
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def read(directory: Path) -> Pretrained:
+    """The model in a Hugging Face directory; raises UserError in one sentence naming what is not understood."""
+    path = directory / CONFIG
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
+        if found.get("format") == "bertzoo":
+            raise UserError(f"{directory} is an export for PyTorch alone; give the model that it was made from")
+        kind = found["model_type"]
+    except KeyError as error:
+        raise UserError(f"{path} has no model_type: it does not say what model this is") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not a config of a model: {error}") from error
+    families = {family.model_type: family for family in FAMILIES}
+    if not isinstance(kind, str) or kind not in families:
+        raise UserError(f"{path}: model_type = {kind!r} is unknown; known: {', '.join(families)}")
+    family = families[kind]
+    tokenizer_class = found.pop("tokenizer_class", None)  # checked below, beside the vocabulary
+    model = attributes.read_model(family, found, str(path))
+    raw, file = tensors.read_directory(directory)
+    attributes.check_counts(family, model, found, raw, str(path), file.name)
+    named = _plain_names(family, raw, str(file))
+    key = _head_key(family, model, found, named, str(path))
+    attributes.refuse(family.heads[key].architecture, family.refuse(model, key))
+    pooled = any(name.startswith(f"{family.pooler}.") for name in named) or not _has_pooler(family, model)
+    head = attributes.read_head(family, key, model, found, pooled or family.heads[key].needs_pooler, str(path))
+    params = to_ours(rows(family, model, head, prefix=""), named, parameter_shapes(model, head), str(file))
+    tokenizer = tokenizers.read(directory)
+    settings.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
+    check_vocabulary(tokenizer, model.vocab_size, str(directory))
+    source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
+    if getattr(head, "sentence", False):
+        source["sentence"] = family.sentence
+    return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
+
+
+def _finite(text: str) -> float:
+    """A number of a JSON file, which Python's own reader lets be NaN or infinite."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def write(pretrained: Pretrained, directory: Path) -> None:
+    """Write config.json, model.safetensors and tokenizer files into an empty directory.
+
+    Raises Inexpressible where Hugging Face has no class for the model, UserError where it has none with its head.
+    """
+    model, head, origin = pretrained.model, pretrained.head, pretrained.origin
+    family = next((family for family in FAMILIES if family.config is type(model)), None)
+    if family is None:
+        raise Inexpressible(f"Hugging Face's transformers has no class for a model of kind {model.kind}")
+    key = attributes.head_key(head)
+    if key not in family.heads:
+        name = key.replace("_", " ")
+        hint = "--head=none leaves it out, --to=pytorch keeps it"
+        if key == "masked_sentence":
+            hint = "--head=masked leaves the sentence head out"
+        raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head ({hint})")
+    if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
+        raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
+    config = attributes.write(family, model, head)
+    # Said always: ConvBERT's own default is 1, and the row of that id does not learn there.
+    config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
+    prefix = "" if key == "none" else family.prefix
+    found = to_theirs(rows(family, model, head, prefix), pretrained.params, origin)
+    (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    tensors.write(found, directory / tensors.SAFE)
+    if pretrained.tokenizer is not None:
+        tokenizers.write(pretrained.tokenizer, directory, model)
+
+
+def rows(family: Family, model: Any, head: Any, prefix: str) -> list[Row]:
+    """The whole table of a model under a head; `prefix` stands before the backbone's tensors."""
+    trunk = [*family.rows(model)]
+    if family.pooler and _has_pooler(family, model) and head.pooler:
+        trunk += pooler(family.pooler)
+    named = [row._replace(theirs=prefix + row.theirs) for row in trunk]
+    return [*named, *family.heads[attributes.head_key(head)].rows(model)]
+
+
+def _has_pooler(family: Family, model: Any) -> bool:
+    """Whether the architecture has a pooler; of MobileBERT's models only some do."""
+    return family.pooler is not None and getattr(model, "pooler", True)
+
+
+def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -> Tensors:
+    """The tensors under today's names, without the backbone's prefix, without buffers, repetitions and what is empty.
+
+    Raises UserError where two tensors have one name, or a repetition differs from what it should repeat.
+    """
+    named: Tensors = {}
+    for name, array in found.items():
+        plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
+        plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
+        if plain in _BUFFERS or array.size == 0:  # MobileBERT's has no rows where its table is as wide as the stream
+            continue
+        if plain in named:
+            raise UserError(f"{origin} holds the tensor {name} twice, under an old and a new name")
+        named[plain] = array
+    for repeated, original in family.tied.items():
+        if repeated not in named:
+            continue
+        array = named.pop(repeated)
+        if original in named and not np.array_equal(named[original], array):
+            raise UserError(
+                f"{origin}: the tensor {repeated} differs from {original}, but this architecture shares the two"
+            )
+        named.setdefault(original, array)
+    return named
+
+
+def _head_key(family: Family, model: Any, config: Mapping[str, Any], named: Tensors, origin: str) -> str:
+    """Which head a directory holds: what config.json says, or, where it says nothing, what the tensors fit."""
+    sentence = "masked_sentence" in family.heads and any(
+        row.theirs in named and row.ours.startswith("sentence_head/")
+        for row in family.heads["masked_sentence"].rows(model)
+    )
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list | None) or not all(isinstance(name, str) for name in architectures or ()):
+        raise UserError(f"{origin}: architectures = {architectures!r} is not a list of names")
+    architecture = next(iter(architectures or ()), None)
+    if architecture is None:
+        names = {kind: {row.theirs for row in layout.rows(model)} for kind, layout in family.heads.items()}
+        sizes = {kind: len(head) for kind, head in names.items() if head <= named.keys()}
+        fitting = [key for key, size in sizes.items() if size == max(sizes.values())]
+        if len(fitting) > 1:
+            classes = " or ".join(family.heads[key].architecture for key in fitting)
+            raise UserError(f"{origin} has no architectures, and the tensors may be those of {classes}: add it")
+        return fitting[0]
+    known = {layout.architecture: key for key, layout in family.heads.items()}
+    if architecture not in known:
+        raise UserError(f"{origin}: the architecture {architecture!r} is unknown{nearest(architecture, known)}")
+    # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
+    return "masked_sentence" if known[architecture] == "masked" and sentence else known[architecture]

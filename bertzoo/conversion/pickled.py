@@ -1,0 +1,44 @@
+# pyright: reportMissingImports=false
+"""The one place that may import torch: the weights_only loader of old pytorch_model.bin files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertzoo.core.errors import UserError
+
+
+def read_pickled(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a pytorch_model.bin, floats as float32; nothing in it is executed.
+
+    Raises UserError where torch is not installed or refuses the file, or what is not a tensor of a model's kind.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"{path} needs torch to be read: install torch, or save the model as safetensors first"
+        ) from error
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # bytes that are no pickle end in any error of the unpickler
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{path} is damaged or holds more than tensors: {reason}") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name")
+    return {name: _array(name, tensor, path, torch) for name, tensor in state.items()}
+
+
+def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        raise UserError(f"{path} holds more than tensors by name: {name!r} is a {type(tensor).__name__}")
+    floats, integers = (torch.float32, torch.float16, torch.bfloat16), (torch.int64, torch.int32)
+    if tensor.dtype not in floats + integers:
+        names = ", ".join(str(kind).removeprefix("torch.") for kind in floats)
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise UserError(f"{path}: the tensor {name} is of type {kind}; only {names} can be read")
+    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        raise UserError(f"{path}: the tensor {name} is sparse or without numbers; only dense tensors can be read")
+    # A parameter, which a file may hold as well, gives its numbers only once it is detached.
+    return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()

@@ -1,0 +1,68 @@
+"""What Hugging Face has no class for: tensors, a description of the parts, and a PyTorch module of its own."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+
+from bertzoo.conversion import tensors, tokenizers
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import config as loader
+from bertzoo.models import Compute
+from bertzoo.models.compute import ACTIVATIONS
+from bertzoo.nn import from_bottleneck, from_stream, keep_padding, zero_padding
+
+MODULE = Path(__file__).with_name("modeling_bertzoo.py")
+# What a part is started and computed with here, which a trained PyTorch module does not need.
+_LEFT_OUT = {"parent", "name", "kernel_init", "init", "dtype", "lowering"}
+_NAMED: dict[str, Callable] = {
+    **ACTIVATIONS,
+    **{function.__name__: function for function in (from_bottleneck, from_stream, keep_padding, zero_padding)},
+}
+
+
+def describe(part: nn.Module) -> dict[str, Any]:
+    """A module yet unbound as plain data: its class, its settings and, in the same way, its parts."""
+    found: dict[str, Any] = {"part": type(part).__name__}
+    for field in dataclasses.fields(part):
+        if field.name not in _LEFT_OUT:
+            found[field.name] = _value(getattr(part, field.name), f"{type(part).__name__}.{field.name}")
+    return found
+
+
+def _value(value: Any, where: str) -> Any:
+    if isinstance(value, nn.Module):
+        return describe(value)
+    if isinstance(value, tuple | list):
+        first = [next(i for i, other in enumerate(value) if other is item) for item in value]
+        return [
+            {"same_as": place} if isinstance(item, nn.Module) and place < index else _value(item, where)
+            for index, (item, place) in enumerate(zip(value, first, strict=True))
+        ]
+    if callable(value):
+        names = [name for name, function in _NAMED.items() if function is value]
+        if not names:
+            raise ValueError(f"{where} is a function that modeling_bertzoo.py has no name for")
+        return names[0]
+    return value
+
+
+def write(pretrained: Pretrained, directory: Path) -> None:
+    """Write config.json, model.safetensors, modeling_bertzoo.py and tokenizer files into an empty directory."""
+    module = pretrained.head.build(pretrained.model, Compute())
+    described = {
+        "format": "bertzoo",
+        "architecture": describe(module),
+        "model": loader.plain(pretrained.model),
+        "head": loader.plain(pretrained.head),
+    }
+    (directory / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    named = {path.replace("/", "."): array for path, array in pretrained.params.items()}
+    tensors.write(named, directory / tensors.SAFE)
+    shutil.copyfile(MODULE, directory / MODULE.name)
+    if pretrained.tokenizer is not None:
+        tokenizers.write(pretrained.tokenizer, directory, pretrained.model)

@@ -1,0 +1,162 @@
+"""Frozen dataclasses from TOML files and dotted options, strictly, and back to TOML.
+
+A config is a frozen keyword-only dataclass whose fields are `bool`, `int`, `float`, `str`, `Literal`, another config, a
+union of configs told apart by their field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`, for which
+the text `none` stands in files and options. Files are laid one over the other, options over the files, and a table over
+the default of its field; a table whose `kind` names another class replaces what it is laid over. No field but `kind` is
+known here by name.
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+
+from bertzoo.core import schema
+from bertzoo.core.errors import ConfigError
+from bertzoo.core.schema import NONE
+
+T = TypeVar("T")
+
+
+def load(cls: type[T], files: Iterable[str | Path] = (), overrides: Iterable[tuple[str, str]] = ()) -> T:
+    """The config that `files` (paths or names of shipped configs, later ones win) and then `overrides`, pairs such as
+    `("stages.*.steps", "10")`, describe; raises ConfigError naming the file or the option, and the key."""
+    table: dict[str, Any] = {}
+    for name in files:
+        path = find(name)
+        given = read(path)
+        with _named(str(path)):
+            table = schema.merge(cls, table, given)
+            schema.build(cls, table, complete=False)
+    # A kind decides which keys its table has, so it is set before them, whatever the order on the command line.
+    for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
+        with _named(f"--{key}={text}"):
+            table = _override(cls, table, key.split("."), text, "", None)
+            schema.build(cls, table, complete=False)
+    return schema.build(cls, table)
+
+
+def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
+    """The config that `mapping`, shaped like the TOML, describes; raises ConfigError naming the key."""
+    return schema.build(cls, mapping)
+
+
+def dump(config: Any) -> str:
+    """The TOML from which `load` makes an equal config."""
+    return tomli_w.dumps(plain(config))
+
+
+def plain(value: Any) -> Any:
+    """`value` as TOML has it; a field that is None is left out where None is its default, and is `none` otherwise."""
+    if dataclasses.is_dataclass(value):
+        given = {f: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        return {
+            f.name: NONE if v is None else plain(v) for f, v in given.items() if v is not None or f.default is not None
+        }
+    if isinstance(value, Mapping):
+        return {key: plain(v) for key, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, tuple | list) else value
+
+
+def difference(a: Any, b: Any) -> list[str]:
+    """One line such as `model.layers: 12 -> 6` for each key in which the configs (or mappings) `a` and `b` differ."""
+    old, new = dict(_leaves(plain(a), "")), dict(_leaves(plain(b), ""))
+    pairs = {key: (old.get(key, NONE), new.get(key, NONE)) for key in old | new}
+    return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
+
+
+def shipped(folder: str = "") -> dict[str, Path]:
+    """The configs that come with the package, by name: inside it in a wheel, beside it in a source checkout.
+
+    folder: where among them are those that are not of runs, such as sweeps."""
+    package = Path(__file__).parents[1]
+    folders = [found for found in (package / "configs", package.parent / "configs") if found.is_dir()]
+    return {path.stem: path for path in sorted((folders[0] / folder).glob("*.toml"))} if folders else {}
+
+
+def find(name: str | Path, folder: str = "") -> Path:
+    """The file that `name`, a path or the name of a shipped config, stands for; raises ConfigError."""
+    path, known = Path(name), shipped(folder)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ConfigError(f"{name} is a directory, not a config file")
+    if str(name) in known:
+        return known[str(name)]
+    raise ConfigError(f"{name} is neither a file nor the name of a shipped config{schema.nearest(path.stem, known)}")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The table in a TOML file; raises ConfigError naming the file."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a config file, it is not UTF-8 text (byte {error.start})") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply to be read") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+@contextmanager
+def _named(source: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:
+    """`node`, a part of the merged files or None, with the part of it at `keys` set to what `text` says."""
+    if not keys:
+        return _parse(tp, text)
+    key, rest = keys[0], keys[1:]
+    if (item := schema.item(tp)) is not None:
+        items = list(node) if isinstance(node, list) else plain(base) if isinstance(base, tuple) else []
+        for i in _indices(key, len(items), path):
+            items[i] = _override(item, items[i], rest, text, f"{path}.{i}", None)
+        return items
+    if not schema.tables(tp):
+        raise ConfigError(f"{path} is {schema.describe(tp)} and has no part {key}")
+    table = node if isinstance(node, Mapping) else {}
+    if key == "kind" and not rest:
+        return schema.merge(tp, table, {"kind": text}, base)
+    cls = schema.member(tp, table, base, path)
+    if key not in schema.hints(cls):
+        raise schema.unknown(cls, path, key)
+    inner = schema.default(cls, base, key)
+    return {**table, key: _override(schema.hints(cls)[key], table.get(key), rest, text, schema.join(path, key), inner)}
+
+
+def _indices(key: str, size: int, path: str) -> Iterable[int]:
+    if key == "*" and size:
+        return range(size)
+    if key.isdecimal() and int(key) < size:
+        return [int(key)]
+    numbered = f"numbered 0 to {size - 1}, * stands for all" if size else "none"
+    raise ConfigError(f"there is no {path}.{key}: the {path} are {numbered}")
+
+
+def _parse(tp: Any, text: str) -> Any:
+    """The TOML value that `text` is for a field of type `tp`; other text stays text, to be refused as such."""
+    if "\n" in text or str in schema.members(tp) or text in schema.literals(tp):
+        return text
+    try:
+        return float(text) if float in schema.members(tp) else tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(v, Mapping) for v in value):
+        value = {str(i): v for i, v in enumerate(value)}
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(inner, schema.join(path, key))

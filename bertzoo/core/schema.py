@@ -1,0 +1,193 @@
+"""What the annotations of a config dataclass allow, and the way from a mapping to an instance; the core of `config`."""
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from bertzoo.core.errors import ConfigError
+
+NONE = "none"
+_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+_GIVEN = {bool: "a boolean", int: "an integer", float: "a number", str: "text", list: "a list", dict: "a table"}
+_MISMATCH = object()
+
+
+@functools.cache
+def hints(cls: type) -> dict[str, Any]:
+    """The annotation of each field that `cls` is made from, by name."""
+    annotations = typing.get_type_hints(cls)
+    return {f.name: annotations[f.name] for f in dataclasses.fields(cls) if f.init}
+
+
+def members(tp: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type that `tp` is."""
+    return typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
+
+
+def tables(tp: Any) -> list[type]:
+    """The config classes among the members of `tp`."""
+    return [m for m in members(tp) if isinstance(m, type) and dataclasses.is_dataclass(m)]
+
+
+def item(tp: Any) -> Any:
+    """X where `tp` holds `tuple[X, ...]`, else None."""
+    return next((typing.get_args(m)[0] for m in members(tp) if typing.get_origin(m) is tuple), None)
+
+
+def literals(tp: Any) -> list[Any]:
+    """The values that the literals among the members of `tp` allow."""
+    return [value for m in members(tp) if typing.get_origin(m) is Literal for value in typing.get_args(m)]
+
+
+def _kinds(tp: Any) -> list[str]:
+    return [kind for cls in tables(tp) for kind in literals(hints(cls).get("kind"))]
+
+
+def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
+    """The class of the union `tp` that `table`, laid over the default `base`, is of; None where it does not say."""
+    classes = tables(tp)
+    if "kind" in table and len(classes) > 1:
+        return next((cls for cls in classes if table["kind"] in _kinds(cls)), None)
+    if type(base) in classes:
+        return type(base)
+    return classes[0] if len(classes) == 1 else None
+
+
+def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
+    """As `pick`, but raises ConfigError that lists the kinds where it would be None."""
+    cls, kinds = pick(tp, table, base), _kinds(tp)
+    if cls is not None:
+        return cls
+    if "kind" not in table:
+        raise ConfigError(f"{path} needs a kind: set {path}.kind to one of {', '.join(kinds)}")
+    raise ConfigError(f"{path}.kind is {show(table['kind'])}, which is unknown{nearest(str(table['kind']), kinds)}")
+
+
+def default(cls: type, base: Any, name: str) -> Any:
+    """What the field `name` of `cls` is when it is not given: as in `base`, the default that the table is laid over."""
+    if type(base) is cls:
+        return getattr(base, name)
+    field = next(f for f in dataclasses.fields(cls) if f.name == name)
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None, complete: bool = True) -> Any:
+    """The instance of `cls` that `table` describes; raises ConfigError naming the key.
+
+    With `complete=False` keys and types are checked and nothing is built, since what is missing may still come."""
+    values = {}
+    for key, given in table.items():
+        if key not in hints(cls):
+            raise unknown(cls, path, key)
+        values[key] = _value(hints(cls)[key], given, join(path, key), default(cls, base, key), complete)
+    if not complete:
+        return None
+    if type(base) is cls:
+        values = {name: getattr(base, name) for name in hints(cls)} | values
+    for field in dataclasses.fields(cls):
+        if field.init and field.name not in values and field.default is field.default_factory:  # both are MISSING
+            key = join(path, field.name)
+            raise ConfigError(f"{key} is missing: set it in a config file or with --{key}=…")
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}" if path else str(error)) from error
+
+
+def _value(tp: Any, given: Any, path: str, base: Any, complete: bool) -> Any:
+    if types.NoneType in members(tp) and (given is None or given == NONE):
+        return None
+    if isinstance(given, Mapping) and tables(tp):
+        if not complete and "kind" not in given and pick(tp, given, base) is None:
+            return None
+        return build(member(tp, given, base, path), given, path, base, complete)
+    if (inner := item(tp)) is not None and isinstance(given, list | tuple):
+        return tuple(_value(inner, v, f"{path}.{i}", None, complete) for i, v in enumerate(given))
+    for one in members(tp):
+        if (result := _scalar(one, given)) is not _MISMATCH:
+            return result
+    choices = [str(choice) for choice in literals(tp)]
+    near = nearest(given, choices, say_all=False) if isinstance(given, str) else ""
+    kind = _GIVEN.get(type(given), type(given).__name__)
+    raise ConfigError(f"{path} must be {describe(tp)}, not {show(given)} ({kind}){near}")
+
+
+def _scalar(tp: Any, given: Any) -> Any:
+    if tp is float:
+        is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
+        return float(given) if is_number else _MISMATCH
+    if typing.get_origin(tp) is Literal:
+        return given if any(type(a) is type(given) and a == given for a in typing.get_args(tp)) else _MISMATCH
+    if tp in _WORDS:
+        return given if type(given) is tp else _MISMATCH
+    if tp is types.NoneType or dataclasses.is_dataclass(tp) or typing.get_origin(tp) is tuple:
+        return _MISMATCH
+    raise TypeError(f"a config field cannot be of type {tp}")
+
+
+def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
+    """`new` laid over `old`, table by table; a table of another class replaces the old one."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
+        return new
+    before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
+    if before not in (None, after):
+        return dict(new)
+    known, merged = hints(after) if after else {}, dict(old)
+    for key, given in new.items():
+        if key in known and key in old and after:
+            given = merge(known[key], old[key], given, default(after, base, key))
+        merged[key] = given
+    return merged
+
+
+def join(path: str, key: str) -> str:
+    """The dotted path of `key` in the table at `path`."""
+    return f"{path}.{key}" if path else key
+
+
+def show(value: Any) -> str:
+    """`value` as a message has it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def describe(tp: Any) -> str:
+    """What `tp` allows, in words."""
+    if typing.get_origin(tp) is tuple:
+        return f"a list, each {describe(typing.get_args(tp)[0])}"
+    if typing.get_origin(tp) is Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(tp)))
+    if len(members(tp)) > 1:
+        return " or ".join(dict.fromkeys(describe(m) for m in members(tp)))
+    return NONE if tp is types.NoneType else _WORDS.get(tp, "a table")
+
+
+def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
+    """The end of a message about the unknown `name`: the nearest of the `known` names, or else all of them."""
+    known = list(known)
+    if near := get_close_matches(name, known, n=1):
+        return f"; did you mean {near[0]}?"
+    return f"; known are {', '.join(known)}" if known and say_all else ""
+
+
+def unknown(cls: type, path: str, key: str) -> ConfigError:
+    """The error for a `key` that `cls` lacks; names the nearest key of the table, or else of the tables in it."""
+    inside = {p.split(".")[-1]: p for p in sorted(_paths(cls), key=lambda path: path.count("."), reverse=True)}
+    direct = get_close_matches(key, hints(cls), n=1)
+    near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
+    hint = f"did you mean {join(path, near[0])}?" if near else f"known here are {', '.join(hints(cls))}"
+    return ConfigError(f"unknown key {join(path, key)}; {hint}")
+
+
+def _paths(tp: Any) -> Iterator[str]:
+    for cls in tables(tp):
+        for name, hint in hints(cls).items():
+            yield name
+            inner, prefix = (item(hint), f"{name}.*") if item(hint) else (hint, name)
+            yield from (f"{prefix}.{path}" for path in _paths(inner))

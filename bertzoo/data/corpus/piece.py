@@ -1,0 +1,142 @@
+"""The unit of work of tokenisation: one piece of the source becomes at most one shard of each split."""
+
+import functools
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue] (compiled, without stubs)
+
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.corpus import shard
+from bertzoo.data.hashes import is_heldout
+from bertzoo.data.settings import Data
+from bertzoo.data.sources.source import Piece
+from bertzoo.data.tokenizers import tokenizer
+from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
+
+PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
+LONGEST_SENTENCE = 1 << 16  # characters; a longer one has no sentence breaks and is cut at white space
+_ENCODE_TOGETHER = 2048  # sentences
+
+
+@dataclass
+class _Part:
+    """What one split receives from a piece."""
+
+    tokens: list[np.ndarray] = field(default_factory=list)
+    sentences: list[int] = field(default_factory=list)  # tokens of each
+    documents: list[int] = field(default_factory=list)  # sentences of each
+
+
+def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
+    """Splits, tokenises and writes a piece: its shards and indexes, then the sidecar that marks it as finished.
+
+    repeated: the positions of documents that equal an earlier one of the corpus.
+    """
+    directory = destination / "tokenizer"
+    encoder = _load(directory, tokenizer.fingerprint(directory))
+    parts = {split: _Part() for split in shard.SPLITS}
+    dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
+    distinct = (document for position, document in enumerate(piece.documents) if position not in repeated)
+    for document, encoded in _encode(distinct, data, encoder):
+        filled = [ids for ids in encoded if len(ids)]
+        dropped["empty_sentences"] += len(encoded) - len(filled)
+        if sum(map(len, filled)) < data.minimum_tokens:
+            dropped["short"] += 1
+            continue
+        part = parts["heldout" if is_heldout(document, data.heldout) else "train"]
+        part.tokens += filled
+        part.sentences += map(len, filled)
+        part.documents.append(len(filled))
+    shards = {}
+    for split, part in parts.items():
+        if part.tokens:
+            shards[split] = _write_part(part, split, piece.index, encoder.vocab_size, destination)
+    documents = sum(len(part.documents) for part in parts.values())
+    sidecar = {
+        "text_sha256": piece.sha256,
+        "part": piece.part,
+        "documents": documents,
+        "shards": shards,
+        "dropped": dict(dropped),
+    }
+    write_atomically(destination / PIECES / f"{piece.index:05d}.json", json.dumps(sidecar).encode())
+
+
+def is_finished(destination: Path, piece: Piece) -> bool:
+    """Whether a run before this one wrote the piece; raises CorpusError where it was of other text."""
+    sidecar = destination / PIECES / f"{piece.index:05d}.json"
+    if not sidecar.exists():
+        return False
+    if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
+        raise CorpusError(
+            f"the text of {piece.origin} changed since {destination} was begun: delete {destination} and tokenise again"
+        )
+    return True
+
+
+def split_sentences(document: str, data: Data) -> list[str]:
+    """The sentences of a document whose paragraphs (or, with sentences = "lines", sentences) stand one a line."""
+    lines = document.split("\n")
+    if data.sentences == "split":
+        lines = [sentence for line in lines for sentence in segment(data.language, line)]
+    return [part for line in lines for part in _cut(line.strip()) if part]
+
+
+def _cut(sentence: str) -> Iterator[str]:
+    while len(sentence) > LONGEST_SENTENCE:
+        space = sentence.rfind(" ", 1, LONGEST_SENTENCE)
+        end = space if space > 0 else LONGEST_SENTENCE
+        yield sentence[:end]
+        sentence = sentence[end:].lstrip()
+    yield sentence
+
+
+def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Documents with the ids of their sentences; many sentences are encoded at once."""
+    waiting: list[tuple[str, list[str]]] = []
+    count = 0
+    for document in documents:
+        sentences = split_sentences(document, data)
+        waiting.append((document, sentences))
+        count += len(sentences)
+        if count >= _ENCODE_TOGETHER:
+            yield from _encode_together(waiting, encoder)
+            waiting, count = [], 0
+    yield from _encode_together(waiting, encoder)
+
+
+def _encode_together(
+    waiting: list[tuple[str, list[str]]], encoder: Tokenizer
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    flat = [sentence for _, sentences in waiting for sentence in sentences]
+    encoded: list[np.ndarray] = []
+    for start in range(0, len(flat), _ENCODE_TOGETHER):
+        encoded += encoder.encode_batch(flat[start : start + _ENCODE_TOGETHER])
+    position = 0
+    for document, sentences in waiting:
+        yield document, encoded[position : position + len(sentences)]
+        position += len(sentences)
+
+
+def _write_part(part: _Part, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
+    tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
+    path = destination / f"{split}-{index:05d}.array_record"
+    shard.write(path, tokens)
+    for name, counts in (("sentences", part.sentences), ("documents", part.documents)):
+        buffer = io.BytesIO()
+        np.save(buffer, np.array(counts, np.int32))
+        write_atomically(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
+    return {**shard.describe(path), "tokens": len(tokens)}
+
+
+@functools.lru_cache(maxsize=1)
+def _load(
+    directory: Path, fingerprint: str
+) -> Tokenizer:  # the fingerprint is in the key, so that another vocabulary is read anew
+    return tokenizer.load(directory)

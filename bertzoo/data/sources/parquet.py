@@ -1,0 +1,47 @@
+"""The documents in a Parquet file, such as Hugging Face's data sets are made of: one a row, read a piece at a time."""
+
+from collections.abc import Iterator
+
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.sources.files import File
+from bertzoo.data.sources.text import record_document
+
+_ROWS = 64  # decoded at once
+_BUFFER = 1 << 20  # bytes read ahead in a column, which would otherwise be loaded a whole row group at a time
+
+
+def documents(file: File, text_field: str) -> Iterator[str]:
+    """The texts of one column; raises CorpusError without pyarrow, and naming the file and row for what is no text."""
+    try:
+        import pyarrow  # pyright: ignore[reportMissingImports]
+        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise CorpusError(
+            f"{file} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
+        ) from error
+
+    with file.open() as raw:
+        try:
+            table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
+            _check(file, table.schema_arrow, text_field)
+            row = 0
+            for batch in table.iter_batches(_ROWS, columns=[text_field], use_threads=False):
+                for text in batch.column(0).to_pylist():
+                    row += 1
+                    if text is None:
+                        raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}: leave it out")
+                    yield record_document(text, f"{file} row {row}")
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            said = " ".join(str(error).split())
+            raise CorpusError(f"{file} cannot be read as Parquet, it is damaged or cut short: {said}") from error
+
+
+def _check(file: File, schema, text_field: str) -> None:
+    if text_field not in schema.names:
+        raise CorpusError(
+            f"{file} has no column {text_field!r} but {', '.join(schema.names)}: name the column in text_field"
+        )
+    if str(schema.field(text_field).type) not in ("string", "large_string", "string_view"):
+        raise CorpusError(
+            f"{file} has {schema.field(text_field).type} in the column {text_field!r}: name one of text in text_field"
+        )

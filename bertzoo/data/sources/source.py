@@ -1,0 +1,169 @@
+"""A source of raw text is one string: paths, directories, globs, data sets, or the prose in the Python installation.
+
+Text files hold one paragraph (or sentence) a line and a blank line between documents; `.jsonl` files hold one document
+a line, `.parquet` files one a row. The first two may be compressed (.gz, .xz, .zst). Everything streams: memory is
+bounded by one piece.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.hashes import is_chosen, is_heldout
+from bertzoo.data.sources import embedded, files, parquet, tfds
+from bertzoo.data.sources.files import File
+from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.text import json_documents, text_documents
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is read in one go: a file, a range of a data set, or the embedded documentation."""
+
+    name: str
+    documents: Callable[[], Iterator[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One pass over an origin."""
+
+    origin: Origin
+    part: int  # of the mixture
+    repetition: int  # how many passes there were before
+    share: float  # of the documents, chosen by their hashes
+    heldout: float  # share that is read in the first pass alone
+
+    def takes(self, document: str) -> bool:
+        """Whether the document is read, by its hash."""
+        if self.repetition and is_heldout(document, self.heldout):
+            return False
+        return self.share >= 1 or is_chosen(document, self.share)
+
+    def pieces(self, piece_bytes: int) -> "Iterator[Piece]":
+        """Cuts the documents into pieces of about `piece_bytes` of text, numbered from 0."""
+        batch: list[str] = []
+        size = index = left_out = 0
+
+        def piece() -> Piece:
+            return Piece(
+                index=index,
+                origin=self.origin.name,
+                part=self.part,
+                repetition=self.repetition,
+                left_out=left_out,
+                documents=tuple(batch),
+            )
+
+        for document in self.origin.documents():
+            if not self.takes(document):
+                left_out += not self.repetition
+                continue
+            batch.append(document)
+            size += len(document.encode())
+            if size >= piece_bytes:
+                yield piece()
+                index, batch, size, left_out = index + 1, [], 0, 0
+        if batch or left_out:
+            yield piece()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Consecutive documents of one origin: the unit of work of tokenisation."""
+
+    index: int
+    origin: str
+    part: int
+    repetition: int
+    left_out: int  # documents before the last one that the weight leaves out
+    documents: tuple[str, ...]  # one paragraph (or sentence) a line
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the piece's text."""
+        return hashlib.sha256("\0".join(self.documents).encode()).hexdigest()
+
+
+def readings(parts: Sequence[Part], heldout: float) -> list[Reading]:
+    """Every pass over every origin of the parts, in the order of the corpus.
+
+    Raises CorpusError for a source that is missing or empty.
+    """
+    return [
+        Reading(origin=origin, part=index, repetition=repetition, share=share, heldout=heldout)
+        for index, part in enumerate(parts)
+        for found in [origins(part.source, part.text_field)]
+        for repetition, share in enumerate(part.shares)
+        for origin in found
+    ]
+
+
+def check(parts: Sequence[Part], heldout: float) -> None:
+    """Raise CorpusError where a source is missing or empty, or the first document of a part cannot be read."""
+    firsts: dict[int, Origin] = {}
+    for reading in readings(parts, heldout):
+        firsts.setdefault(reading.part, reading.origin)
+    for origin in firsts.values():
+        next(iter(origin.documents()), None)
+
+
+def pieces(parts: Sequence[Part], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
+    """Cuts sources into pieces, in a fixed order and never across origins.
+
+    Raises CorpusError, naming the file and line, for input that is missing, empty or not text.
+    """
+    each = (piece for reading in readings(parts, heldout) for piece in reading.pieces(piece_bytes))
+    return (replace(piece, index=index) for index, piece in enumerate(each))
+
+
+def origins(source: str, text_field: str) -> list[Origin]:
+    """What a source names, in the order in which it is read; raises CorpusError when there is nothing."""
+    names = [part.strip() for part in source.split(",")]
+    if not all(names):
+        raise CorpusError(
+            f"the source {source!r} holds an empty name: give paths, directories or globs separated by commas"
+        )
+    found: list[Origin] = []
+    seen: set[str] = set()
+    for name in names:
+        for address, origin in _named(name, text_field):
+            if address in seen:
+                raise CorpusError(f"the source {source!r} names {address} more than once: name every file once")
+            seen.add(address)
+            found.append(origin)
+    return found
+
+
+def _named(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
+    if name == embedded.SOURCE:
+        yield name, Origin(name, _embedded)
+    elif name.startswith("embedded:"):
+        raise CorpusError(f"the source {name!r} is unknown: the embedded source is called {embedded.SOURCE!r}")
+    elif name.startswith(tfds.PREFIX):
+        for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
+            yield part.name, Origin(part.name, part.documents)
+    else:
+        for file in files.find(name):
+            yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))
+
+
+def _embedded() -> Iterator[str]:
+    return iter(embedded.documents())
+
+
+def _file_documents(file: File, text_field: str) -> Iterator[str]:
+    if file.name.endswith(files.PARQUET):
+        documents = parquet.documents(file, text_field)
+    elif file.kind in (".jsonl", ".json"):
+        documents = json_documents(file, text_field)
+    else:
+        documents = text_documents(file)
+    count = 0
+    for document in documents:
+        count += 1
+        yield document
+    if not count:
+        raise CorpusError(f"{file} holds no text: remove it from the source or fill it")

@@ -1,0 +1,138 @@
+"""The documents in a file of text: a blank line between them, or one a line as JSON, plain or compressed."""
+
+import contextlib
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import zstandard
+
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.sources.files import File
+
+LONGEST = 64 << 20  # bytes of one line or one document: beyond this the line or document breaks are surely missing
+_DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
+
+
+def text_documents(file: File) -> Iterator[str]:
+    """Runs of lines between blank ones; raises CorpusError naming the line."""
+    document: list[str] = []
+    size = start = 0
+    for number, line in _lines(file):
+        if line:
+            start = start if document else number
+            document.append(line)
+            size += len(line)
+            if size > LONGEST:
+                raise CorpusError(
+                    f"{file} line {start}: a document of {size:,} characters without a blank line is longer than"
+                    f" {LONGEST:,}: put blank lines between documents"
+                )
+        elif document:
+            yield "\n".join(document)
+            document, size = [], 0
+    if document:
+        yield "\n".join(document)
+
+
+def json_documents(file: File, text_field: str) -> Iterator[str]:
+    """The field of one JSON object a line; raises CorpusError naming the line."""
+    for number, line in _lines(file):
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            _check_lines(file, number, None)
+            raise CorpusError(f"{file} line {number} is not JSON: {error.msg} at column {error.colno}") from error
+        except RecursionError as error:
+            raise CorpusError(f"{file} line {number} is nested too deeply to be read: give flat records") from error
+        _check_lines(file, number, record)
+        text = record.get(text_field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise CorpusError(
+                f"{file} line {number} has no text in the field {text_field!r}: name the field in text_field"
+            )
+        yield record_document(text, f"{file} line {number}")
+
+
+def _check_lines(file: File, number: int, record: object) -> None:
+    """A .json file may hold one object a line, as C4's do, and mostly does not."""
+    if file.kind == ".json" and number == 1 and not isinstance(record, dict):
+        raise CorpusError(f"{file} is a JSON file without an object on its first line: give one object a line")
+
+
+def record_document(text: str, place: str) -> str:
+    """The document of a record's text, one paragraph a line; raises CorpusError naming the place where it is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CorpusError(f"{place} holds half a surrogate pair, which is not text: {error.reason}") from error
+    return "\n".join(stripped for part in text.splitlines() if (stripped := part.strip()))
+
+
+def _lines(file: File) -> Iterator[tuple[int, str]]:
+    """The stripped lines of a file with their numbers; an empty string for a blank line."""
+    number, carry = 0, b""
+    for chunk in _chunks(file):
+        if b"\0" in chunk:
+            raise CorpusError(f"{file} near line {number + 1} holds NUL bytes: it is not a text file")
+        *complete, carry = (carry + chunk).split(b"\n")
+        for line in complete:
+            number += 1
+            yield number, _decode(file, number, line)
+        if len(carry) > LONGEST:
+            raise CorpusError(
+                f"{file} line {number + 1} has more than {LONGEST:,} bytes ({len(carry):,} read) without a line break:"
+                " break it into lines"
+            )
+    if carry:
+        yield number + 1, _decode(file, number + 1, carry)
+
+
+def _decode(file: File, number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{file} line {number} is not UTF-8 text ({error.reason}): convert the file to UTF-8"
+        ) from error
+
+
+def _chunks(file: File) -> Iterator[bytes]:
+    with file.open() as raw, _damage(file):
+        if not raw.read(1):
+            raise CorpusError(f"{file} is empty: remove it from the source or fill it")
+        raw.seek(0)
+        if file.compression == ".zst":
+            yield from _zst_chunks(raw)
+            return
+        opener = {".gz": gzip.open, ".xz": lzma.open}.get(file.compression)
+        with opener(raw, "rb") if opener else contextlib.nullcontext(raw) as stream:
+            while chunk := stream.read(1 << 20):
+                yield chunk
+
+
+@contextlib.contextmanager
+def _damage(file: File) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise CorpusError(f"{file} cannot be decompressed, it is damaged or cut short: {error}") from error
+
+
+def _zst_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Decompresses frame by frame; zstandard's own file reader takes a truncated frame for the end of the file."""
+    factory = zstandard.ZstdDecompressor()
+    frame = None
+    while data := file.read(4096):  # small, because one block of 4 bytes may hold 128 KiB
+        while data:
+            frame = frame or factory.decompressobj()
+            yield frame.decompress(data)
+            data = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("the last frame has no end")

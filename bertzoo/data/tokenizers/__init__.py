@@ -1,0 +1,1 @@
+"""WordPiece and SentencePiece tokenizers: training, encoding, files."""

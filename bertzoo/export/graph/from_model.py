@@ -1,0 +1,234 @@
+"""A Linen model and its parameters -> the export graph; a part that the graph has none for raises."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertzoo import nn
+from bertzoo.export.graph import heads
+from bertzoo.export.graph import layers as parts
+from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SpanKey
+from bertzoo.export.graph.graph import BottleneckLayer, Embedding, Graph, Layer, Trigram
+from bertzoo.models.compute import ACTIVATIONS
+from bertzoo.models.partial import names
+from bertzoo.models.parts import Pretraining
+from bertzoo.models.tasks import Discriminator, JointSpanFinder, SequenceClassifier, SpanFinder, TokenClassifier
+
+Params = Mapping[str, Any]
+_EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
+_WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
+MEAN = heads.MeanEmbedding()
+
+
+def read(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
+    """The graph of a model under its head, or where it has none under `pooling`; the parameters as numpy arrays."""
+    layers: dict[str, Any] = {}
+    for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
+        if name not in layers:
+            layers[name] = _layer(layer, params["encoder"][name])
+    projection = model.encoder.projection
+    return Graph(
+        embedding=_embedding(model.embedding, params["embedding"]),
+        projection=None if projection is None else _affine(projection, params["encoder"]["projection"]),
+        layers=tuple(layers[name] for name in names(model.encoder.layers)),
+        pooler=None if model.pooler is None else _affine(model.pooler, params["pooler"]),
+        head=_head(model, params, pooling),
+    )
+
+
+def _affine(module: Any, params: Params) -> Any:
+    kernel, bias = np.asarray(params["kernel"]), np.asarray(params["bias"]).reshape(-1)
+    if isinstance(module, nn.Grouped):
+        if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
+            raise TypeError(f"a grouped map of window {kernel.shape[0]} has no place in the export graph")
+        if module.groups == 1:
+            return parts.Affine(kernel=kernel[0], bias=bias)
+        return parts.Grouped(kernel=kernel[0], bias=bias, groups=module.groups)
+    if not isinstance(module, nn.Dense):
+        raise _unknown(module)
+    return parts.Affine(kernel=kernel.reshape(-1, bias.size), bias=bias)
+
+
+def _norm(module: Any, params: Params) -> Any:
+    scale, bias = np.asarray(params["scale"]), np.asarray(params["bias"])
+    if isinstance(module, nn.LayerNorm):
+        return parts.LayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
+    if isinstance(module, nn.NoNorm):
+        return parts.NoNorm(scale=scale, bias=bias)
+    raise _unknown(module)
+
+
+def _embedding(module: Any, params: Params) -> Embedding:
+    transformation = None
+    if isinstance(module.transformation, nn.Trigram):
+        kernel_WED, bias = (np.asarray(params["transformation"][name]) for name in ("kernel", "bias"))
+        dense = parts.Affine(kernel=kernel_WED.reshape(-1, bias.size), bias=bias)
+        transformation = Trigram(dense=dense, mask_padding=module.transformation.mask_padding)
+    elif module.transformation is not None:
+        raise _unknown(module.transformation)
+    table = {
+        name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
+    }
+    types = table.get("token_type")
+    only = isinstance(module.token_type, nn.OnlyRow)
+    return Embedding(
+        word=table["word"],
+        position=table["position"] + types if only else table["position"],
+        token_type=None if only else types,
+        transformation=transformation,
+        norm=_norm(module.norm, params["norm"]),
+    )
+
+
+def _layer(module: Any, params: Params) -> Layer | BottleneckLayer:
+    if isinstance(module, nn.Layer):
+        return Layer(
+            attention=_attention(module.attention, params["attention"]),
+            attention_norm=_norm(module.attention_norm, params["attention_norm"]),
+            feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
+            feed_forward_norm=_norm(module.feed_forward_norm, params["feed_forward_norm"]),
+        )
+    if not isinstance(module, nn.BottleneckLayer):
+        raise _unknown(module)
+    shared = module.attention_input if isinstance(module.attention_input, nn.SharedBottleneck) else None
+    if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
+        raise _unknown(module.attention_input)
+    numbered = range(len(module.feed_forward))
+    return BottleneckLayer(
+        bottleneck=_narrow(module.bottleneck, params["bottleneck"]),
+        shared=None if shared is None else _narrow(shared, params["attention_input"]),
+        attention=_attention(module.attention, params["attention"], "source" if shared is None else "values"),
+        attention_norm=_norm(module.attention_norm, params["attention_norm"]),
+        feed_forwards=tuple(_feed_forward(module.feed_forward[i], params[f"feed_forward_{i}"]) for i in numbered),
+        feed_forward_norms=tuple(
+            _norm(module.feed_forward_norm[i], params[f"feed_forward_norm_{i}"]) for i in numbered
+        ),
+        output=_affine(module.output, params["output"]),
+        output_norm=_norm(module.output_norm, params["output_norm"]),
+        inside=module.attention_input is nn.from_bottleneck,
+    )
+
+
+def _narrow(module: Any, params: Params) -> parts.Narrow:
+    return parts.Narrow(dense=_affine(module.dense, params["dense"]), norm=_norm(module.norm, params["norm"]))
+
+
+def _feed_forward(module: Any, params: Params) -> parts.FeedForward:
+    if not isinstance(module, nn.FeedForward):
+        raise _unknown(module)
+    return parts.FeedForward(
+        intermediate=_affine(module.intermediate, params["intermediate"]),
+        output=_affine(module.output, params["output"]),
+        activation=_activation(module.activation),
+    )
+
+
+def _attention(module: Any, params: Params, values: str = "source") -> Attention:
+    if not isinstance(module, nn.SelfAttention | nn.MixedAttention):
+        raise _unknown(module)
+    found = [
+        _projection(name, getattr(module, name), params[name], reads)
+        for name, reads in (("query", "source"), ("key", "source"), ("value", values))
+    ]
+    convolution = None
+    if isinstance(module, nn.MixedAttention):
+        convolution, more = _convolution(module.convolution, params["convolution"])
+        found += more
+    heads_, size = params["query"]["bias"].shape if not isinstance(module.query, nn.Grouped) else module.query.features
+    return Attention(
+        projections=tuple(found),
+        convolution=convolution,
+        output=_affine(module.output, params["output"]),
+        heads=int(heads_),
+        scale=float(size) ** -0.5,
+    )
+
+
+def _projection(name: str, module: Any, params: Params, reads: str = "source") -> Projection:
+    made = _affine(module, params)
+    return Projection(map=made, names=(name,), sizes=(made.bias.size,), reads=reads, groups=made.groups)
+
+
+def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence[Projection]]:
+    value = _projection("convolved", module.value, params["value"])
+    mask_padding = _WINDOWED[module.before_window]
+    if isinstance(module, nn.FixedConvolution):
+        kernel = np.asarray(params["depthwise"]["kernel"])
+        return Fixed(kernel=kernel.reshape(len(kernel), -1), mask_padding=mask_padding), [value]
+    if not isinstance(module, nn.DynamicConvolution):
+        raise _unknown(module)
+    window = params["kernel_generator"]["bias"].shape[-1]
+    if module.span_key is None:
+        kernel = _projection("kernel", module.kernel_generator, params["kernel_generator"])
+        return Dynamic(span_key=None, generator=None, window=window, mask_padding=mask_padding), [value, kernel]
+    key = SpanKey(
+        depthwise=np.asarray(params["span_key"]["depthwise"]["kernel"]),
+        pointwise=_affine(module.span_key.pointwise, params["span_key"]["pointwise"]),
+    )
+    generator = _affine(module.kernel_generator, params["kernel_generator"])
+    return Dynamic(span_key=key, generator=generator, window=window, mask_padding=mask_padding), [value]
+
+
+def _head(model: Any, params: Params, pooling: Any) -> Any:
+    if isinstance(model, Pretraining):
+        return _masked(model, params)
+    if isinstance(model, SequenceClassifier):
+        return _logits(model.classifier, params["classifier"], "first")
+    if isinstance(model, TokenClassifier):
+        return _logits(model.token_classifier, params["token_classifier"], "tokens")
+    if isinstance(model, Discriminator):
+        return _logits(model.replaced_head, params["replaced_head"], "token")
+    if isinstance(model, SpanFinder):
+        return heads.Spans(output=_affine(model.span_head.output, params["span_head"]["output"]))
+    if isinstance(model, JointSpanFinder):
+        found = params["joint_span_head"]
+        head = model.joint_span_head
+        return heads.JointSpans(
+            start=_affine(head.start, found["start"]),
+            end=_pair(head.end, found["end"]),
+            null=_pair(head.null, found["null"]),
+            beam=head.beam,
+        )
+    return pooling
+
+
+def _logits(module: Any, params: Params, of: str) -> heads.Logits:
+    dense = None if module.dense is None else _affine(module.dense, params["dense"])
+    activation = None if dense is None else _activation(module.activation)
+    return heads.Logits(dense=dense, output=_affine(module.output, params["output"]), activation=activation, of=of)
+
+
+def _pair(module: Any, params: Params) -> heads.Pair:
+    kernel, bias = (np.asarray(params["dense"][name]) for name in ("kernel", "bias"))
+    width = len(kernel) // 2
+    return heads.Pair(
+        dense_x=parts.Affine(kernel=kernel[:width], bias=bias),
+        dense_y=parts.Affine(kernel=kernel[width:], bias=np.zeros_like(bias)),
+        output=_affine(module.output, params["output"]),
+        activation=_activation(module.activation),
+    )
+
+
+def _masked(model: Any, params: Params) -> heads.Masked:
+    module, found = model.masked_head, params["masked_head"]
+    sentence = None if model.sentence_head is None else _affine(model.sentence_head, params["sentence_head"])
+    return heads.Masked(
+        dense=_affine(module.dense, found["dense"]),
+        norm=_norm(module.norm, found["norm"]),
+        bias=np.asarray(found["bias"]),
+        extra=None if module.extra is None else np.asarray(found["extra"]["kernel"]),
+        sentence=sentence,
+        activation=_activation(module.activation),
+    )
+
+
+def _activation(function: Callable) -> Callable:
+    if function not in ACTIVATIONS.values():
+        raise _unknown(function)
+    return _EXPORTED.get(function, function)
+
+
+def _unknown(module: Any) -> TypeError:
+    name = getattr(module, "__name__", type(module).__name__)
+    return TypeError(f"the export graph has no part for {name}")

@@ -1,0 +1,124 @@
+"""The export graph: embedding, layers and head of one sentence."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from bertzoo.export.graph.attention import Attention
+from bertzoo.export.graph.heads import TYPES
+from bertzoo.export.graph.layers import Affine, Array, Map, lookup
+from bertzoo.nn.attention import MASKED_SCORE
+
+
+class Trigram(struct.PyTreeNode):
+    """(L,E) -> (L,D): every token beside its neighbours, the next one first; kernel (3·E,D)."""
+
+    dense: Affine
+    mask_padding: bool = struct.field(pytree_node=False)
+
+    def __call__(self, x_LE: jax.Array, mask_L: jax.Array) -> jax.Array:
+        if self.mask_padding:
+            x_LE = x_LE * mask_L[:, None]
+        padded = jnp.pad(x_LE, ((1, 1), (0, 0)))
+        return self.dense(jnp.concatenate([padded[2:], x_LE, padded[:-2]], axis=-1))
+
+
+class Embedding(struct.PyTreeNode):
+    """(L) ids, token types and mask -> (L,E); the tables are (V,E), (P,E) and (T,E), or None."""
+
+    word: Array
+    position: Array
+    token_type: Array | None
+    transformation: Trigram | None
+    norm: Map | None
+
+    def __call__(self, ids_L: jax.Array, types_L: jax.Array | None, mask_L: jax.Array) -> jax.Array:
+        x_LE = lookup(ids_L, self.word)
+        if self.transformation is not None:
+            x_LE = self.transformation(x_LE, mask_L)
+        x_LE = x_LE + self.position[: len(ids_L)]
+        if self.token_type is not None:
+            x_LE = x_LE + lookup(types_L, self.token_type)
+        return x_LE if self.norm is None else self.norm(x_LE)
+
+
+class Layer(struct.PyTreeNode):
+    """(L,D) -> (R,D), as nn.Layer; R is 1 where only the first token is wanted, else L."""
+
+    attention: Attention
+    attention_norm: Any
+    feed_forward: Map
+    feed_forward_norm: Any
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        attended_RD = self.attention(x_LD, x_LD, masked_M, mask_L, rows)
+        x_RD = self.attention_norm.join(x_LD[:rows], attended_RD)
+        return self.feed_forward_norm.join(x_RD, self.feed_forward(x_RD))
+
+
+class BottleneckLayer(struct.PyTreeNode):
+    """(L,D) -> (R,D), as nn.BottleneckLayer.
+
+    shared: a bottleneck of queries and keys, whose values are from the stream. Without it all three are read from the
+    stream, or, where `inside`, from the layer's bottleneck.
+    """
+
+    bottleneck: Map
+    shared: Map | None
+    attention: Attention
+    attention_norm: Any
+    feed_forwards: tuple[Map, ...]
+    feed_forward_norms: tuple[Any, ...]
+    output: Map
+    output_norm: Any
+    inside: bool = struct.field(pytree_node=False)
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        b_LI = self.bottleneck(x_LD if self.inside else x_LD[:rows])
+        values = b_LI if self.inside else x_LD
+        source = values if self.shared is None else self.shared(x_LD)
+        attended_RI = self.attention(source, values, masked_M, mask_L, rows)
+        b_RI = self.attention_norm.join(b_LI[:rows], attended_RI)
+        for feed_forward, norm in zip(self.feed_forwards, self.feed_forward_norms, strict=True):
+            b_RI = norm.join(b_RI, feed_forward(b_RI))
+        return self.output_norm.join(x_LD[:rows], self.output(b_RI))
+
+
+class Graph(struct.PyTreeNode):
+    """A model under its head, of one sentence; a call gives its outputs by name.
+
+    pooler: None where the first token itself is the pooled one.
+    """
+
+    embedding: Embedding
+    projection: Affine | None
+    layers: tuple[Layer | BottleneckLayer, ...]
+    pooler: Affine | None
+    head: Any
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of what a call reads, each (L) int32, but `masked_positions` (P)."""
+        more = self.head.more_inputs
+        types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
+        return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
+
+    def __call__(self, **given: jax.Array) -> dict[str, jax.Array]:
+        mask_L = given["attention_mask"].astype(jnp.float32)
+        x_LD = self.embedding(given["input_ids"], given.get("token_type_ids"), mask_L)
+        if self.projection is not None:
+            x_LD = self.projection(x_LD)
+        masked_M = (1.0 - mask_L) * MASKED_SCORE
+        for layer in self.layers:
+            x_LD = layer(x_LD, masked_M, mask_L)
+        return self.head(x_LD, self._pooled, mask_L, self.embedding.word, given)
+
+    def _pooled(self, x_LD: jax.Array) -> jax.Array:
+        """(1,D)."""
+        return x_LD[:1] if self.pooler is None else jnp.tanh(self.pooler(x_LD[:1]))

@@ -1,0 +1,153 @@
+"""Heads of the export graph: last states (R,D), the pooled one, mask, word table and all inputs -> outputs by name.
+
+`reads_first`: whether the first token's state is all that a head looks at.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from bertzoo.export.graph.layers import Affine, Array, Map
+from bertzoo.nn.heads import EXCLUDED
+
+TYPES = "token_type_ids"
+
+Pooled = Callable[[jax.Array], jax.Array]
+Given = Mapping[str, jax.Array]
+
+
+class Logits(struct.PyTreeNode):
+    """`logits`: output(activation(dense(x))), or output(x); of the pooled token (C), of every one (L,C), or (L)."""
+
+    dense: Affine | None
+    output: Affine
+    activation: Callable | None = struct.field(pytree_node=False)
+    of: str = struct.field(pytree_node=False)  # "first", "tokens" or "token", a single logit of each
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def reads_first(self) -> bool:
+        return self.of == "first"
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        x = pooled(x_RD) if self.of == "first" else x_RD
+        if self.dense is not None and self.activation is not None:
+            x = self.activation(self.dense(x))
+        y = self.output(x)
+        return {"logits": {"first": y.reshape(-1), "token": y.reshape(-1), "tokens": y}[self.of]}
+
+
+class Spans(struct.PyTreeNode):
+    """`start_logits` and `end_logits` (L)."""
+
+    output: Affine
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+    reads_first: ClassVar[bool] = False
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        logits_LC = self.output(x_RD)
+        return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
+
+
+class Pair(struct.PyTreeNode):
+    """(K,1,D) and (L,D), or (D) and (D) -> logits: output(gelu(dense(x, y))), the kernels of x and y apart."""
+
+    dense_x: Affine
+    dense_y: Affine
+    output: Affine
+    activation: Callable = struct.field(pytree_node=False)
+
+    def __call__(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        return self.output(self.activation(self.dense_x(x) + self.dense_y(y)))[..., 0]
+
+
+class JointSpans(struct.PyTreeNode):
+    """`start_logits` (L), `starts` (K), `end_logits` (K,L) given each, `null_logit` (1), as nn.JointSpanHead."""
+
+    start: Affine
+    end: Pair
+    null: Pair
+    beam: int = struct.field(pytree_node=False)
+
+    more_inputs: ClassVar[tuple[str, ...]] = (TYPES,)
+    reads_first: ClassVar[bool] = False
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        length = len(x_RD)
+        types_L = given[TYPES].astype(jnp.float32)
+        first_L = (jnp.arange(length) == 0).astype(jnp.float32)
+        excluded_L = EXCLUDED * (1.0 - jnp.maximum(types_L * mask_L, first_L))
+        start_L = self.start(x_RD)[:, 0] + excluded_L
+        _, starts_K = jax.lax.top_k(start_L, min(self.beam, length))
+        end_KL = self.end(_rows(x_RD, starts_K)[:, None], x_RD) + excluded_L
+        expected_D = jax.nn.softmax(start_L) @ x_RD
+        null = self.null(x_RD[:1], expected_D[None])
+        return {"start_logits": start_L, "starts": starts_K, "end_logits": end_KL, "null_logit": null}
+
+
+class Masked(struct.PyTreeNode):
+    """`masked_logits` (P,V) at `masked_positions`, tied to the word table; and `sentence_logits` (2) with that head."""
+
+    dense: Affine
+    norm: Map
+    bias: Array
+    extra: Array | None  # (D-E,V), for what is beyond the table's width
+    sentence: Affine | None
+    activation: Callable = struct.field(pytree_node=False)
+
+    more_inputs: ClassVar[tuple[str, ...]] = ("masked_positions",)
+    reads_first: ClassVar[bool] = False
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        z_PE = self.norm(self.activation(self.dense(_rows(x_RD, given["masked_positions"]))))
+        width = table_VE.shape[1]
+        logits_PV = jnp.einsum("pe,ve->pv", z_PE[:, :width], table_VE) + self.bias
+        if self.extra is not None:
+            logits_PV = logits_PV + z_PE[:, width:] @ self.extra
+        found = {"masked_logits": logits_PV}
+        if self.sentence is not None:
+            found["sentence_logits"] = self.sentence(pooled(x_RD))[0]
+        return found
+
+
+class MeanEmbedding(struct.PyTreeNode):
+    """`embedding` (D): the mean of the states of all tokens but padding."""
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+    reads_first: ClassVar[bool] = False
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        return {"embedding": (mask_L[None] @ x_RD)[0] / jnp.sum(mask_L)}
+
+
+class FirstEmbedding(struct.PyTreeNode):
+    """`embedding` (D): the pooled first token."""
+
+    more_inputs: ClassVar[tuple[str, ...]] = ()
+    reads_first: ClassVar[bool] = True
+
+    def __call__(
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+    ) -> dict[str, jax.Array]:
+        return {"embedding": pooled(x_RD)[0]}
+
+
+def _rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
+    """(P,D): some rows, as a product with ones and zeros, which every runtime has."""
+    chosen_PL = (places_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
+    return chosen_PL @ x_LD

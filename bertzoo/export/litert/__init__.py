@@ -1,0 +1,1 @@
+"""LiteRT files: conversion in a process of its own, the interpreter, quantisation."""

@@ -1,0 +1,1 @@
+"""Files that PyTorch writes: TorchScript, torch.export, ONNX and ExecuTorch."""

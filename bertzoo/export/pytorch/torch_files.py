@@ -1,0 +1,150 @@
+# pyright: reportMissingImports=false
+"""A model -> what PyTorch itself writes for phones: .pt2 by torch.export, .pt by TorchScript, and .onnx; float32 all.
+
+It and the runtimes alone import torch, but for what is copied beside a model.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion import pytorch
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.export.failure import refusing
+
+DIMENSION = "length"
+# Of phone_module.GROUPED the fastest in each format, or as fast (benchmarks/phone_grouped.py).
+GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
+Rows = Mapping[str, np.ndarray]
+
+
+Counted = dict[str, int]  # how often each operator stands in a file, the commonest first
+
+
+def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
+    """A .pt2 file, read with torch.export.load, and its operators; rows have one length, or two: the shortest and the
+    longest of all.
+
+    `rows` is an example of the inputs. Raises ExportFailed where torch does not take the model.
+    """
+    import torch
+
+    with refusing("torch.export"):
+        program, content = _program(pretrained, rows, pooling, lengths), io.BytesIO()
+        torch.export.save(program, content)
+    return content.getvalue(), _counted(str(node.target) for node in program.graph.nodes if node.op == "call_function")
+
+
+def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Counted]:
+    """A .pt file, read with torch.jit.load, and its operators: a trace of the rows, frozen, which reads rows of other
+    lengths too.
+
+    Raises ExportFailed where torch does not take the model.
+    """
+    import torch
+
+    with refusing("TorchScript"):
+        module, content = _module(pretrained, rows, pooling, GROUPED["torchscript"]), io.BytesIO()
+        traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
+        frozen = torch.jit.freeze(traced)
+        torch.jit.save(frozen, content)
+        kinds = [node.kind() for node in frozen.inlined_graph.nodes()]
+        return _without_sources(content), _counted(kind for kind in kinds if kind.startswith("aten::"))
+
+
+def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
+    """An .onnx file, lengths as in `torch_export`, and its operators.
+
+    Raises ExportFailed where the exporter does not take the model.
+    """
+    import torch
+
+    with refusing("torch's ONNX exporter"):
+        module = _module(pretrained, rows, pooling, GROUPED["onnx"])
+        outputs = list(module(**_tensors(rows)))
+        exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
+        program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
+        assert program is not None
+        counted = _name(program.model, outputs)
+        content = program.model_proto.SerializeToString()
+    return content, counted
+
+
+def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> Any:
+    import torch
+
+    from bertzoo.conversion import modeling_bertzoo  # which import torch
+    from bertzoo.export.pytorch import phone_module
+
+    described = pytorch.describe(pretrained.module()[0])
+    tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
+    return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling, grouped)
+
+
+def _tensors(rows: Rows) -> dict[str, Any]:
+    import torch
+
+    return {name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}
+
+
+def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
+    """What of the rows' shapes may vary: the length, which but for `masked_positions` is their second axis."""
+    import torch
+
+    if len(lengths) == 1:
+        return None
+    length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
+    return {name: {} if name == "masked_positions" else {1: length} for name in rows}
+
+
+def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> Any:
+    import torch
+
+    module = _module(pretrained, rows, pooling, GROUPED["torch-export"])
+    made = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
+    for node in made.graph.nodes:  # it would tell where on this machine its lines stand
+        node.meta.pop("stack_trace", None)
+    return made
+
+
+def _without_sources(content: io.BytesIO) -> bytes:
+    """A TorchScript file without the table of where on this machine its lines stand."""
+    import torch
+
+    content.seek(0)
+    reader, kept = torch._C.PyTorchFileReader(content), io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(kept)
+    version = next(name for name in (".data/version", "version") if reader.has_record(name))
+    writer.set_min_version(int(reader.get_record(version)))
+    for name in reader.get_all_records():
+        if not name.endswith(".debug_pkl") and not name.startswith(".data/") and name not in ("version", "byteorder"):
+            record = reader.get_record(name)
+            writer.write_record(name, record, len(record))
+    writer.write_end_of_file()
+    return kept.getvalue()
+
+
+def _counted(operators: Iterable[str]) -> Counted:
+    return dict(Counter(operators).most_common())
+
+
+def _name(model: Any, outputs: Sequence[str]) -> Counted:
+    """Name the outputs of an ONNX model, and all between so that no name is there twice; forget where nodes come from;
+    the operators, counted.
+    """
+    for place, node in enumerate(model.graph):
+        node.name = f"node_{place}"
+        node.metadata_props.clear()
+        node.doc_string = None
+        for index, value in enumerate(node.outputs):
+            value.name = f"value_{place}_{index}"
+            value.metadata_props.clear()
+            value.shape = value.shape if value in model.graph.outputs else None
+    for value, name in zip(model.graph.outputs, outputs, strict=True):
+        value.name = name
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.shape = type(value.shape)([size if isinstance(size, int) else DIMENSION for size in value.shape])
+    return _counted(node.op_type for node in model.graph)

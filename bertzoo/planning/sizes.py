@@ -1,0 +1,109 @@
+"""How large a model is: parameters, operations and memory, counted on the real module."""
+
+import functools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from bertzoo.models import Compute, Model, pretraining
+from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.parameter import init_shapes
+from bertzoo.objectives import Masked, MaskedObjective, Replaced
+from bertzoo.planning.liveness import peak_bytes
+
+LENGTH = 128  # tokens of the one row that operations and memory are counted for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Parameters of the encoder with its embeddings, of that with the pooler, and of all that is pretrained (a
+    generator too); and of one inference of a row of 128 tokens, the operations (2 per multiply-add) and the peak bytes
+    of activations.
+    """
+
+    params_encoder: int
+    params_with_pooler: int
+    params_pretraining: int
+    flops_128: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a paper prints of its model, in millions of parameters and 10^9 operations; None where it says nothing."""
+
+    paper: str
+    params: float | None = None
+    gflops: float | None = None
+
+
+# By the name of the config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
+# those of the 6 layers and the operations of ELECTRA-small its Table 3; those of 4 and 3 layers and of TinyBERT are
+# MobileBERT's Table 4, BERT-large's its Table 1; MobileBERT's and IB-BERT's its Tables 1, 4 and 7, but the operations
+# of the released model SqueezeBERT's Table 2; the sizes of ConvBERT, BERT-small and ELECTRA are ConvBERT's Tables 1
+# and 3; schuBERT's and the 9 layers' are schuBERT's tables.
+PUBLISHED = {
+    "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
+    "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
+    "bert_4l": Published(paper="Sun et al. 2019", params=52.2, gflops=7.6),
+    "bert_6l": Published(paper="Sun et al. 2019", params=67.0, gflops=11.3),
+    "bert_9l": Published(paper="Khetan and Karnin 2020", params=88),
+    "bert_base": Published(paper="Devlin et al. 2019", params=109, gflops=22.5),
+    "bert_large": Published(paper="Devlin et al. 2019", params=334),
+    "bert_small": Published(paper="Jiang et al. 2020", params=14),
+    "convbert_base": Published(paper="Jiang et al. 2020", params=106),
+    "convbert_medium_small": Published(paper="Jiang et al. 2020", params=17),
+    "convbert_small": Published(paper="Jiang et al. 2020", params=14),
+    "distilbert": Published(paper="Sanh et al. 2019", params=66, gflops=11.3),
+    "electra_base": Published(paper="Clark et al. 2020", params=110),
+    "electra_medium_small": Published(paper="Jiang et al. 2020", params=26),
+    "electra_small": Published(paper="Clark et al. 2020", params=14, gflops=2.62),
+    "ib_bert_large": Published(paper="Sun et al. 2020", params=293),
+    "mobilebert": Published(paper="Sun et al. 2020", params=25.3, gflops=5.36),
+    "mobilebert_layernorm": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
+    "mobilebert_paper": Published(paper="Sun et al. 2020", params=25.3, gflops=5.7),
+    "mobilebert_tiny": Published(paper="Sun et al. 2020", params=15.1, gflops=3.1),
+    "schubert_33m": Published(paper="Khetan and Karnin 2020", params=33),
+    "schubert_43m": Published(paper="Khetan and Karnin 2020", params=43),
+    "schubert_55m": Published(paper="Khetan and Karnin 2020", params=55),
+    "schubert_66m": Published(paper="Khetan and Karnin 2020", params=66),
+    "schubert_77m": Published(paper="Khetan and Karnin 2020", params=77),
+    "schubert_88m": Published(paper="Khetan and Karnin 2020", params=88),
+    "schubert_99m": Published(paper="Khetan and Karnin 2020", params=99),
+    "squeezebert": Published(paper="Iandola et al. 2020", params=51.1, gflops=7.42),
+    "tinybert": Published(paper="Jiao et al. 2020", params=14.5, gflops=1.2),
+}
+
+
+@functools.cache
+def measure(config: Model, objective: Masked | Replaced) -> Sizes:
+    """Count a model and, of its pretraining, the parameters."""
+    whole = objective.build(config, Compute())
+    # What is pretrained is the model and more; but not its pooler without a sentence task or in replaced detection.
+    alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"
+    model = whole.model if alone else pretraining(config, Compute(), sentence=False)
+    ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    key = jax.eval_shape(jax.random.key, 0)
+
+    @jax.jit  # traced once for all that is counted of it, which is what takes the time
+    def start(key, ids, types, mask, one):
+        output, variables = model.init_with_output(key, ids, types, mask, one)
+        return output.pooled, variables["params"]
+
+    def pooled(key, *inputs):
+        return start(key, *inputs)[0]
+
+    _, params = jax.eval_shape(start, key, ids, ids, ids, one)
+    pretrained = params if alone else init_shapes(whole.init, key)
+
+    def count(*names: str) -> int:
+        return sum(leaf.size for name in names if name in params for leaf in jax.tree.leaves(params[name]))
+
+    return Sizes(
+        params_encoder=count("embedding", "encoder"),
+        params_with_pooler=count("embedding", "encoder", "pooler"),
+        params_pretraining=sum(leaf.size for leaf in jax.tree.leaves(pretrained)),
+        flops_128=matmul_flops(pooled, key, ids, ids, ids, one),
+        activation_bytes=peak_bytes(pooled, key, ids, ids, ids, one),
+    )

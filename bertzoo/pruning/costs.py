@@ -1,0 +1,48 @@
+"""What a model costs as a function of the sizes of its dimensions, and what one element of each is worth."""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from bertzoo.models import Compute
+from bertzoo.models.tasks import NoHead
+from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.parameter import init_shapes
+from bertzoo.pruning.shapes import resized
+from bertzoo.pruning.structure import Structure, count
+
+Sizes = Mapping[str, int]
+Cost = Callable[[Sizes], float]
+MODEL = ("embedding", "encoder", "pooler")  # what is counted, as in the paper: no head that only pretraining has
+
+
+def parameters(structure: Structure) -> Cost:
+    """The parameters of the encoder with its embeddings and the pooler, as a function of sizes."""
+    return lambda sizes: count(structure, sizes, MODEL)
+
+
+def flops(structure: Structure, length: int = 128) -> Cost:
+    """The operations of one row of `length` tokens up to the pooled output, counted on the real modules."""
+
+    def cost(sizes: Sizes) -> float:
+        module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)
+        params = init_shapes(module.init, jax.random.key(0), ids, ids, ids)
+        return matmul_flops(lambda params, ids: module.apply(params, ids, ids, ids).pooled, params, ids)  # type: ignore
+
+    return cost
+
+
+def betas(structure: Structure) -> dict[str, float]:
+    """For every dimension the parameters that one of its elements removes, relative to a head (§4.2).
+
+    Relative to the costliest head, or where none can be cut to the costliest element, which the scale γ makes up for.
+    """
+    sizes, whole = structure.sizes, count(structure, structure.sizes, MODEL)
+    removed = {
+        name: (whole - count(structure, {**sizes, name: dimension.size - dimension.groups}, MODEL)) / dimension.groups
+        for name, dimension in structure.dimensions.items()
+    }
+    heads = [removed[name] for name, dimension in structure.dimensions.items() if dimension.letter == "a"]
+    unit = max(heads or removed.values())
+    return {name: value / unit for name, value in removed.items()}

@@ -1,0 +1,139 @@
+"""What of a model can be cut: its dimensions, and which axes of which parameters each of them is.
+
+The table comes from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.models import Model
+from bertzoo.models.tasks import parameter_axes, parameter_shapes
+from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
+
+
+class Dimension(NamedTuple):
+    """One dimension that can be cut, with a prune vector of `size` elements.
+
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: equal parts, each of which
+    loses as many elements. tie: the dimensions of one tie, where it is not empty, lose as many elements each.
+    """
+
+    name: str
+    letter: str
+    size: int
+    groups: int = 1
+    tie: str = ""
+
+
+class Touch(NamedTuple):
+    """An axis of a parameter that is a dimension.
+
+    folded: whether the prune vector is multiplied into it (Tables 4 and 5). groups: with more than 1 the parameter is a
+    grouped kernel (W, I/G, O), of which the dimension is the inputs I.
+    """
+
+    path: str
+    axis: int
+    dimension: str
+    folded: bool
+    groups: int = 1
+
+
+@dataclass(frozen=True, eq=False)  # of mappings, and hashed where an objective of it is
+class Structure:
+    """A model under a head, the shapes of its parameters, its dimensions by name, and all that they touch."""
+
+    model: Model
+    head: Any
+    shapes: Mapping[str, tuple[int, ...]]
+    dimensions: Mapping[str, Dimension]
+    touches: tuple[Touch, ...]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of every dimension by name, before a cut."""
+        return {name: dimension.size for name, dimension in self.dimensions.items()}
+
+
+def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
+    """What can be cut of a model under a head, or of that the dimensions with these letters alone.
+
+    Raises ConfigError where a letter is unknown, the model has no such dimension, or the head is of another width.
+    """
+    for letter in letters:
+        if letter not in LETTERS:
+            raise ConfigError(f'"{letter}" is no dimension: known are {", ".join(LETTERS)}')
+        if letter not in cuttable(model):
+            raise ConfigError(refusal(model, letter))
+    shapes, axes = parameter_shapes(model, head), parameter_axes(model, head)
+    dimensions: dict[str, Dimension] = {}
+    touches: list[Touch] = []
+    for path, names in axes.items():
+        for axis, axis_name in enumerate(names):
+            name = _dimension(path, axis_name, model)
+            letter = name.rpartition("/")[2]
+            if letter not in (letters or cuttable(model)):
+                continue
+            dimension = dimensions.setdefault(name, _made(name, letter, model, head, axes, shapes))
+            size = shapes[path][axis]
+            inner = dimension.size // size if axis_name == "group_in" else 1
+            if size * inner != dimension.size:
+                raise ConfigError(
+                    f"{letter} cannot be cut under a head of kind {head.kind}: its {path} has {size} where the model "
+                    f"has {dimension.size}"
+                )
+            touches.append(Touch(path, axis, name, _folded(path, letter), inner))
+    return Structure(model, head, shapes, dimensions, tuple(touches))
+
+
+def _made(
+    name: str, letter: str, model: Model, head: Any, axes: Mapping[str, Any], shapes: Mapping[str, Any]
+) -> Dimension:
+    if letter in ("h", "e"):
+        return Dimension(name, letter, getattr(model, "hidden_size" if letter == "h" else "embedding_size"))
+    # A bias has the whole of a dimension even where the kernel is grouped.
+    size = next(
+        shapes[path][axis]
+        for path, names in axes.items()
+        for axis, axis_name in enumerate(names)
+        if path.endswith("/bias") and _dimension(path, axis_name, model) == name
+    )
+    if letter == "f":
+        return Dimension(name, letter, size, groups(model), tie(model, name))
+    return Dimension(name, letter, size)
+
+
+def _dimension(path: str, axis: str, model: Model) -> str:
+    """The name of the dimension that an axis is; empty for those that are none."""
+    if axis in ("model", "pooled"):
+        return "h"
+    if axis == "embed":
+        return "e" if "e" in cuttable(model) else "h"
+    owner, _, part = path.rpartition("/")[0].rpartition("/")
+    if axis == "heads":
+        return f"{owner}/a"
+    if axis == "head_size":
+        return f"{owner}/k" if part in ("query", "key") else f"{owner}/v"
+    inside = owner.rpartition("/")[2].startswith("feed_forward")
+    grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_in", "output"))
+    return f"{owner}/f" if axis == "feed_forward" or grouped else ""
+
+
+def _folded(path: str, letter: str) -> bool:
+    """Every kernel of the layers (Tables 4 and 5), no bias, norm, table or head; e has no place in the paper."""
+    if letter == "e":
+        return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
+    return path.startswith("encoder/layers_") and path.endswith("/kernel")
+
+
+def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:
+    """Parameters once the dimensions have these sizes: all, or those of the named parts of the model."""
+    beginnings = tuple(f"{part}/" for part in parts) or ("",)
+    shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(beginnings)}
+    for touch in structure.touches:
+        if touch.path in shapes:
+            shapes[touch.path][touch.axis] = sizes[touch.dimension] // touch.groups
+    return sum(math.prod(shape) for shape in shapes.values())

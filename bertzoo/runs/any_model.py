@@ -1,0 +1,164 @@
+"""Our own model directory: model.toml, parameters.safetensors and tokenizer/; and runs, read alike."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+
+from bertzoo.conversion import huggingface, tensorflow1, tensors, tokenizers
+from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import on_disk
+from bertzoo.core.version import __version__
+from bertzoo.data.tokenizers import tokenizer as saved
+from bertzoo.models import Model
+from bertzoo.models.generator import generator_config
+from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
+from bertzoo.objectives import Replaced
+from bertzoo.runs import prune_layout
+from bertzoo.runs.kind import kind_of
+from bertzoo.runs.load_run import load as load_run
+from bertzoo.runs.pretrain_config import Checked
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.train.state import named
+
+MODEL, PARAMETERS, TOKENIZER = "model.toml", "parameters.safetensors", "tokenizer"
+RESULTS = "results.json"  # of a fine-tuning run, whose seeds each have a model directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tables:
+    """The config part of model.toml."""
+
+    model: Model
+    head: Head = field(default_factory=NoHead)
+
+
+def read(path: Path | str) -> Pretrained:
+    """The model at a path: a run's directory, one of its checkpoints, a fine-tuning run's (that of its best seed), a
+    model directory, a Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or what its files begin
+    with).
+
+    Raises UserError where it is none of these, or damaged.
+    """
+    return _reader(on_disk(path, "the model", "copy it to this machine and name the copy"))()
+
+
+def check(path: Path) -> None:
+    """Raise UserError where there is nothing that `read` would take for a model; nothing is read."""
+    _reader(path)
+
+
+def _reader(path: Path) -> Callable[[], Pretrained]:
+    if (path / MODEL).is_file():
+        return partial(_read_own, path)
+    if (path / RESULTS).is_file():
+        return partial(_read_own, _best_seed(path))
+    if (path / huggingface.CONFIG).is_file():
+        return partial(huggingface.read, path)
+    if (path / RunDirectory(path).config.name).is_file():
+        return partial(_read_pruned if kind_of(RunDirectory(path).config) == "prune" else _read_run, path)
+    if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
+        return partial(_read_run, path.parent.parent, int(path.name))
+    if (prefix := tensorflow1.find(path)) is not None:
+        return partial(tensorflow1.read, prefix)
+    what = "is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a TensorFlow one"
+    raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
+
+
+def _best_seed(path: Path) -> Path:
+    try:
+        best = json.loads((path / RESULTS).read_text(encoding="utf-8"))["best"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path / RESULTS} is damaged: run the same bertzoo finetune again") from error
+    model = path / f"seed-{best}" / "model"
+    if not model.is_dir():
+        raise UserError(
+            f"{model}, the model of the best seed, is gone: name another seed's directory, or run the same bertzoo "
+            "finetune again, which trains that seed anew"
+        )
+    return model
+
+
+def _read_pruned(path: Path) -> Pretrained:
+    if not (path / prune_layout.MODEL / MODEL).is_file():
+        raise UserError(f"{path} is an unfinished pruning: run the same bertzoo prune again, or name one of its runs")
+    return _read_own(path / prune_layout.MODEL)
+
+
+def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
+    trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
+    params = {name: np.asarray(leaf) for name, leaf in named(trained.params).items()}
+    recipe = trained.recipe
+    made = Pretrained(
+        model=recipe.model,
+        head=head_of(recipe),
+        params={name: array for name, array in params.items() if not name.startswith("generator/")},
+        tokenizer=trained.tokenizer,
+        origin=str(path),
+        source={"format": "run", "path": str(path), "step": trained.step, "sentence": recipe.objective.sentence},
+        generator={name: array for name, array in params.items() if name.startswith("generator/")},
+    )
+    if not isinstance(recipe.objective, Replaced):
+        return made
+    model = generator_config(recipe.model, recipe.objective.generator_width)
+    if model is None:
+        return made
+    own = {name.removeprefix("generator/"): array for name, array in made.generator.items()}
+    own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
+    head = MaskedLanguageModel(pooler=False)
+    return replace(made, others={"masked": replace(made, model=model, head=head, params=own, generator={})})
+
+
+def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
+    """The head of what a run trains; a generator is beside it."""
+    if isinstance(recipe.objective, Replaced):
+        return ReplacedTokens()
+    sentence = recipe.objective.sentence != "none"
+    return MaskedLanguageModel(sentence=sentence, pooler=sentence)
+
+
+def _read_own(path: Path) -> Pretrained:
+    file = path / MODEL
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        source = table.pop("source")
+        digest = source.pop("parameters_sha256")
+        tables = config.from_dict(_Tables, table)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"{file} is damaged: {error}") from error
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+    parameters = path / PARAMETERS
+    if not parameters.is_file():
+        raise UserError(f"{parameters} does not exist")
+    if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
+        raise UserError(f"{parameters} is damaged: its hash is not the one in {MODEL}")
+    params, shapes = tensors.read(parameters, integers=False), parameter_shapes(tables.model, tables.head)
+    if wrong := sorted(
+        name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
+    ):
+        raise UserError(f"{parameters} is not of the model in {MODEL}: {wrong[0]} differs")
+    tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
+    check_vocabulary(tokenizer, tables.model.vocab_size, str(path))
+    return Pretrained(
+        model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
+    )
+
+
+def write(pretrained: Pretrained, directory: Path) -> None:
+    """Write a model directory into an empty one."""
+    tensors.write(pretrained.params, directory / PARAMETERS)
+    digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
+    tables = config.plain(_Tables(model=pretrained.model, head=pretrained.head))
+    source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
+    (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")
+    if pretrained.tokenizer is not None:
+        tokenizers.keep(pretrained.tokenizer, directory / TOKENIZER)

@@ -1,0 +1,52 @@
+"""Which kind of config a file holds."""
+
+import contextlib
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.transfer_config import Recipe, Transfer
+
+Kind = Literal["pretrain", "transfer", "finetune", "prune", "chain"]
+# A top-level key that only one kind has; a config without any of them is a pretraining.
+MARKS: dict[str, Kind] = {"teacher": "transfer", "epochs": "finetune", "weigh": "prune", "chain": "chain"}
+
+
+def kind_of(*files: str | Path) -> Kind:
+    """Return the kind of config that files (paths or names of shipped configs) describe.
+
+    A file that cannot be read counts as a pretraining; the loader then raises the error.
+    """
+    for file in files:
+        with contextlib.suppress(ConfigError, OSError, ValueError):
+            table = tomllib.loads(config.find(file).read_text(encoding="utf-8"))
+            for mark, kind in MARKS.items():
+                if mark in table:
+                    return kind
+    return "pretrain"
+
+
+def recipe_class(*files: str | Path) -> type[Recipe]:
+    """Return the class of the config of one run, Pretrain or Transfer; raise ConfigError for any other kind."""
+    names = ", ".join(map(str, files))
+    match kind_of(*files):
+        case "pretrain":
+            return Pretrain
+        case "transfer":
+            return Transfer
+        case "finetune":
+            raise ConfigError(
+                f"{names} describes fine-tuning and has no model of its own: run it with `bertzoo finetune`"
+            )
+        case "prune":
+            raise ConfigError(f"{names} describes a pruning, which is several runs: run it with `bertzoo prune`")
+        case "chain":
+            raise ConfigError(f"{names} describes a chain of runs: run it with `bertzoo chain`")
+
+
+def shipped(kind: Kind) -> list[str]:
+    """Return the names of the shipped configs of a kind."""
+    return [name for name, path in config.shipped().items() if kind_of(path) == kind]

@@ -1,0 +1,99 @@
+"""The config of a pretraining run, and the checks that need more than one of its tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.data.pack import ElectraPacking
+from bertzoo.data.settings import Data
+from bertzoo.models import Compute, Model
+from bertzoo.objectives import Masked, Replaced
+from bertzoo.train import optim, stages
+from bertzoo.train.loop import Run
+from bertzoo.train.optim import Optimizer
+from bertzoo.train.sharding import Mesh
+from bertzoo.train.stages import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrain:
+    """A pretraining run; a TOML file holds one table for each field."""
+
+    seed: int = 0
+    model: Model
+    objective: Masked | Replaced = field(default_factory=Masked)
+    data: Data = field(default_factory=Data)
+    optimizer: Optimizer
+    stages: tuple[Stage, ...]
+    compute: Compute = field(default_factory=Compute)
+    mesh: Mesh = field(default_factory=Mesh)
+    run: Run = field(default_factory=Run)
+
+    def __post_init__(self):
+        check(self, [self.optimizer] * len(self.stages))
+
+    def where(self, index: int) -> str:
+        """The place of a stage in the config."""
+        return f"stages.{index}"
+
+
+class Checked(Protocol):
+    """What the configs of runs have in common."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def objective(self) -> Masked | Replaced: ...
+    @property
+    def data(self) -> Data: ...
+    @property
+    def optimizer(self) -> Optimizer: ...
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+    def where(self, index: int) -> str: ...
+
+
+def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
+    """Raise ConfigError where two tables of a run's config contradict one another; `optimizers`: one for each stage."""
+    if not 0 <= recipe.seed < 2**63:
+        raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1")
+    stages.validate(recipe.stages, recipe.where)
+    data, objective, model = recipe.data, recipe.objective, recipe.model
+    try:
+        shortest = data.packing.shortest(objective.sentence)
+    except ConfigError as error:
+        raise ConfigError(f"data.packing does not fit objective.sentence: {error}") from error
+    for index, stage in enumerate(recipe.stages):
+        group, where = stages.schedule_group(recipe.stages, index), recipe.where(index)
+        try:
+            optim.schedule_of(optimizers[index], group.steps, group.learning_rate)
+        except ConfigError as error:
+            table = "optimizer" if optimizers[index] is recipe.optimizer else where
+            raise ConfigError(f"{table}.schedule does not fit {where}: {error}") from error
+        if stage.max_length < shortest:
+            raise ConfigError(
+                f"{where}.max_length = {stage.max_length} has no room for text beside the special tokens: "
+                f"data.packing.kind = {data.packing.kind} with objective.sentence = {objective.sentence} "
+                f"needs at least {shortest}"
+            )
+        if stage.max_length > model.max_positions:
+            raise ConfigError(
+                f"{where}.max_length = {stage.max_length} is longer than model.max_positions = {model.max_positions}"
+            )
+    if objective.sentence != "none" and model.token_types < 2:
+        raise ConfigError(
+            f"objective.sentence = {objective.sentence} needs two token types, but "
+            f"model.token_types = {model.token_types}"
+        )
+    if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
+        raise ConfigError(
+            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1; give 2 or more"
+        )
+    if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
+        raise ConfigError(
+            f"data.tokenizer.vocab_size = {data.tokenizer.vocab_size} is larger than "
+            f"model.vocab_size = {model.vocab_size}"
+        )

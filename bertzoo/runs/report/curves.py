@@ -1,0 +1,64 @@
+"""The curves of a run as PNG files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertzoo.runs.report import pruning
+from bertzoo.runs.report.page import SHARES, Run, keys, names, series, title
+
+_UNITS = {
+    "mlm_loss": "nats a masked token",
+    "mlm_hidden_loss": "nats a hidden token",
+    "rtd_loss": "nats a token",
+    "sop_loss": "nats a pair",
+    "nsp_loss": "nats a pair",
+}
+TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
+
+
+def draw(run: Run) -> list[Path]:
+    """Write `loss.png` and, if accuracies were logged, `accuracy.png` with them and any area under a ROC curve, into
+    the run directory, and `layers.png` for what a pruning has cut; returns their paths.
+    """
+    written = []
+    for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
+        if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
+            written.append(_figure(run, chosen, run.directory / f"{name}.png"))
+    if found := pruning.read(run.directory):
+        written.append(pruning.draw(found, run.directory / "layers.png"))
+    return written
+
+
+def _figure(run: Run, chosen: Sequence[str], path: Path) -> Path:
+    # Without pyplot: no backend is chosen, nothing is shown, and no figure is kept by a global.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.2 + 2.8 * len(chosen)), layout="constrained")
+    panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
+    figure.suptitle(run.directory.resolve().name)
+    for axes, key in zip(panels, chosen, strict=True):
+        _panel(axes, run, key)
+    panels[0].legend(frameon=False, loc="best")
+    panels[-1].set_xlabel("step")
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _panel(axes, run: Run, key: str) -> None:
+    scale = 100 if key.endswith(SHARES) else 1
+    for lines, label, style in (
+        (run.history.train, "train", {"color": TRAIN, "linewidth": 1.2}),
+        (run.history.heldout, "held-out", {"color": HELDOUT, "linewidth": 1.2, "marker": "o", "markersize": 4}),
+    ):
+        steps, values = series(lines, key)
+        if steps:
+            axes.plot(steps, [scale * value for value in values], label=label, **style)
+    for i, step in enumerate(run.boundaries()):
+        axes.axvline(step, color="0.4", linewidth=0.9, label=None if i else "next stage")
+    for i, step in enumerate(dict.fromkeys(e["step"] for e in run.history.events if e["event"] == "resumed")):
+        axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
+    unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
+    name = title(key, names(run.history))
+    axes.set_ylabel(f"{name}\n({unit})" if unit else name)  # two lines: long names are wider than a panel is high
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,101 @@
+"""What a pruning run has cut so far: read back, as a table, and as a picture of the sizes across the layers."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core.errors import UserError
+from bertzoo.runs import prune_layout
+
+Cut = Mapping[str, Any]
+NAMES = {
+    "f": "feed-forward size",
+    "a": "heads",
+    "k": "size of a head's keys",
+    "v": "size of a head's values",
+    "h": "width of the layers",
+    "e": "width of the embedding",
+}
+OF_LAYERS = ("f", "a", "k", "v")
+LAST, FIRST = "#c4452d", "0.55"
+
+
+def read(run: Path) -> list[Cut]:
+    """What every iteration cut, in their order; raises UserError where a file is damaged."""
+    found = []
+    for path in prune_layout.cuts(run):
+        try:
+            cut = json.loads(path.read_text(encoding="utf-8"))
+            found.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error}): put back a copy of it, or remove it") from error
+    return found
+
+
+def table(cuts: Sequence[Cut]) -> str:
+    """Markdown: what was left after every iteration, of the whole and of every dimension."""
+    letters = [letter for letter in NAMES if any(_of(cut["sizes"]["after"], letter) for cut in cuts)]
+
+    def shown(amount: float) -> str:
+        return prune_layout.shown(amount, cuts[0]["cost"]["before"])
+
+    head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
+    rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
+    rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
+    lines = [head, ["---"] * len(head)]
+    lines += [[number, shown(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows]
+    drawn = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return f"What was cut, to a budget of {shown(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
+
+
+def draw(cuts: Sequence[Cut], path: Path) -> Path:
+    """The sizes of every layer before and after (Khetan and Karnin 2020, Fig. 3 to 6) and the widths by iteration."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    states = [cuts[0]["sizes"]["before"], *(cut["sizes"]["after"] for cut in cuts)]
+    letters = [letter for letter in NAMES if _of(states[0], letter)]
+    figure = Figure(figsize=(8, 1.2 + 2.2 * len(letters)), layout="constrained")
+    figure.suptitle(path.parent.resolve().name)
+    for axes, letter in zip(figure.subplots(len(letters), 1, squeeze=False)[:, 0], letters, strict=True):
+        sizes = [_of(state, letter) for state in states]
+        if letter in OF_LAYERS:
+            for number, state in enumerate(sizes):
+                ends = number in (0, len(sizes) - 1)
+                label = ("unpruned" if number == 0 else "pruned") if ends else None
+                style = {"color": LAST if number == len(sizes) - 1 else FIRST, "linewidth": 1.6 if ends else 0.8}
+                axes.plot(
+                    list(state), list(state.values()), marker="o", markersize=4, clip_on=False, label=label, **style
+                )
+            axes.set_xlabel("layer")
+        else:
+            axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", clip_on=False, color=LAST)
+            axes.set_xlabel("iteration")
+        axes.set_ylabel(NAMES[letter])
+        axes.set_ylim(bottom=0)
+        for axis in (axes.xaxis, axes.yaxis):  # sizes are whole, too
+            axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(frameon=False, loc="best")
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _of(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
+    """The sizes of a dimension by layer, from 1; those of a layer with several side by side; 0 stands for no layer."""
+    found: dict[float, int] = {}
+    for name, size in sizes.items():
+        if name.rpartition("/")[2] != letter:
+            continue
+        layer = re.search(r"layers_(\d+)", name)
+        inside = re.search(r"feed_forward_(\d+)", name)
+        found[(int(layer[1]) + 1 if layer else 0) + (int(inside[1]) / 10 if inside else 0)] = size
+    return dict(sorted(found.items()))
+
+
+def _span(sizes: Mapping[str, int], letter: str) -> str:
+    found = _of(sizes, letter).values()
+    return str(min(found)) if len(set(found)) == 1 else f"{min(found)} to {max(found)}"
