@@ -69,10 +69,10 @@ test: .venv/test.stamp
 # Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SLICE=K/5 runs
 # the K-th fifth (from 0) of it and what runs at every landing. What cannot be compared fails, and is not skipped.
 rest: .venv/test.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
-	.venv/bin/python -m pytest -m slow --ignore=tests/plan/test_libtpu.py $(SLICE:%=--slice=%)
+	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
 	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(SLICE:%=--slice=%)
 	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(SLICE:%=--slice=%)
-	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/plan/test_libtpu.py $(SLICE:%=--slice=%)
+	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
 
 test-all: test rest
 

@@ -39,12 +39,12 @@ EVERY_LANDING = (
     "tests/parity/test_live_onnx.py::test_every_model_and_head_at_two_lengths[mobilebert]",
     "tests/parity/test_live_torch_export.py::test_the_verb[",
     "tests/parity/test_live_executorch.py::test_models_and_heads[squeezebert]",
-    "tests/test_transfer.py::test_a_run_stopped_in_any_stage_resumes_to_the_same_state[3]",
-    "tests/test_pretrain.py::test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters[3]",
-    "tests/test_pretrain_replaced.py::test_both_models_are_logged_apart",
-    "tests/test_transfer.py::test_what_it_begins_with_is_the_teachers_and_stays_until_distillation",
-    "tests/prune/test_prune_run.py::test_the_result_is_a_model_like_any_other",
-    "tests/test_devices.py::test_few_tokens_are_not_mixed_up",
+    "tests/runs/test_transfer.py::test_a_run_stopped_in_any_stage_resumes_to_the_same_state[3]",
+    "tests/runs/test_pretrain.py::test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters[3]",
+    "tests/runs/test_pretrain_replaced.py::test_both_models_are_logged_apart",
+    "tests/runs/test_transfer.py::test_what_it_begins_with_is_the_teachers_and_stays_until_distillation",
+    "tests/pruning/test_prune_run.py::test_the_result_is_a_model_like_any_other",
+    "tests/runs/test_devices.py::test_few_tokens_are_not_mixed_up",
     "tests/train/test_checkpoint.py::test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores",
     "tests/hosts/test_runs_of_many.py::test_when_one_is_killed_the_others_end_and_the_run_goes_on[",
 )
@@ -52,9 +52,15 @@ EVERY_LANDING = (
 LONG_FILES = tuple(
     f"tests/{name}.py"
     for name in (
-        *("launch/test_phone", "test_transfer", "test_pretrain", "train/test_loop", "prune/test_prune_run"),
-        *("finetune/test_trained", "test_configs", "launch/test_tpu_vm", "export/test_rewrites", "test_taught"),
-        *("hosts/test_hosts", "train/test_checkpoint", "models/test_models", "finetune/test_run"),
+        *("launch/test_phone", "runs/test_transfer", "runs/test_pretrain", "train/test_loop", "pruning/test_prune_run"),
+        *(
+            "finetuning/test_trained",
+            "runs/test_configs",
+            "launch/test_tpu_vm",
+            "export/test_rewrites",
+            "runs/test_taught",
+        ),
+        *("runs/test_taught", "train/test_checkpoint", "models/test_models", "finetuning/test_run"),
     )
 )
 STALE = 14 * 86_400  # seconds after which the cache of another key is deleted

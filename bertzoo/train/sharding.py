@@ -223,7 +223,7 @@ def as_used(params: Any, places: Any) -> Any:
     """The parameters as products read them: with all parts that fsdp has, where every axis of the mesh splits.
 
     There XLA (jax 0.10.2), with fewer tokens to gather over fsdp than a parameter has rows, gathers the tokens, and
-    gives them back in another order: gradients that look like any other and are wrong (tests/test_devices.py).
+    gives them back in another order: gradients that look like any other and are wrong (tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:

@@ -1,14 +1,10 @@
 """exam.json: a device is asked the examples that a model was scored on, and what it says scores what it should."""
 
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent.parent / "tasks"))
 from asking import TOKENIZER, question
 from messages import mentioning
 

@@ -2,11 +2,9 @@
 
 import os
 import socket
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests"))
 import tiny  # noqa: E402
 
 __all__ = ["environment", "free_port", "tiny"]

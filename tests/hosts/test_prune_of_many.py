@@ -1,24 +1,20 @@
 """A pruning by two real processes equals that of one."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
+import prunable
 import pytest
-from around import ROOT, tiny  # noqa: F401, which makes what lies beside it importable
 from test_runs_of_many import started
 
 from bertzoo.runs import any_model, prune_layout
-
-sys.path.append(str(ROOT / "tests" / "prune"))
-import pruning
 
 pytestmark = pytest.mark.slow
 
 
 def test_two_processes_prune_as_one(tmp_path: Path) -> None:
-    pruning.fill(tmp_path)
+    prunable.fill(tmp_path)
     words = ["prune", str(tmp_path / "prune.toml"), f"--from={tmp_path / 'unpruned'}", '--cut.dimensions=["f", "v"]']
     words += ["--target.share=0.8", "--workers=1", "--optimizer.epsilon=1e-3"]  # noise of no gradient stays small
     for run, count, mesh in (("alone", 1, ""), ("two", 2, "--mesh.fsdp=2")):

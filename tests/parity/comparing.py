@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ import pytest
 
 TOLERANCE = 1e-5
 OUTPUTS = ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits")
-
-sys.path += [str(Path(__file__).parents[1] / room) for room in ("golden", "convert", "finetune", "prune")]
 
 
 def needs(*packages: str) -> None:

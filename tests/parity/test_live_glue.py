@@ -13,7 +13,6 @@ from messages import mentioning
 
 needs("torch", "transformers")
 
-sys.path.append(str(Path(__file__).parents[1] / "finetune"))
 import planted
 from scripts import loaded
 from tiny import devices

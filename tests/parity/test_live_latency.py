@@ -8,7 +8,7 @@ from comparing import needs
 from messages import mentions
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
-from pruning import MODEL, fill, prune
+from prunable import MODEL, fill, prune
 
 from bertzoo.cli.main import main
 from bertzoo.pruning import declare, latency

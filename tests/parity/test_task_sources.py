@@ -1,15 +1,12 @@
 """Tasks from sources that need other people's packages: Hugging Face's Parquet files, and TensorFlow Datasets."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from comparing import needs
 from messages import mentioning
 
 needs("pyarrow", "tensorflow", "tensorflow_datasets")
-sys.path.append(str(Path(__file__).parents[1] / "tasks"))
 
 import numpy as np
 import pyarrow as pa

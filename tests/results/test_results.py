@@ -3,12 +3,9 @@
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
 from made import TABLE_2, begin, dev, finish, glue, mnli, results
 from messages import mentions
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from messages import mentions
+from planted import write
 
 from bertzoo.cli import main as cli
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -15,9 +16,6 @@ from bertzoo.finetuning.sweep import queue, slots
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.tasks import readers
-
-sys.path.append(str(Path(__file__).parents[1] / "finetune"))
-from planted import write
 
 COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=sst"]
 

@@ -3,17 +3,14 @@
 import errno
 import os
 import resource
-import sys
 from pathlib import Path
 
 import pytest
+import tiny_bert
 from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.runs import any_model
-
-sys.path.append(str(Path(__file__).parent))
-import tiny_bert
 
 
 def convert(source: Path, destination: Path | str, to: str = "bertzoo") -> int:

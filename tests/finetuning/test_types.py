@@ -55,7 +55,7 @@ def test_pairs_are_learnt(name: str, models: Path, tmp_path: Path, capsys: pytes
     assert found["probability"] != pytest.approx(turned["probability"], abs=1e-9)
 
 
-@pytest.mark.slow  # finetune/test_span_run.py has questions of the usual kind
+@pytest.mark.slow  # finetuning/test_span_run.py has questions of the usual kind
 @pytest.mark.parametrize(("name", "options"), [("none", ["--squad.joint=true"]), ("one", [])])
 def test_questions_are_learnt(
     name: str, options: list[str], models: Path, quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture

@@ -117,7 +117,7 @@ def test_every_model_that_a_paper_prints_is_counted():
 
 @pytest.mark.parametrize("name", UNEXPLAINED)
 def test_a_printed_size_that_no_count_fits_is_spoken_of(name):
-    text = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "fidelity.md").read_text(encoding="utf-8")
     (row,) = (line for line in text.splitlines() if line.startswith("|") and UNEXPLAINED[name] in line.split("|")[1])
     said = {float(figure) for figure in re.findall(r"([\d.]+) ?M\b", row)}
     count, operations = EXACT[name][0] / 1e6, EXACT[name][3]

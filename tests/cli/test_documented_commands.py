@@ -18,7 +18,7 @@ from bertzoo.finetuning.sweep import chain as chains
 from bertzoo.finetuning.sweep import grid
 from bertzoo.runs.kind import recipe_class
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = re.compile(r"(bertzoo|python benchmarks/\w+\.py|launch/[\w/]+\.sh|make) ")
 CHAIN_MODELS = ["--model.student=a", "--model.teacher=b", "--data_dir=glue", "--run_dir=runs/glue"]

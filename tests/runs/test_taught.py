@@ -368,7 +368,7 @@ def test_early_stages_cost_a_small_part_of_late_ones():
     assert costs[0] < 0.15 * costs[2] and 0.35 < costs[1] / costs[2] < 0.6
 
 
-@pytest.mark.slow  # tests/test_pairs.py has the shipped pairs
+@pytest.mark.slow  # tests/runs/test_teacher_pairs.py has the shipped pairs
 def test_widths_heads_and_depths_may_differ():
     teacher = {**TEACHER, "hidden_size": 12, "bottleneck_size": 12, "heads": 3, "layers": 6}
     made = recipe(teacher=teacher, knowledge={"dtype": "float32", "layers": [2, 4, 6]})

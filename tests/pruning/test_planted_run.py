@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pruning import MODEL, SHAPE, fill, written
+from prunable import MODEL, SHAPE, fill, written
 
 from bertzoo.cli.main import main
 from bertzoo.pruning import declare, parameters

@@ -8,7 +8,7 @@ import pytest
 
 from bertzoo.cli.main import main
 
-SCRIPT = Path(__file__).parent.parent / "launch" / "demo_transfer.sh"
+SCRIPT = Path(__file__).parents[2] / "launch" / "demo_transfer.sh"
 FEW = {"pretrain": ["--stages.0.steps=4"], "transfer": ["--transfer.steps=2", "--distillation.0.steps=3"]}
 
 

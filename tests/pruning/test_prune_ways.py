@@ -7,7 +7,7 @@ import shutil
 import pytest
 from latencies import planted
 from messages import mentions
-from pruning import MODEL, SHAPE, WEIGH, cuts, prune, size, written
+from prunable import MODEL, SHAPE, WEIGH, cuts, prune, size, written
 from test_pretrain import error
 
 from bertzoo.cli.main import main

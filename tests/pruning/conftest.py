@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pruning import fill
+from prunable import fill
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
 import tensorflow_layouts as layouts
 from messages import mentioning, mentions
 

@@ -86,7 +86,7 @@ def test_both_models_are_logged_apart(finished):
         assert {"mlm_accuracy", "rtd_accuracy", "rtd_recall", "rtd_auc"} <= row.keys()
 
 
-@pytest.mark.slow  # tests/test_pretrain.py has it of other models
+@pytest.mark.slow  # tests/runs/test_pretrain.py has it of other models
 def test_a_resumed_run_ends_with_the_same_parameters(finished, config, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(finished, run)

@@ -11,14 +11,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import tiny_bert
 from messages import mentions
 from safetensors.numpy import load_file, save_file
 
 import bertzoo
 from bertzoo.cli.main import main
-
-sys.path.append(str(Path(__file__).parent))
-import tiny_bert
 
 Prepare = Callable[[Path], None]
 

@@ -1,12 +1,12 @@
 """A run of a few steps, taken out of its directory."""
 
 import json
-import sys
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import tiny
 from flax import linen as nn
 from messages import mentions
 from safetensors.numpy import load_file
@@ -20,9 +20,6 @@ from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import sharding
 from bertzoo.train.restore import restore_params
 from bertzoo.train.state import abstract_params, named
-
-sys.path.append(str(Path(__file__).parents[1]))
-import tiny
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

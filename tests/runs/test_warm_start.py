@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+import tiny_bert
 from flax import linen as nn
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
@@ -25,9 +25,6 @@ from bertzoo.runs.batches import Feed
 from bertzoo.runs.load_run import load
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import optim, sharding, state
-
-sys.path.append(str(Path(__file__).parent / "convert"))
-import tiny_bert
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -5,18 +5,14 @@ import os
 import re
 import shutil
 import signal
-import sys
-from pathlib import Path
 
 import numpy as np
-import pytest
-from PIL import Image
-from pruning import cuts, prune, size
-from test_pretrain import error
-
-sys.path.append(str(Path(__file__).parent.parent / "finetune"))
 import planted as planted_task
+import pytest
 from messages import mentions
+from PIL import Image
+from prunable import cuts, prune, size
+from test_pretrain import error
 
 from bertzoo.cli.main import main
 from bertzoo.core import config

@@ -14,7 +14,7 @@ from test_pretrain import error
 
 from bertzoo.cli.main import main
 
-GUIDE = Path(__file__).parents[1] / "docs" / "tpu.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "tpu.md"
 BUCKET = "memory://moved"
 
 

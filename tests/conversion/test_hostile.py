@@ -1,13 +1,13 @@
 """Directories that nobody wrote on purpose: each is refused in one sentence, and nothing of it stays."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiny_bert
 from messages import mentions
 from safetensors.numpy import load_file, save_file
 
@@ -17,9 +17,6 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens, SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
-
-sys.path.append(str(Path(__file__).parent))
-import tiny_bert
 
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 

@@ -4,7 +4,6 @@ import argparse
 import itertools
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import tiny
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from messages import mentioning, mentions
@@ -35,9 +35,6 @@ from bertzoo.runs.report import attention, heatmaps
 from bertzoo.runs.report.attention import Row
 from bertzoo.runs.report.heatmaps import Panel, Strip
 from bertzoo.runs.run_dir import RunDirectory
-
-sys.path.append(str(Path(__file__).parent))
-import tiny
 
 RNG = np.random.default_rng(0)
 BERT = Bert(vocab_size=256, hidden_size=16, layers=2, heads=4, feed_forward_size=16, max_positions=48)

@@ -1,16 +1,13 @@
 """Every shipped config loads, builds and says how it is run; its parameters are what optimiser and mesh expect."""
 
 import re
-import sys
 import tomllib
 from pathlib import Path
 
 import flax.linen as nn
 import jax
-import pytest
-
-sys.path.append(str(Path(__file__).parent / "golden"))
 import make_shardings
+import pytest
 from tiers import quick
 
 from bertzoo.core import config
@@ -128,7 +125,7 @@ def test_the_table_of_places_has_every_config():
 
 
 def test_the_demo_is_interrupted_at_a_step_that_it_logs():
-    script = (Path(__file__).parent.parent / "launch" / "demo.sh").read_text()
+    script = (Path(__file__).parents[2] / "launch" / "demo.sh").read_text()
     stop = int(re.search(r"^stop_after=(\d+)", script, re.MULTILINE)[1])
     recipe = config.load(Pretrain, ["demo"])
     assert stop % recipe.run.log_every == 0 and stop < recipe.stages[0].steps
@@ -167,7 +164,7 @@ def test_the_recipes_of_electra_and_convbert(name, generator, steps, rows, lengt
 
 @pytest.mark.parametrize("name", ["electra_small", "convbert_small", "convbert_medium_small", "convbert_base"])
 def test_the_second_stage_of_the_readme(name, tmp_path):
-    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
     (tmp_path / "long.toml").write_text(block)
     recipe = config.load(Pretrain, [name, str(tmp_path / "long.toml")])

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
+import tiny_bert
 import tokenizers as library
 from messages import mentioning, mentions
 from tokenizers import models, normalizers, pre_tokenizers
@@ -25,9 +25,6 @@ from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.models import Bert, ConvBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
-
-sys.path.append(str(Path(__file__).parent))
-import tiny_bert
 
 SPECIALS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
 SPECIALS |= {"mask_token": "[MASK]"}
