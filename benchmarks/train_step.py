@@ -47,7 +47,7 @@ ON_GPU = ((256, 128, 20), (64, 512, 77))
 
 
 def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[str, np.ndarray]:
-    """A batch by docs/architecture.md without padding."""
+    """A batch by docs/formats.md without padding."""
     random = np.random.default_rng(seed)
     positions = [np.sort(random.choice(np.arange(1, length), predictions, replace=False)) for _ in range(rows)]
     return {

@@ -32,6 +32,7 @@ BELOW = {
     "pruning": LOW | {"runs"},
     "planning": LOW | {"runs"},
     "benchmarking": LOW | {"runs", "pruning", "export"},
+    "api": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
     "cli": LOW | {"runs", "export", "finetuning", "pruning", "planning", "benchmarking"},
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}

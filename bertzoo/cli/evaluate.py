@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 from bertzoo.cli.support import finetuned
 from bertzoo.cli.support.options import checkpoint_option, corpus_option
-from bertzoo.core.errors import UserError
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
 
@@ -58,35 +57,19 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _pretrained(args: argparse.Namespace) -> int:
-    from bertzoo.data.corpus.entropy import unigram_entropy
-    from bertzoo.runs.load_run import heldout, load
+    from bertzoo.runs.load_run import load, measured
 
-    trained = load(args.run, args.checkpoint or "latest")
-    stages = trained.recipe.stages
-    index = len(stages) - 1 if args.stage is None else args.stage
-    if not 0 <= index < len(stages):
-        raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
-    corpus = trained.run.open_corpus(args.corpus)
-    rows, means = heldout(trained, corpus, index)
-    unigram = unigram_entropy(corpus)
-    figures = {
-        "step": trained.step,
-        "rows": rows,
-        "max_length": stages[index].max_length,
-        **means,
-        "unigram_entropy": unigram.entropy,
-        "unigram_cross_entropy": unigram.cross_entropy,
-    }
+    figures = measured(load(args.run, args.checkpoint or "latest"), args.corpus, args.stage)
     if args.json:
         print(json.dumps(figures))
     else:
         show(figures)
-    gain, hidden = (unigram.entropy - figures.get(name, math.nan) for name in MLM)
+    gain, hidden = (figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM)
     if args.below_unigram is not None and not gain >= args.below_unigram:
         print(
             f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
-            f"{unigram.entropy:.3f} (of hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: this model "
-            "has learnt little but word frequencies",
+            f"{figures['unigram_entropy']:.3f} (of hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: "
+            "this model has learnt little but word frequencies",
             file=sys.stderr,
         )
         return 1

@@ -13,17 +13,13 @@ examples:
 """
 
 import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertzoo.cli.support import training as runs
+from bertzoo.cli.support import training
 
 if TYPE_CHECKING:
-    from bertzoo.data.tokenizers.tokenizer import Tokenizer
     from bertzoo.runs.pretrain_config import Pretrain
-    from bertzoo.runs.run_dir import RunDirectory
-    from bertzoo.runs.warm_start import Start
 
 
 def config() -> type:
@@ -35,11 +31,11 @@ def config() -> type:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
-    runs.arguments(parser)
+    training.arguments(parser)
     parser.add_argument(
         "--from",
         dest="origin",
-        type=runs.model_flag("--from"),
+        type=training.model_flag("--from"),
         metavar="MODEL",
         help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
         "checkpoint; a run that is resumed has all it needs and does not read it again",
@@ -48,46 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Train to the end, as one process or as one of several."""
-    return runs.main(args, overrides, config(), train)
+    return training.main(args, overrides, config(), train)
 
 
 def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
-    """Train to the end and return what there is to say; what one process can do for all, the first does."""
-    from bertzoo.runs import job
-    from bertzoo.runs.any_model import check
-    from bertzoo.runs.run_dir import RunDirectory
-    from bertzoo.train import hosts
+    """Train to the end and return what there is to say."""
+    from bertzoo.runs import open_run
 
-    tell = runs.telling()
-    run = RunDirectory(args.run_dir)
-    if args.origin is not None:
-        runs.check_apart(args.origin, run, "--from", "a run resumes by itself, without --from")
-        # Before there is a directory; a run that has a checkpoint does not read its source again.
-        if hosts.share("the newest checkpoint", run.latest) is None:
-            check(args.origin)
-    with run.shared():
-        mesh = runs.checked(recipe, run, tell, args.origin)
-        start, vocabulary = begin(run, recipe, args.origin, tell)
-        feed = runs.feed(args, recipe, run, vocabulary, tell)
-        step = job.train(recipe, feed, run, mesh, start)
-    return runs.finished(step, args.run_dir)
-
-
-def begin(
-    run: "RunDirectory", recipe: "Pretrain", origin: Path | None, tell: Callable[[str], None]
-) -> "tuple[Start | None, Tokenizer | None]":
-    """What a run that has no checkpoint starts from, and the tokenizer of one that started or starts from something."""
-    from bertzoo.runs.warm_start import read
-    from bertzoo.train import hosts
-
-    if hosts.share("the newest checkpoint", run.latest) is not None:
-        return None, None if origin is None else run.tokenizer()
-    if origin is None:
-        return None, None
-    start, before = read(origin, recipe), run.origin()
-    runs.same_everywhere(start.record, "what the run starts from", origin)
-    if before and before["path"] == start.record["path"] and before != start.record:
-        tell(f"changed since the run began: the parameters in {origin}")
-    for line in start.said:
-        tell(line)
-    return start, start.tokenizer
+    step = open_run.pretrain(recipe, args.run_dir, args.origin, training.options(args))
+    return training.finished(step, args.run_dir)

@@ -17,11 +17,9 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
-from bertzoo.core.paths import on_disk
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
@@ -54,39 +52,14 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
-    """Prune to the end and return what there is to say; what one process can do for all, the first does."""
-    from bertzoo.pruning.budget import devices
-    from bertzoo.pruning.run import Pruning, origin_of
-    from bertzoo.pruning.rundir import Directory
-    from bertzoo.runs.any_model import check
+    """Prune to the end and return what there is to say."""
+    from bertzoo.pruning.run import prune
     from bertzoo.runs.prune_layout import shown
-    from bertzoo.train import hosts
 
-    on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
-    tell, run = training.telling(), Directory(args.run_dir)
-    path, digest = hosts.share("what is pruned", lambda: origin_of(args.origin, run))
-    training.check_apart(Path(path), run, "--from", "give the pruned model a directory of its own")
-    if digest is None:
-        check(Path(path))
-    with run.shared():
-        for line in hosts.share("the run's config", lambda: run.changes(recipe)):
-            tell(f"changed since the run began: {line}")
-        pruning = Pruning(
-            recipe=recipe,
-            run=run,
-            origin=Path(path),
-            digest=digest,
-            mesh=devices(recipe),
-            tell=tell,
-            batch_workers=args.batch_workers,
-        )
-        vocabulary = pruning.tokenizer()
-        # Not opened again by a run that is finished: the text may be gone.
-        model = pruning.train(lambda: training.open_corpus(args, recipe, run, vocabulary, tell))
-    left, whole = pruning.cost_of(model), pruning.whole
-    unused = 1 - left / pruning.target
+    found = prune(recipe, args.run_dir, args.origin, training.options(args))
+    unused = 1 - found.left / found.target
     wide = f" and {unused:.1%} below it, as what goes last is as large" if unused > CLOSE else ""
     return (
-        f"finished: {shown(left, whole)} of {shown(whole, whole)} {recipe.target.unit}, within the budget of "
-        f"{shown(pruning.target, whole)}{wide}, in {run.model}; next: bertzoo report {args.run_dir}"
+        f"finished: {shown(found.left, found.whole)} of {shown(found.whole, found.whole)} {recipe.target.unit}, within "
+        f"the budget of {shown(found.target, found.whole)}{wide}, in {found.model}; next: bertzoo report {args.run_dir}"
     )

@@ -22,7 +22,7 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from bertzoo.cli.support.options import say, tokenising, workers_option
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
-from bertzoo.data.settings import Data
+from bertzoo.data.settings import Data, Text
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus.manifest import Manifest
@@ -44,16 +44,9 @@ _DROPPED = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tokenize:
-    """The part of a pretraining config that a corpus depends on."""
-
-    data: Data = field(default_factory=Data)
-
-
 def config() -> type:
     """The class of the config."""
-    return Tokenize
+    return Text
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +77,7 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
             raise UserError("--data.source and SRC say the same thing; give SRC alone")
         if key.startswith(_OF_ROWS):
             raise UserError(f"--{key} changes the rows and not the corpus; give it to `bertzoo pretrain`")
-    cls: type = Tokenize
+    cls: type = Text
     if args.config:
         from bertzoo.runs.pretrain_config import Pretrain
 

@@ -33,6 +33,15 @@ def load(cls: type[T], files: Iterable[str | Path] = (), overrides: Iterable[tup
         with _named(str(path)):
             table = schema.merge(cls, table, given)
             schema.build(cls, table, complete=False)
+    return _overridden(cls, table, overrides)
+
+
+def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
+    """The config with `overrides` applied as `load` applies them; raises ConfigError naming the option and the key."""
+    return _overridden(type(config), plain(config), overrides)
+
+
+def _overridden(cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> T:
     # A kind decides which keys its table has, so it is set before them, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
         with _named(f"--{key}={text}"):

@@ -110,7 +110,7 @@ def _found(name: str, tell: Callable[[str], None]) -> Corpus | None:
 
 
 class Batches:
-    """The batches of a plan: arrays as docs/architecture.md has them, and `row_weight` (B,) float32, 0 for rows that
+    """The batches of a plan: arrays as docs/formats.md has them, and `row_weight` (B,) float32, 0 for rows that
     only pad.
     """
 

@@ -48,3 +48,10 @@ class Data:
         if self.source != MIXTURE:
             return (Part(source=self.source, text_field=self.text_field),)
         return tuple(replace(part, text_field=part.text_field or self.text_field) for part in self.mixture)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """The part of a pretraining config that a corpus depends on."""
+
+    data: Data = field(default_factory=Data)

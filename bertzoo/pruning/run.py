@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,11 +13,12 @@ import optax
 
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.paths import on_disk
 from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
 from bertzoo.models import Model
 from bertzoo.pruning import ledger
-from bertzoo.pruning.budget import budget, structure_of
+from bertzoo.pruning.budget import budget, devices, structure_of
 from bertzoo.pruning.choose import choose
 from bertzoo.pruning.costs import Cost, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
@@ -27,6 +28,7 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, job, phases, prune_layout, teacher, warm_start
 from bertzoo.runs.batches import Feed
+from bertzoo.runs.open_run import Options, check_apart, open_corpus
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.teacher import Taught
 from bertzoo.runs.transfer_config import Transfer
@@ -37,6 +39,45 @@ from bertzoo.train.restore import restore_params
 
 GENERATOR = "generator/"
 Chosen = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> by dimension what stays
+
+
+class Pruned(NamedTuple):
+    """What a finished pruning came to. left, whole, target: amounts of the budget's unit; model: its directory."""
+
+    left: float
+    whole: float
+    target: float
+    model: Path
+
+
+def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Options) -> Pruned:
+    """Prune a model to its budget, or resume.
+
+    origin: the model that is pruned; may be None for a resumed run. Raises UserError where something does not fit,
+    Stopped after a signal.
+    """
+    on_disk(run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
+    run, tell = Directory(run_dir), options.tell_once
+    path, digest = hosts.share("what is pruned", lambda: origin_of(origin, run))
+    check_apart(Path(path), run, "--from", "give the pruned model a directory of its own")
+    if digest is None:
+        any_model.check(Path(path))
+    with run.shared():
+        for line in hosts.share("the run's config", lambda: run.changes(recipe)):
+            tell(f"changed since the run began: {line}")
+        pruning = Pruning(
+            recipe=recipe,
+            run=run,
+            origin=Path(path),
+            digest=digest,
+            mesh=devices(recipe),
+            tell=tell,
+            batch_workers=options.batch_workers,
+        )
+        vocabulary = pruning.tokenizer()
+        # A finished run does not open its corpus again: the text may be gone.
+        model = pruning.train(lambda: open_corpus(recipe, run, vocabulary, options))
+    return Pruned(pruning.cost_of(model), pruning.whole, pruning.target, run.model)
 
 
 @dataclass(kw_only=True)

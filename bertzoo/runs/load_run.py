@@ -10,6 +10,7 @@ import numpy as np
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.runs import phases, prune_layout
@@ -68,6 +69,29 @@ def heldout(trained: Trained, corpus: Corpus, stage: int) -> tuple[int, dict[str
     for batch in feed.heldout(stage, rows, 1):
         totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
     return rows, totals.means()
+
+
+def measured(trained: Trained, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
+    """Losses and metrics over all held-out rows of a stage's length (default: the last stage), and what word
+    frequencies alone would reach.
+
+    corpus: where the run's corpus is now. Raises UserError where the stage or the corpus is not the run's.
+    """
+    stages = trained.recipe.stages
+    index = len(stages) - 1 if stage is None else stage
+    if not 0 <= index < len(stages):
+        raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
+    text = trained.run.open_corpus(corpus)
+    rows, means = heldout(trained, text, index)
+    unigram = unigram_entropy(text)
+    return {
+        "step": trained.step,
+        "rows": rows,
+        "max_length": stages[index].max_length,
+        **means,
+        "unigram_entropy": unigram.entropy,
+        "unigram_cross_entropy": unigram.cross_entropy,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 
 class Reporter(Protocol):
-    """Takes the records of metrics.jsonl (docs/architecture.md) one by one."""
+    """Takes the records of metrics.jsonl (docs/formats.md) one by one."""
 
     def __call__(self, record: Record) -> None: ...
 

@@ -19,7 +19,7 @@ Sums = dict[str, jax.Array]
 
 
 class Objective(Protocol):
-    """What the loop needs to know of a loss (docs/architecture.md); a key of None switches dropout off."""
+    """What the loop needs to know of a loss (docs/formats.md); a key of None switches dropout off."""
 
     def init(self, key: jax.Array) -> Any: ...
 

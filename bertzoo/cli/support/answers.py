@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _SHOWN = 60  # characters of a question beside its answer
 
 
-def evaluate(args: argparse.Namespace, model: "Answering") -> tuple[str, dict[str, int], dict[str, Any]]:
-    """The task's name, the number of questions of the split, and how well the model does; with --output its answers."""
+def output(args: argparse.Namespace) -> Path | None:
+    """The directory of --output, checked before anything is computed."""
     from bertzoo.core.paths import on_disk
 
     folder = on_disk(args.output, "--output", "name a directory on this machine") if args.output else None
@@ -25,20 +25,7 @@ def evaluate(args: argparse.Namespace, model: "Answering") -> tuple[str, dict[st
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--output={folder} is a file: name a directory")
         check_folder(next(path for path in (folder, *folder.parents) if path.exists()), f"--output={folder}")
-    task, part = model.task(args.task or ""), args.split or "dev"
-    model = model.of(task)
-    asked = model.asked(task, part, args.data_dir or model.recipe.data_dir)
-    if asked.hidden:
-        raise UserError(
-            f"the {part} set of {task.name} has no answers to score by; `bertzoo predict {args.run} --split={part}` "
-            "says what the model answers"
-        )
-    if model.recipe.squad.heldout and part != "test":
-        say(f"{part}: questions on texts that were {'held out' if part == 'dev' else 'not held out'} by squad.heldout")
-    judged, save = model.judge(task, asked.questions, part, args.batch_size or 0)
-    if folder is not None:
-        save(folder)
-    return task.name, {part: len(asked.questions)}, judged
+    return folder
 
 
 def predict(args: argparse.Namespace, model: "Answering", form: str) -> int:
@@ -71,6 +58,7 @@ def predict(args: argparse.Namespace, model: "Answering", form: str) -> int:
 
 def _questions(args: argparse.Namespace, model: "Answering") -> Sequence["Question"]:
     """Where the flags say that the questions are: one place, of the command line, a split, a file, standard input."""
+    from bertzoo.finetuning.evaluate import questions
     from bertzoo.tasks import inputs, squad
 
     alone = [text for text in (args.question, args.context) if text is not None]
@@ -95,10 +83,10 @@ def _questions(args: argparse.Namespace, model: "Answering") -> Sequence["Questi
     if args.input:
         own = model.recipe.own
         columns = [args.text_a or own.question, args.text_b or own.context]
-        return _of(inputs.table(args.input, columns, wanted, header=own.header), args.input)
+        return questions(inputs.table(args.input, columns, wanted, header=own.header), args.input)
     if args.text or alone:
-        return _of(inputs.words(args.text or alone, wanted), "the command line")
-    return _of(inputs.standard_input(sys.stdin, wanted), "standard input")
+        return questions(inputs.words(args.text or alone, wanted), "the command line")
+    return questions(inputs.standard_input(sys.stdin, wanted), "standard input")
 
 
 def _split(args: argparse.Namespace, model: "Answering") -> Sequence["Question"]:
@@ -106,16 +94,6 @@ def _split(args: argparse.Namespace, model: "Answering") -> Sequence["Question"]
     if args.split not in ("train", "dev", "test"):
         raise UserError(f"--split={args.split} is none of train, dev and test")
     return model.asked(task, args.split, args.data_dir or model.recipe.data_dir).questions
-
-
-def _of(examples: Iterable[Any], origin: str) -> Sequence["Question"]:
-    """Pairs of texts as questions."""
-    from bertzoo.tasks.squad import Question
-
-    return [
-        Question(one.key, one.text_a, one.text_b, (), False, "", f"{origin} question {int(one.key) + 1}")
-        for one in examples
-    ]
 
 
 def _shown(questions: Sequence["Question"], records: Iterable[dict[str, Any]]) -> Iterator[str]:

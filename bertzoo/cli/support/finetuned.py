@@ -14,7 +14,7 @@ from bertzoo.core.errors import UserError
 if TYPE_CHECKING:
     from bertzoo.finetuning.predict_answers import Answering
     from bertzoo.finetuning.predict_labels import Trained
-    from bertzoo.tasks.task import Example, Read, Task
+    from bertzoo.tasks.task import Example
 
 _SHOWN = 60  # characters of a text beside what is said of it
 
@@ -60,65 +60,42 @@ def _check_apart(args: argparse.Namespace, model: "Trained | Answering") -> None
 
 def load(args: argparse.Namespace) -> "Trained | Answering":
     """The model that the flags name."""
-    from bertzoo.core.paths import on_disk
-    from bertzoo.finetuning import predict_answers, predict_labels, saved_model
+    from bertzoo.finetuning import evaluate
 
     if args.batch_size == 0:
         raise UserError("--batch_size=0 is less than 1")
-    found = saved_model.read(on_disk(args.run, "the model", "copy it to this machine and name the copy"), args.seed)
-    return predict_answers.of(found) or predict_labels.of(found)
+    return evaluate.load(args.run, args.seed)
 
 
 def evaluate(args: argparse.Namespace) -> int:
     """Print the scores of a split, those of a run's results where it is the development set."""
+    from bertzoo.finetuning.evaluate import evaluate
     from bertzoo.finetuning.predict_answers import Answering
 
     model = load(args)
-    if isinstance(model, Answering):
-        task, counts, judged = answers.evaluate(args, model)
-    else:
+    questions = isinstance(model, Answering)
+    output = answers.output(args) if questions else None
+    if not questions:
         refuse(args, ("output",), "a model that answers no questions")
-        task, counts, judged = _evaluated(args, model)
+    found = evaluate(
+        model,
+        split=args.split or "dev",
+        task=args.task or "",
+        data_dir=args.data_dir or "",
+        batch_size=args.batch_size or 0,
+        output=output,
+        tell=say,
+    )
     if args.json:
-        print(json.dumps({"task": task, "examples": counts, **judged}))
+        print(json.dumps(found))
         return 0
-    for split, scores in judged["scores"].items():
+    for split, scores in found["scores"].items():
         shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        unit = "questions" if isinstance(model, Answering) else "examples"
-        print(f"{task}, {split}, {counts[split]:,} {unit}: {shown}")
-    if judged["collapsed"]:
-        print(f"every {'question got one answer' if isinstance(model, Answering) else 'example got one class'}")
+        unit = "questions" if questions else "examples"
+        print(f"{found['task']}, {split}, {found['examples'][split]:,} {unit}: {shown}")
+    if found["collapsed"]:
+        print(f"every {'question got one answer' if questions else 'example got one class'}")
     return 0
-
-
-def _evaluated(args: argparse.Namespace, model: "Trained") -> tuple[str, dict[str, int], dict[str, Any]]:
-    """The task's name, the number of examples of each split, and how well the model does."""
-    task = model.task(args.task or "", args.data_dir or "")
-    model, directory = model.of(task, say), args.data_dir or model.recipe.data_dir
-    part = args.split or "dev"
-    splits = {"train": task.train, "dev": task.dev, "test": task.test}[part]
-    if not splits:
-        raise UserError(f"{task.name} has no {part} set")
-    examples = {}
-    for split in splits:
-        read = _read(task, split, directory)
-        if unknown := sum(example.label is None for example in read.examples):
-            some = f"has no label in {unknown:,} of its {len(read.examples):,} examples"
-            raise UserError(
-                f"the {split} set of {task.name} {some}, which cannot be scored; `bertzoo predict {args.run} "
-                f"--split={part}` says what the model makes of it"
-            )
-        examples[split] = read.examples
-    judged = model.judge(task, examples, args.batch_size or 0)
-    return task.name, {split: len(found) for split, found in examples.items()}, judged
-
-
-def _read(task: "Task", split: str, directory: str) -> "Read":
-    """A split; says what is passed over."""
-    read = task.read(split, directory)
-    for reason, count in read.skipped.items():
-        say(f"{split}: passed over {count} rows ({reason})")
-    return read
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -156,6 +133,7 @@ def predict(args: argparse.Namespace) -> int:
 
 def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]:
     """Where the flags say that the texts are: one place, of the command line, a split, a file and standard input."""
+    from bertzoo.finetuning.evaluate import read_split
     from bertzoo.tasks import inputs
 
     given = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + ["TEXT"] * bool(args.text)
@@ -179,7 +157,7 @@ def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]
             )
         if not splits:
             raise UserError(f"{task.name} has no {args.split} set")
-        return _read(task, splits[0], directory).examples
+        return read_split(task, splits[0], directory, say).examples
     if args.data_dir and not args.task:
         raise UserError("--data_dir is where a task's files are: give --split or --task with it")
     known = bool(model.named or args.task)

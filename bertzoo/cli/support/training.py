@@ -1,7 +1,6 @@
 """What the verbs that train have in common: a run of one process or of several, and its corpus."""
 
 import argparse
-import functools
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -14,14 +13,7 @@ from bertzoo.core.paths import on_disk
 from bertzoo.train import supervisor
 
 if TYPE_CHECKING:
-    import jax
-
-    from bertzoo.data.corpus.corpus import Corpus
-    from bertzoo.data.tokenizers.vocabulary import Tokenizer
-    from bertzoo.runs.batches import Feed
-    from bertzoo.runs.pretrain_config import Checked
-    from bertzoo.runs.run_dir import RunDirectory
-    from bertzoo.runs.transfer_config import Recipe
+    from bertzoo.runs.open_run import Options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +54,6 @@ def model_flag(flag: str) -> Callable[[str], Path]:
     return path
 
 
-def check_apart(path: Path, run: "RunDirectory", flag: str, instead: str) -> None:
-    """Raise UserError where a flag names the run itself; it says what to do `instead`."""
-    if path.resolve() == run.path.resolve():
-        raise UserError(f"{flag} and --run_dir are both {run.name}; {instead}")
-
-
 def main(
     args: argparse.Namespace,
     overrides: Sequence[tuple[str, str]],
@@ -98,96 +84,19 @@ def main(
     return 0
 
 
-def telling() -> Callable[[str], None]:
-    """What tells a person something once, however many processes there are."""
-    from bertzoo.train import hosts
+def options(args: argparse.Namespace) -> "Options":
+    """How the flags say that the run is carried out."""
+    from bertzoo.runs.open_run import Options
 
-    return say if hosts.is_first() else lambda line: None
-
-
-def checked(
-    recipe: "Recipe", run: "RunDirectory", tell: Callable[[str], None], origin: Path | None = None
-) -> "jax.sharding.Mesh":
-    """The mesh of a run that may go on with this recipe; before the corpus, which may take hours."""
-    from bertzoo.runs import job
-    from bertzoo.train import hosts
-
-    for line in hosts.share("the run's config", lambda: run.compare(recipe, origin)):
-        tell(f"changed since the run began: {line}")
-    mesh = job.devices(recipe)
-    hosts.share("the newest checkpoint's model", lambda: job.check(recipe, run, mesh))
-    return mesh
-
-
-def same_everywhere(record: dict[str, Any], what: str, path: Path) -> None:
-    """Raise UserError where another process finds other parameters in a model's directory than the first."""
-    from bertzoo.train import hosts
-
-    digest = record["parameters_sha256"]
-    if digest != hosts.share(what, lambda: digest):
-        raise UserError(f"the parameters in {path} are not those that process 0 finds there; give all the same")
-
-
-def feed(
-    args: argparse.Namespace,
-    recipe: "Recipe",
-    run: "RunDirectory",
-    vocabulary: "Tokenizer | None",
-    tell: Callable[[str], None],
-) -> "Feed":
-    """The batches of a run, from its corpus."""
-    from bertzoo.runs.batches import Feed
-
-    corpus = open_corpus(args, recipe, run, vocabulary, tell)
-    return Feed(recipe, corpus, run.plans, tell, workers=args.batch_workers)
+    return Options(
+        corpus=args.corpus,
+        workers=args.workers,
+        batch_workers=args.batch_workers,
+        tell=say,
+        progress=tokenising,
+    )
 
 
 def finished(step: int, run: str) -> str:
     """What there is to say at the end."""
     return f"finished after {step} steps; next: bertzoo report {run}, bertzoo evaluate {run}"
-
-
-def open_corpus(
-    args: argparse.Namespace,
-    recipe: "Checked",
-    run: "RunDirectory",
-    vocabulary: "Tokenizer | None",
-    tell: Callable[[str], None],
-) -> "Corpus":
-    """The corpus of a run, tokenised by the first process if need be; raises UserError where others find another.
-
-    A run that has a checkpoint reads the corpus that it began with, wherever that is by now.
-    """
-    from bertzoo.data import pipeline
-    from bertzoo.train import hosts
-
-    begun = run.latest() is not None
-    if args.corpus and not begun:
-        raise UserError(
-            f"--corpus={args.corpus} is for a run that is resumed, but {run.name} has no checkpoint; name its corpus "
-            "with --data.source"
-        )
-
-    @functools.cache
-    def opened() -> "Corpus":
-        if begun and (args.corpus or run.corpus_is_elsewhere()):
-            corpus = run.open_corpus(args.corpus)
-            if vocabulary is not None:
-                pipeline.check_words(corpus, vocabulary)
-            return corpus
-        with tokenising() as progress:
-            corpus = pipeline.open_corpus(
-                recipe.data, run.corpus, workers=args.workers, progress=progress, vocabulary=vocabulary, tell=say
-            )
-        if begun:
-            run.check_corpus(corpus)
-        return corpus
-
-    expected = hosts.share("the corpus", lambda: opened().hash, timeout=24 * 3600)
-    corpus = opened()
-    hosts.barrier("the corpus", timeout=24 * 3600)  # each host copies one that is behind a URL
-    if corpus.hash != expected:
-        raise UserError(f"the corpus {corpus.address} is not the one that process 0 reads; give all the same")
-    for split, part in corpus.manifest.splits.items():
-        tell(f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
-    return corpus

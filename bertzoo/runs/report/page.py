@@ -1,6 +1,6 @@
 """What became of a run: its metrics read back, drawn as curves, and told on a short page.
 
-The run directory and `metrics.jsonl` are as docs/architecture.md describes them. Losses are in nats, accuracies shares.
+The run directory and `metrics.jsonl` are as docs/formats.md describes them. Losses are in nats, accuracies shares.
 """
 
 import json

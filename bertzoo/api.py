@@ -1,0 +1,251 @@
+"""The commands as functions: the same settings, a result object instead of printed text.
+
+`config` is the name of a shipped config, a file, several of them (later ones win), or a config object. `overrides` are
+the command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. Every function
+raises UserError where something does not fit. A signal raises Stopped after a checkpoint; the same call resumes.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+Config = Any  # a name, a path, a sequence of these, or a config object
+Say = Callable[[str], None]
+
+
+class Loaded(NamedTuple):
+    """model: a Linen module; params: its parameters; tokenizer: None where the directory has none."""
+
+    model: Any
+    params: Any
+    tokenizer: Any
+
+
+class Run(NamedTuple):
+    """A finished training run. run_dir: its directory, or its URL; step: the last step."""
+
+    run_dir: Path | str
+    step: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last held-out losses and metrics."""
+        from bertzoo.runs.report.page import read_history
+        from bertzoo.runs.run_dir import RunDirectory
+
+        run = RunDirectory(self.run_dir)
+        run.fetch()
+        lines = read_history(run.metrics).heldout
+        return dict(lines[-1]) if lines else {}
+
+    def load(self) -> Loaded:
+        """The model with its newest parameters."""
+        return load(self.run_dir)
+
+
+class FineTuned(NamedTuple):
+    """A finished fine-tuning run. run_dir: its directory; results: what its results.json holds."""
+
+    run_dir: Path
+    results: dict[str, Any]
+
+    @property
+    def score(self) -> dict[str, dict[str, float]]:
+        """The median over seeds, by split and metric, in points."""
+        return self.results["median"]
+
+    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """As `bertzoo.predict` with the model of the best seed."""
+        return predict(self.run_dir, texts)
+
+
+def load(path: Path | str) -> Loaded:
+    """The model at `path`: a run's directory, one of its checkpoints, a model directory, a Hugging Face directory, or
+    an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
+
+    A masked language model takes the positions whose words are wanted as a fourth array (B,P) and returns
+    `masked_logits` (B,P,V); any other head returns `logits`.
+
+    >>> import jax, numpy as np
+    >>> model, params, tokenizer = bertzoo.load("tiny")
+    >>> words = [tokenizer.specials.cls, *tokenizer.encode_batch(["a model"])[0], tokenizer.specials.sep]
+    >>> ids = np.array([words])
+    >>> output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, ids >= 0)
+    >>> output.hidden_states[-1].shape
+    (1, 4, 24)
+    >>> output.pooled.shape
+    (1, 24)
+    """
+    from bertzoo.runs.any_model import read
+
+    found = read(path)
+    return Loaded(*found.module(), found.tokenizer)
+
+
+def tokenize(
+    source: str, destination: Path | str, *, overrides: Mapping[str, Any] | None = None, workers: int = 0
+) -> dict[str, Any]:
+    """Tokenise text into a corpus, as `bertzoo tokenize`; return what its manifest holds.
+
+    overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`. workers: processes, 0 for one per core.
+    """
+    from dataclasses import replace
+
+    from bertzoo.data.corpus.tokenize import tokenize
+    from bertzoo.data.settings import Text
+
+    data = replace(_resolved(Text, (), overrides).data, source=str(source))
+    return tokenize(data, Path(destination), workers=workers).manifest.raw
+
+
+def pretrain(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    overrides: Mapping[str, Any] | None = None,
+    from_model: Path | str | None = None,
+    workers: int = 0,
+    tell: Say | None = print,
+) -> Run:
+    """Pretrain a model, or resume the run, as `bertzoo pretrain`.
+
+    from_model: the model that a new run starts from. workers: processes that tokenise, 0 for one per core. tell:
+    receives each line for a person, None for silence.
+    """
+    from bertzoo.runs import open_run
+    from bertzoo.runs.pretrain_config import Pretrain
+
+    recipe = _resolved(Pretrain, config, overrides)
+    return Run(run_dir, open_run.pretrain(recipe, run_dir, _path(from_model), _options(workers, tell)))
+
+
+def transfer(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    teacher: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    tell: Say | None = print,
+) -> Run:
+    """Teach a student with a teacher, or resume, as `bertzoo transfer`; a resumed run knows where its teacher was."""
+    from bertzoo.runs import open_run
+    from bertzoo.runs.transfer_config import Transfer
+
+    recipe = _resolved(Transfer, config, overrides)
+    return Run(run_dir, open_run.transfer(recipe, run_dir, _path(teacher), None, _options(workers, tell)))
+
+
+def prune(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    from_model: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    tell: Say | None = print,
+) -> Path:
+    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the pruned model's directory."""
+    from bertzoo.pruning.run import prune
+    from bertzoo.pruning.settings import Prune
+
+    return prune(
+        _resolved(Prune, config, overrides), run_dir, _path(from_model), _options(workers, tell)
+    ).model.absolute()
+
+
+def finetune(
+    config: Config = "finetune",
+    *,
+    run_dir: Path | str,
+    from_model: Path | str | None = None,
+    teacher: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    tell: Say | None = print,
+) -> FineTuned:
+    """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune`.
+
+    overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
+    """
+    from bertzoo.finetuning import run
+    from bertzoo.finetuning.settings import Finetune
+
+    recipe = _resolved(Finetune, config, overrides)
+    found = run.train(recipe, str(run_dir), _path(from_model), _path(teacher), tell or (lambda line: None))
+    return FineTuned(Path(run_dir), found)
+
+
+def evaluate(
+    path: Path | str, *, split: str = "dev", data_dir: Path | str = "", checkpoint: str | int = "latest"
+) -> dict[str, Any]:
+    """Measure a model, as `bertzoo evaluate`.
+
+    A fine-tuned model: its task, the number of examples, `scores` by split and metric, in points, on `split` (train,
+    dev or test) of the files in `data_dir`, or where they were. A pretraining run: its held-out losses and metrics,
+    with the unigram entropy, at a `checkpoint` (latest, best or a step).
+    """
+    from bertzoo.finetuning import evaluate
+    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.runs.load_run import load, measured
+
+    if is_finetuned(path):
+        return evaluate.evaluate(evaluate.load(path), split=split, data_dir=str(data_dir))
+    return measured(load(path, checkpoint))  # pyright: ignore[reportArgumentType] (latest, best or a step)
+
+
+def predict(
+    path: Path | str, texts: Sequence[str] | Sequence[tuple[str, str]], *, top: int = 5
+) -> list[dict[str, Any]]:
+    """Apply a model to texts, in their order, as `bertzoo predict`.
+
+    A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
+    `tags`; a model of questions takes pairs of a question and its context and returns `answer`, `start`, `end`. A
+    pretraining run fills every `[MASK]`: `blanks` has for each the `top` likeliest tokens with their probabilities.
+    """
+    from bertzoo.finetuning import evaluate
+    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.runs.load_run import fill, load
+
+    if is_finetuned(path):
+        return evaluate.predict(evaluate.load(path), texts)
+    trained = load(path)
+    filled = [fill(trained, text, "[MASK]", top) for text in map(str, texts)]
+    return [
+        {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
+        for text, blanks in zip(texts, filled, strict=True)
+    ]
+
+
+def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
+    """The config object that the arguments describe."""
+    from bertzoo.core import config as loader
+
+    pairs = _pairs(loader, overrides)
+    if isinstance(config, cls):
+        return loader.changed(config, pairs)
+    files = [config] if isinstance(config, str | Path) else list(config)
+    return loader.load(cls, files, pairs)
+
+
+def _pairs(loader: Any, overrides: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+    """Overrides as the command line has them."""
+    texts = {True: "true", False: "false", None: loader.NONE}
+    for key, value in (overrides or {}).items():
+        if isinstance(value, str | Path):
+            yield key, str(value)
+        elif value is None or isinstance(value, bool):
+            yield key, texts[value]
+        else:
+            yield key, json.dumps(value)
+
+
+def _options(workers: int, tell: Say | None) -> Any:
+    from bertzoo.runs.open_run import Options
+
+    return Options(workers=workers, tell=tell or (lambda line: None))
+
+
+def _path(name: Path | str | None) -> Path | None:
+    return None if name is None else Path(name)

@@ -1,0 +1,69 @@
+"""The commands as functions: they do what the command line does, from the same settings."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+from messages import mentioning
+
+import bertzoo
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.runs.pretrain_config import Pretrain
+
+pytestmark = pytest.mark.usefixtures("one_device")
+SHORT = {"stages.*.steps": 2, "run.log_every": 1}
+
+
+def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: Path, capsys) -> None:
+    one = bertzoo.pretrain(tiny_config, run_dir=tmp_path / "one", overrides=SHORT, tell=None)
+    assert not capsys.readouterr().out
+    assert one.step == 4 and {"mlm_loss", "sop_accuracy"} <= one.metrics.keys() and one.metrics["step"] == 4
+    recipe = config.load(Pretrain, [tiny_config], [("run.log_every", "1")])
+    again = bertzoo.pretrain(recipe, run_dir=tmp_path / "one", overrides={"stages.*.steps": 2})  # resumes at the end
+    assert again.step == 4 and "corpus" in capsys.readouterr().out
+    model, params, tokenizer = one.load()
+    ids = np.array([[tokenizer.specials.cls, *tokenizer.encode_batch(["a b"])[0], tokenizer.specials.sep]])
+    logits = model.apply({"params": params}, ids, 0 * ids, ids >= 0, 0 * ids[:, :1]).masked_logits
+    assert logits.shape == (1, 1, recipe.model.vocab_size) and np.isfinite(logits).all()
+    (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
+    (blank,) = found["blanks"]
+    assert len(blank) == 3 and 0 < sum(blank.values()) <= 1
+    figures = bertzoo.evaluate(tmp_path / "one")
+    assert figures["step"] == 4 and figures["mlm_loss"] == pytest.approx(one.metrics["mlm_loss"], rel=0.1)
+
+
+def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) -> None:
+    for overrides, error, named in (
+        ({"stages.*.step": 2}, ConfigError, "step"),
+        ({"seed": True}, ConfigError, "seed"),
+        ({"data.tokenizer.path": None, "objective.sentence": "nsp2"}, ConfigError, "nsp2"),
+    ):
+        with pytest.raises(error, match=mentioning(named)):
+            bertzoo.pretrain(tiny_config, run_dir=tmp_path / "run", overrides=overrides)
+    with pytest.raises(UserError, match=mentioning("nowhere")):
+        bertzoo.pretrain(tiny_config, run_dir=tmp_path / "run", from_model="nowhere")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path) -> None:
+    planted.fill(tmp_path)
+    options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
+    overrides = options | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
+    found = bertzoo.finetune(run_dir=tmp_path / "run", from_model=tmp_path / "model", overrides=overrides, tell=None)
+    assert found.results == json.loads((tmp_path / "run/results.json").read_text())
+    measured = bertzoo.evaluate(found.run_dir)
+    assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
+    first, second = found.predict(["bara doti", "kera"])
+    assert first["label"] in ("0", "1") and 0.5 <= first["probability"] <= 1 and second["index"] == "1"
+
+
+def test_text_becomes_a_corpus(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"one two three four number {n}\n\n" for n in range(50)))
+    overrides = {"data.tokenizer.vocab_size": 60, "data.heldout": 0.2, "data.minimum_tokens": 2}
+    manifest = bertzoo.tokenize(str(tmp_path / "text.txt"), tmp_path / "corpus", overrides=overrides, workers=1)
+    assert sum(split["documents"] for split in manifest["splits"].values()) == 50
+    with pytest.raises(UserError, match=mentioning("heldout", "2.0")):
+        bertzoo.tokenize(str(tmp_path / "text.txt"), tmp_path / "x", overrides={"data.heldout": 2})
