@@ -218,6 +218,28 @@ def predict(
     ]
 
 
+def convert(
+    source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
+) -> dict[str, Any] | None:
+    """Convert a model to a directory or a file, as `bertzoo convert`; return a file's description or None.
+
+    to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
+    file, which is verified against the model before it appears. options: fields of `bertzoo.export.convert.Options`,
+    such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
+    """
+    from dataclasses import fields
+
+    from bertzoo.benchmarking.interleave import memory_of_file
+    from bertzoo.core.errors import UserError
+    from bertzoo.export.convert import Options, convert
+
+    known = {field.name for field in fields(Options)}
+    if unknown := sorted(options.keys() - known):
+        raise UserError(f"convert has no option {unknown[0]}; the options are {', '.join(sorted(known))}")
+    chosen = Options(to=to, **options)
+    return convert(Path(source), Path(destination), chosen, tell or (lambda line: None), memory_of_file).description
+
+
 def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
     """The config object that the arguments describe."""
     from bertzoo.core import config as loader

@@ -31,6 +31,11 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: P
     (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
     (blank,) = found["blanks"]
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1
+    assert bertzoo.convert(tmp_path / "one", tmp_path / "model", to="bertzoo", head="masked", tell=None) is None
+    assert bertzoo.load(tmp_path / "model").params.keys() == params.keys() - {"sentence_head"}
+    for options, named in (({"lenghts": (8,)}, "lenghts"), ({"lengths": (8,)}, "lengths")):
+        with pytest.raises(UserError, match=mentioning(named)):
+            bertzoo.convert(tmp_path / "one", tmp_path / "other", to="bertzoo", **options)
     figures = bertzoo.evaluate(tmp_path / "one")
     assert figures["step"] == 4 and figures["mlm_loss"] == pytest.approx(one.metrics["mlm_loss"], rel=0.1)
 

@@ -6,13 +6,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from bertzoo.benchmarking.worker import Load
 from bertzoo.core.errors import UserError
 
+_RUNTIMES = {"torch-export": "torch", "torchscript": "torch"}  # of other formats the name is the format's
 Rounds = list[list[float]]  # of every round the seconds of its runs
 
 
@@ -117,3 +118,16 @@ def ratio(ours: Rounds, theirs: Rounds) -> float:
     """The median over the rounds of the ratio of our median to theirs."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(statistics.median(one) / statistics.median(other) for one, other in pairs)
+
+
+def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
+    """The most bytes that a process takes which runs a file once, beyond one that has only the runtime.
+
+    options: the `export.convert.Options` that the file was made with.
+    """
+    name: str = options.to
+    load = Load(_RUNTIMES.get(name, name), str(file), 1, model.vocab_size, inputs)
+    python = str(options.python or sys.executable) if options.to == "executorch" else sys.executable
+    with closing(Worker(str(file), load, python)) as worker:
+        worker.run([length])
+        return worker.peak()

@@ -26,30 +26,18 @@ examples:
 """
 
 import argparse
-import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from bertzoo.cli.support import phone_export
 from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 
-if TYPE_CHECKING:
-    from bertzoo.conversion.pretrained import Pretrained
-
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
-# Which formats an option is of.
-OPTIONS = {
-    "lengths": phone_export.FORMATS,
-    "precision": phone_export.FORMATS,
-    "pooling": phone_export.FORMATS,
-    "examples": phone_export.FORMATS,
-    "calibration": ("litert",),
-    "no_optimize": ("litert",),
-    "python": ("executorch",),
-}
+FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
+EXAMPLES = 1500
 PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight")
 POOLINGS = ("mean", "first")
 HEADS = ("none", "masked", "replaced")
@@ -59,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", type=_source, help="the model")
     parser.add_argument("destination", metavar="DST", type=_destination, help="the new directory, or file")
-    parser.add_argument("--to", required=True, choices=(*DIRECTORIES, *phone_export.FORMATS), help="the format of DST")
+    parser.add_argument("--to", required=True, choices=(*DIRECTORIES, *FILES), help="the format of DST")
     parser.add_argument(
         "--head",
         choices=HEADS,
@@ -88,7 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--examples",
         type=_count,
         help="of a fine-tuned model's development set, that the file and the model are scored on, evenly drawn "
-        f"(default: {phone_export.EXAMPLES:,}; 0: all)",
+        f"(default: {EXAMPLES:,}; 0: all)",
     )
     parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
     parser.add_argument(
@@ -96,9 +84,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _lengths(text: str) -> list[int]:
+def _lengths(text: str) -> tuple[int, ...]:
     try:
-        return [int(length) for length in text.split(",")]
+        return tuple(int(length) for length in text.split(","))
     except ValueError:
         raise UserError(f"--lengths = {text} is not numbers with commas between, as in --lengths=32,128") from None
 
@@ -118,61 +106,38 @@ def _destination(text: str) -> Path:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Read, convert, write."""
-    from bertzoo.core import atomic
+    """Read, convert, write, and print what was measured of a file."""
+    from bertzoo.benchmarking.interleave import memory_of_file
+    from bertzoo.export.convert import Options, convert
 
-    if os.path.realpath(args.source) == os.path.realpath(args.destination):
-        raise UserError(f"SRC and DST are both {args.source}; name another directory for the result")
-    for name, formats in OPTIONS.items():
-        if getattr(args, name) is not None and args.to not in formats:
-            raise UserError(f"--{name.replace('no_', 'no-')} is of {_either(formats)}, not of --to={args.to}")
-    if args.to in phone_export.FORMATS:
-        pretrained, made = phone_export.write(args, lambda: _read(args))
-        print(f"{_wrote(args, pretrained)} {made}")
+    given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
+    options = Options(**given)
+    model, said = convert(args.source, args.destination, options, say, memory_of_file)
+    wrote = (
+        f"Wrote {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
+    )
+    if said is None:
+        print(wrote)
         return 0
-    atomic.check(args.destination)
-    pretrained = _read(args)
-    _write_directory(args, pretrained)
+    _print(said)
+    size, memory = (f"{said[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
+    print(f"{wrote} {said['precision']}, {size}, {memory} of memory when it runs.")
     return 0
 
 
-def _either(formats: Sequence[str]) -> str:
-    return f"--to={formats[0]}" if len(formats) == 1 else "the files for phones (" + ", ".join(formats) + ")"
+def _print(said: dict[str, Any]) -> None:
+    from bertzoo.tasks.metrics import is_threshold
 
-
-def _read(args: argparse.Namespace) -> "Pretrained":
-    """The model with the head and the windows that are asked for; says what is left out."""
-    from bertzoo.conversion import heads
-    from bertzoo.runs import any_model
-
-    pretrained = any_model.read(args.source)
-    if args.head is not None:
-        pretrained, dropped = heads.keep(pretrained, args.head)
-        for name in dropped:
-            say(f"left out: {name}")
-    for kind in pretrained.others if args.head is None else ():
-        say(f"left out: the generator (--head={kind} takes it)")
-    return heads.leak_padding(pretrained) if args.leak_padding else pretrained
-
-
-def _write_directory(args: argparse.Namespace, pretrained: "Pretrained") -> None:
-    from bertzoo.conversion import huggingface, pytorch
-    from bertzoo.conversion.family import Inexpressible
-    from bertzoo.core import atomic
-    from bertzoo.runs import any_model
-
-    write = {"huggingface": huggingface.write, "bertzoo": any_model.write, "pytorch": pytorch.write}[args.to]
-    with atomic.directory(args.destination) as temporary:
-        try:
-            write(pretrained, temporary)
-        except Inexpressible as error:
-            say(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
-            pytorch.write(pretrained, temporary)
-    if pretrained.tokenizer is None:
-        say(f"{args.source} holds no tokenizer, so that {args.destination} has none either")
-    print(_wrote(args, pretrained))
-
-
-def _wrote(args: argparse.Namespace, pretrained: "Pretrained") -> str:
-    numbers = pretrained.parameter_count
-    return f"Wrote {args.destination}: {pretrained.model.kind}, head {pretrained.head.kind}, {numbers:,} parameters."
+    for name, signature in said["signatures"].items():
+        for output, measured in signature["outputs"].items():
+            print(
+                f"{name}: {output} of {signature['rows']} rows: largest error {measured['max_error']:.2g} of values up "
+                f"to {measured['largest']:.3g}, cosine {measured['cosine']:.6f}"
+            )
+    if scores := said["scores"]:
+        for name, points in scores["file"].items():
+            if is_threshold(name):
+                continue
+            print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
+    if "delegated" in said:
+        print(f"XNNPACK runs {said['delegated']} of the graph's {said['nodes']} nodes, in {said['delegates']} parts")

@@ -10,13 +10,14 @@ from messages import mentioning, mentions
 from zoo import CASES, pretrained
 
 from bertzoo.cli import convert
+from bertzoo.cli.convert import FILES
 from bertzoo.cli.main import main
-from bertzoo.cli.support import phone_export
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.export import export, lengths
 from bertzoo.export import formats as targets
 from bertzoo.export.check import verify
+from bertzoo.export.check.quiz import evenly
 from bertzoo.export.litert import litert, quantise
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead
@@ -154,7 +155,7 @@ def test_lengths_in_order_and_by_default() -> None:
 
 
 def test_the_verb_offers_what_there_is() -> None:
-    assert tuple(targets.targets(Path("python"))) == phone_export.FORMATS
+    assert tuple(targets.targets(Path("python"))) == FILES
     assert convert.PRECISIONS == quantise.PRECISIONS == tuple(verify.LIMITS)
     assert tuple(export.POOLINGS) == convert.POOLINGS
 
@@ -174,5 +175,5 @@ def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_examples_are_drawn_as_far_apart_as_they_can_be() -> None:
-    assert phone_export._evenly(range(10), 3) == [0, 3, 6]
-    assert phone_export._evenly(range(3), 0) == phone_export._evenly(range(3), 4) == [0, 1, 2]
+    assert evenly(range(10), 3) == [0, 3, 6]
+    assert evenly(range(3), 0) == evenly(range(3), 4) == [0, 1, 2]

@@ -1,0 +1,95 @@
+"""The examples on which a file and its model are scored: the development set of a fine-tuned model's task."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.export.check.task_score import Labels, Questions, Quiz
+from bertzoo.finetuning import predict_answers, predict_labels, saved_model
+from bertzoo.finetuning.predict_answers import Answering
+from bertzoo.finetuning.predict_labels import Trained
+
+SCORED = ("sequence_classification", "token_classification", "span", "joint_span")  # heads of tasks
+EXAMPLES = 1500  # all of GLUE's smaller tasks
+
+
+def quiz(
+    source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
+) -> Quiz | None:
+    """Examples of the first development set of the task that a fine-tuned model was trained on; None without one.
+
+    pretrained: the model as it is exported, which may read padding otherwise than `source`. longest: tokens of the
+    file's longest row. examples: how many, drawn evenly; 0 for all, None for the default. Raises UserError where
+    examples are asked for and there are none.
+    """
+    if not saved_model.is_finetuned(source) or pretrained.head.kind not in SCORED:
+        if examples is not None:
+            raise UserError(f"--examples={examples} is of a fine-tuned model with the head of its task")
+        return None
+    most = EXAMPLES if examples is None else examples
+    try:
+        found = saved_model.read(source)
+        if not found.knows_task:
+            raise UserError(f"{source} does not say on which task it was trained")
+        found = replace(found, pretrained=replace(found.pretrained, model=pretrained.model))
+        if longest < found.max_length:
+            tell(f"{found.named}: scored in rows of {longest}, which the file reads; in training of {found.max_length}")
+        asked = predict_answers.of(found)
+        made = (
+            _labels(predict_labels.of(found), pretrained, longest, most, tell)
+            if asked is None
+            else _questions(asked, longest, most)
+        )
+    except UserError as error:
+        if examples is not None:
+            raise
+        tell(f"the task's scores are not measured: {error}")
+        return None
+    count, whole = made.share
+    if count < whole:
+        tell(f"{made.name}, {made.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
+    return made
+
+
+def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
+    task = model.task()
+    model = replace(model.of(task, tell), max_length=min(model.max_length, longest))
+    if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
+        raise UserError(f"the labels of {task.name} have another order than those of the model")
+    if not task.dev:
+        raise UserError(f"{task.name} has no development set")
+    split = task.dev[0]
+    whole = task.read(split, model.recipe.data_dir).examples
+    if any(example.label is None for example in whole):
+        raise UserError(f"the {split} set of {task.name} has no labels")
+    examples = evenly(whole, most)
+    rows = model.rows(examples)
+    return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
+
+
+def _questions(model: Answering, longest: int, most: int) -> Quiz:
+    task, options = model.task(), model.recipe.squad
+    room = longest - options.max_question - 3  # for the paragraph, beside [CLS] and two [SEP]
+    if room < 1:
+        raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
+    # Parts overlap by half at least, as in long rows.
+    options = replace(options, stride=min(options.stride, max(1, room // 2)))
+    recipe = replace(model.recipe, squad=options)
+    model = replace(model.of(task), max_length=min(model.max_length, longest), recipe=recipe)
+    whole = model.asked(task, "dev", model.recipe.data_dir)
+    asked = evenly(whole.questions, most)
+    task.check(asked)
+    rows = model.windows(asked, labels=False)
+    if not rows.windows:
+        raise UserError(f"the questions of {task.name} leave no row: no text of theirs has a word")
+    decoding = model.recipe.squad.decoding(task.nulls)
+    return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
+
+
+def evenly(examples: Sequence[Any], most: int) -> list[Any]:
+    """So many at most, as far apart as they can be; 0 is all."""
+    count = min(most or len(examples), len(examples))
+    return [examples[index * len(examples) // count] for index in range(count)]
