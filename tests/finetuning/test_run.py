@@ -117,6 +117,7 @@ def test_the_same_command_again_does_nothing_more_and_more_seeds_are_added(
     assert results(finished) == before
 
 
+@pytest.mark.slow
 def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
     finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -184,6 +185,7 @@ def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None
     assert any_model.read(tmp_path / "run").head.labels == ("number",)
 
 
+@pytest.mark.slow
 def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=30", "--patience=2", "--train_rows=32", "--optimizer.learning_rate=0"]
     assert finetune(folder, tmp_path / "run", *options, on=8) == 0

@@ -158,6 +158,7 @@ def test_options_that_disagree_are_refused(change, named):
         MobileBert(**(SMALL | change))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
 @pytest.mark.parametrize("attention", [Grouped(output_groups=2), Mixed(kernel_size=3)], ids=["grouped", "mixed"])
 def test_another_papers_attention_in_the_bottleneck(attention, attention_input):

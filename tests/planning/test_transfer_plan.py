@@ -59,6 +59,7 @@ def test_the_teacher_is_in_memory_as_it_is_computed_and_nothing_frozen_has_momen
     assert sum(dataclasses.astuple(plan.stages[0].estimated)) == plan.stages[0].estimated.total
 
 
+@pytest.mark.slow
 def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
     frozen = jax.tree.leaves(step.frozen(recipe, mesh))
