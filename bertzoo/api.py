@@ -1,14 +1,15 @@
 """The commands as functions: the same settings, a result object instead of printed text.
 
 `config` is the name of a shipped config, a file, several of them (later ones win), or a config object. `overrides` are
-the command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. Every function
-raises UserError where something does not fit. A signal raises Stopped after a checkpoint; the same call resumes.
+the command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. `tell` receives
+each line for a person; None silences a function. Every function raises UserError where something does not fit. A signal
+raises Stopped after a checkpoint; the same call resumes.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 Config = Any  # a name, a path, a sequence of these, or a config object
@@ -80,24 +81,31 @@ def load(path: Path | str) -> Loaded:
     """
     from bertzoo.runs.any_model import read
 
-    found = read(path)
-    return Loaded(*found.module(), found.tokenizer)
+    pretrained = read(path)
+    return Loaded(*pretrained.module(), pretrained.tokenizer)
 
 
 def tokenize(
-    source: str, destination: Path | str, *, overrides: Mapping[str, Any] | None = None, workers: int = 0
+    source: Path | str, destination: Path | str, *, overrides: Mapping[str, Any] | None = None, workers: int = 0
 ) -> dict[str, Any]:
-    """Tokenise text into a corpus, as `bertzoo tokenize`; return what its manifest holds.
+    """Tokenise text into a corpus, as `bertzoo tokenize`; return its manifest.
 
-    overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`. workers: processes, 0 for one per core.
+    source: files, as `data.source` names them. destination: a directory, or a URL. overrides: keys of [data], such as
+    `{"data.tokenizer.vocab_size": 8000}`. workers: processes, 0 for one per core.
     """
     from dataclasses import replace
 
-    from bertzoo.data.corpus.tokenize import tokenize
+    from bertzoo.core.errors import UserError
+    from bertzoo.core.paths import is_url
+    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to
     from bertzoo.data.settings import Text
 
+    if "data.source" in (overrides or {}):
+        raise UserError("data.source and source say the same thing; give source alone")
     data = replace(_resolved(Text, (), overrides).data, source=str(source))
-    return tokenize(data, Path(destination), workers=workers).manifest.raw
+    if is_url(str(destination)):
+        return tokenize_to(data, str(destination), workers=workers, progress=None, tell=lambda line: None).raw
+    return tokenize(data, _on_disk(destination, "destination"), workers=workers).manifest.raw
 
 
 def pretrain(
@@ -111,14 +119,13 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain`.
 
-    from_model: the model that a new run starts from. workers: processes that tokenise, 0 for one per core. tell:
-    receives each line for a person, None for silence.
+    from_model: the model that a new run starts from. workers: processes that tokenise, 0 for one per core.
     """
     from bertzoo.runs import open_run
     from bertzoo.runs.pretrain_config import Pretrain
 
     recipe = _resolved(Pretrain, config, overrides)
-    return Run(run_dir, open_run.pretrain(recipe, run_dir, _path(from_model), _options(workers, tell)))
+    return Run(run_dir, open_run.pretrain(recipe, run_dir, _on_disk(from_model, "from_model"), _options(workers, tell)))
 
 
 def transfer(
@@ -135,7 +142,7 @@ def transfer(
     from bertzoo.runs.transfer_config import Transfer
 
     recipe = _resolved(Transfer, config, overrides)
-    return Run(run_dir, open_run.transfer(recipe, run_dir, _path(teacher), None, _options(workers, tell)))
+    return Run(run_dir, open_run.transfer(recipe, run_dir, _on_disk(teacher, "teacher"), None, _options(workers, tell)))
 
 
 def prune(
@@ -152,7 +159,7 @@ def prune(
     from bertzoo.pruning.settings import Prune
 
     return prune(
-        _resolved(Prune, config, overrides), run_dir, _path(from_model), _options(workers, tell)
+        _resolved(Prune, config, overrides), run_dir, _on_disk(from_model, "from_model"), _options(workers, tell)
     ).model.absolute()
 
 
@@ -173,45 +180,62 @@ def finetune(
     from bertzoo.finetuning.settings import Finetune
 
     recipe = _resolved(Finetune, config, overrides)
-    found = run.train(recipe, str(run_dir), _path(from_model), _path(teacher), tell or (lambda line: None))
-    return FineTuned(Path(run_dir), found)
+    models = _on_disk(from_model, "from_model"), _on_disk(teacher, "teacher")
+    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or _silent))
 
 
 def evaluate(
-    path: Path | str, *, split: str = "dev", data_dir: Path | str = "", checkpoint: str | int = "latest"
+    path: Path | str,
+    *,
+    split: str | None = None,
+    data_dir: Path | str | None = None,
+    checkpoint: str | int | None = None,
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate`.
 
-    A fine-tuned model: its task, the number of examples, `scores` by split and metric, in points, on `split` (train,
-    dev or test) of the files in `data_dir`, or where they were. A pretraining run: its held-out losses and metrics,
-    with the unigram entropy, at a `checkpoint` (latest, best or a step).
+    A fine-tuned model: its task, the number of examples and `scores` by split and metric, in points, on `split` (train,
+    dev or test; default dev) of the files in `data_dir`, or where they were. A pretraining run: its held-out losses and
+    metrics, with the unigram entropy, at a `checkpoint` (latest, best or a step; default latest).
     """
     from bertzoo.finetuning import evaluate
     from bertzoo.finetuning.saved_model import is_finetuned
     from bertzoo.runs.load_run import load, measured
 
     if is_finetuned(path):
-        return evaluate.evaluate(evaluate.load(path), split=split, data_dir=str(data_dir))
-    return measured(load(path, checkpoint))  # pyright: ignore[reportArgumentType] (latest, best or a step)
+        _reject(path, "a fine-tuned model", checkpoint=checkpoint)
+        return evaluate.evaluate(evaluate.load(path), split=split or "dev", data_dir=str(data_dir or ""))
+    _reject(path, "a pretraining run", split=split, data_dir=data_dir)
+    which: Any = "latest" if checkpoint is None else checkpoint
+    return measured(load(path, which))
 
 
 def predict(
-    path: Path | str, texts: Sequence[str] | Sequence[tuple[str, str]], *, top: int = 5
+    path: Path | str, texts: Sequence[str] | Sequence[tuple[str, str]], *, top: int | None = None
 ) -> list[dict[str, Any]]:
     """Apply a model to texts, in their order, as `bertzoo predict`.
 
     A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
     `tags`; a model of questions takes pairs of a question and its context and returns `answer`, `start`, `end`. A
-    pretraining run fills every `[MASK]`: `blanks` has for each the `top` likeliest tokens with their probabilities.
+    pretraining run fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
+    probabilities.
     """
+    from bertzoo.core.errors import UserError
     from bertzoo.finetuning import evaluate
     from bertzoo.finetuning.saved_model import is_finetuned
     from bertzoo.runs.load_run import fill, load
 
+    if isinstance(texts, str):
+        raise UserError(f"texts is one text, {texts[:40]!r}: give a list of texts")
     if is_finetuned(path):
+        _reject(path, "a fine-tuned model", top=top)
         return evaluate.predict(evaluate.load(path), texts)
+    if pairs := [text for text in texts if not isinstance(text, str)]:
+        raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
     trained = load(path)
-    filled = [fill(trained, text, "[MASK]", top) for text in map(str, texts)]
+    entries = trained.tokenizer.vocab_size
+    if top is not None and not 1 <= top <= entries:
+        raise UserError(f"top={top} is not between 1 and the {entries} entries of the vocabulary")
+    filled = [fill(trained, str(text), "[MASK]", top or 5) for text in texts]
     return [
         {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
         for text, blanks in zip(texts, filled, strict=True)
@@ -224,50 +248,73 @@ def convert(
     """Convert a model to a directory or a file, as `bertzoo convert`; return a file's description or None.
 
     to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
-    file, which is verified against the model before it appears. options: fields of `bertzoo.export.convert.Options`,
+    file, which is verified against the model before it appears. options: fields of `bertzoo.export.options.Options`,
     such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
     """
     from dataclasses import fields
 
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.core.errors import UserError
-    from bertzoo.export.convert import Options, convert
+    from bertzoo.export.convert import convert
+    from bertzoo.export.options import Options
 
-    known = {field.name for field in fields(Options)}
-    if unknown := sorted(options.keys() - known):
-        raise UserError(f"convert has no option {unknown[0]}; the options are {', '.join(sorted(known))}")
-    chosen = Options(to=to, **options)
-    return convert(Path(source), Path(destination), chosen, tell or (lambda line: None), memory_of_file).description
+    names = {field.name for field in fields(Options)}
+    if unknown := sorted(options.keys() - names):
+        raise UserError(f"convert has no option {unknown[0]}; the options are {', '.join(sorted(names))}")
+    for name in ("calibration", "python"):
+        if options.get(name) is not None:
+            options[name] = Path(options[name])
+    paths = _on_disk(source, "source"), _on_disk(destination, "destination")
+    return convert(*paths, Options(to=to, **options), tell or _silent, memory_of_file).description
 
 
 def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
     """The config object that the arguments describe."""
     from bertzoo.core import config as loader
 
-    pairs = _pairs(loader, overrides)
+    pairs = list(_as_options(overrides or {}))
     if isinstance(config, cls):
         return loader.changed(config, pairs)
     files = [config] if isinstance(config, str | Path) else list(config)
     return loader.load(cls, files, pairs)
 
 
-def _pairs(loader: Any, overrides: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
-    """Overrides as the command line has them."""
-    texts = {True: "true", False: "false", None: loader.NONE}
-    for key, value in (overrides or {}).items():
+def _as_options(overrides: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Keys and values as the command line has them."""
+    for key, value in overrides.items():
         if isinstance(value, str | Path):
             yield key, str(value)
-        elif value is None or isinstance(value, bool):
-            yield key, texts[value]
         else:
-            yield key, json.dumps(value)
+            yield key, "none" if value is None else json.dumps(value)
 
 
 def _options(workers: int, tell: Say | None) -> Any:
     from bertzoo.runs.open_run import Options
 
-    return Options(workers=workers, tell=tell or (lambda line: None))
+    return Options(workers=workers, tell=tell or _silent, console=tell is not None)
 
 
-def _path(name: Path | str | None) -> Path | None:
-    return None if name is None else Path(name)
+def _reject(path: Path | str, what: str, **given: Any) -> None:
+    """Raise UserError for an argument that does not apply to `what` the path holds."""
+    from bertzoo.core.errors import UserError
+
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds: leave it out")
+
+
+@overload
+def _on_disk(name: None, argument: str) -> None: ...
+@overload
+def _on_disk(name: Path | str, argument: str) -> Path: ...
+@overload
+def _on_disk(name: Path | str | None, argument: str) -> Path | None: ...
+def _on_disk(name: Path | str | None, argument: str) -> Path | None:
+    """A path on this machine; raises UserError for a URL."""
+    from bertzoo.core.paths import on_disk
+
+    return None if name is None else on_disk(name, f"{argument} =", "copy it to this machine and name the copy")
+
+
+def _silent(line: str) -> None:
+    pass

@@ -9,6 +9,7 @@ import pytest
 from messages import mentioning
 
 import bertzoo
+from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.runs.pretrain_config import Pretrain
@@ -19,7 +20,8 @@ SHORT = {"stages.*.steps": 2, "run.log_every": 1}
 
 def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: Path, capsys) -> None:
     one = bertzoo.pretrain(tiny_config, run_dir=tmp_path / "one", overrides=SHORT, tell=None)
-    assert not capsys.readouterr().out
+    silent = capsys.readouterr()
+    assert not silent.out and not silent.err
     assert one.step == 4 and {"mlm_loss", "sop_accuracy"} <= one.metrics.keys() and one.metrics["step"] == 4
     recipe = config.load(Pretrain, [tiny_config], [("run.log_every", "1")])
     again = bertzoo.pretrain(recipe, run_dir=tmp_path / "one", overrides={"stages.*.steps": 2})  # resumes at the end
@@ -33,11 +35,18 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: P
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1
     assert bertzoo.convert(tmp_path / "one", tmp_path / "model", to="bertzoo", head="masked", tell=None) is None
     assert bertzoo.load(tmp_path / "model").params.keys() == params.keys() - {"sentence_head"}
-    for options, named in (({"lenghts": (8,)}, "lenghts"), ({"lengths": (8,)}, "lengths")):
-        with pytest.raises(UserError, match=mentioning(named)):
-            bertzoo.convert(tmp_path / "one", tmp_path / "other", to="bertzoo", **options)
-    figures = bertzoo.evaluate(tmp_path / "one")
-    assert figures["step"] == 4 and figures["mlm_loss"] == pytest.approx(one.metrics["mlm_loss"], rel=0.1)
+    for call, named in (
+        (lambda: bertzoo.predict(tmp_path / "one", "a [MASK] b"), ("a [MASK] b",)),
+        (lambda: bertzoo.predict(tmp_path / "one", [("a [MASK]", "b")]), (tmp_path / "one", "('a [MASK]', 'b')")),
+        (lambda: bertzoo.predict(tmp_path / "one", ["a [MASK]"], top=0), ("top", 0, tokenizer.vocab_size)),
+        (lambda: bertzoo.evaluate(tmp_path / "one", split="dev"), ("split", "'dev'", tmp_path / "one")),
+        (lambda: bertzoo.evaluate(tmp_path / "one", data_dir=tmp_path), ("data_dir", tmp_path / "one")),
+    ):
+        with pytest.raises(UserError, match=mentioning(*named)):
+            call()
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(tmp_path / "one"), "--json"]) == 0
+    assert bertzoo.evaluate(tmp_path / "one") == json.loads(capsys.readouterr().out)
 
 
 def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) -> None:
@@ -53,6 +62,26 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("to", "options", "named"),
+    [
+        ("bertzoo", {"lenghts": (8,)}, ("lenghts", "lengths")),
+        ("bertzoo", {"lengths": (8,)}, ("--lengths", "litert", "bertzoo")),
+        ("pytorch", {"no_optimize": True}, ("--no-optimize", "litert", "pytorch")),
+        ("litert", {"precision": "int9"}, ("--precision", "int9", "int8-static")),
+        ("litert", {"pooling": "max"}, ("--pooling", "max", "mean")),
+        ("tflite", {}, ("--to", "tflite", "litert")),
+        ("bertzoo", {"head": "top"}, ("--head", "top", "masked")),
+        ("litert", {"examples": -1}, ("--examples", -1)),
+    ],
+)
+def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=mentioning(*named)):
+        bertzoo.convert(tmp_path, tmp_path / "other", to=to, **options)
+    with pytest.raises(UserError, match=mentioning("gs://", "copy it")):
+        bertzoo.convert("gs://bucket/run", tmp_path / "other", to="bertzoo")
+
+
 def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path) -> None:
     planted.fill(tmp_path)
     options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
@@ -61,6 +90,13 @@ def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path) -> None:
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
+    for call, named in (
+        (lambda: bertzoo.evaluate(found.run_dir, checkpoint="best"), ("checkpoint", "'best'", found.run_dir)),
+        (lambda: bertzoo.evaluate(found.run_dir, split="nowhere"), ("own", "nowhere")),
+        (lambda: bertzoo.predict(found.run_dir, ["bara"], top=3), ("top", 3, found.run_dir)),
+    ):
+        with pytest.raises(UserError, match=mentioning(*named)):
+            call()
     first, second = found.predict(["bara doti", "kera"])
     assert first["label"] in ("0", "1") and 0.5 <= first["probability"] <= 1 and second["index"] == "1"
 

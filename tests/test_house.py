@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "bertzoo"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# What each room may import besides itself; `cli` sees everything.
+# What each room may import besides itself.
 LOW = {"core", "nn", "data", "models", "train", "tasks", "objectives", "conversion"}
 BELOW = {
     "core": set(),

@@ -34,13 +34,7 @@ from typing import Any
 from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-
-DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
-FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
-EXAMPLES = 1500
-PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight")
-POOLINGS = ("mean", "first")
-HEADS = ("none", "masked", "replaced")
+from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, Options
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,36 +102,35 @@ def _destination(text: str) -> Path:
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Read, convert, write, and print what was measured of a file."""
     from bertzoo.benchmarking.interleave import memory_of_file
-    from bertzoo.export.convert import Options, convert
+    from bertzoo.export.convert import convert
 
-    given: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
-    options = Options(**given)
-    model, said = convert(args.source, args.destination, options, say, memory_of_file)
-    wrote = (
-        f"Wrote {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
-    )
-    if said is None:
-        print(wrote)
+    values: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
+    model, description = convert(args.source, args.destination, Options(**values), say, memory_of_file)
+    kinds = f"{model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
+    if description is None:
+        print(f"Wrote {args.destination}: {kinds}")
         return 0
-    _print(said)
-    size, memory = (f"{said[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
-    print(f"{wrote} {said['precision']}, {size}, {memory} of memory when it runs.")
+    _print_measurements(description)
+    size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
+    print(f"Wrote {args.destination}: {kinds} {description['precision']}, {size}, {memory} of memory when it runs.")
     return 0
 
 
-def _print(said: dict[str, Any]) -> None:
+def _print_measurements(description: dict[str, Any]) -> None:
+    """Print errors against the model, scores of both, and what XNNPACK runs."""
     from bertzoo.tasks.metrics import is_threshold
 
-    for name, signature in said["signatures"].items():
+    for name, signature in description["signatures"].items():
         for output, measured in signature["outputs"].items():
             print(
                 f"{name}: {output} of {signature['rows']} rows: largest error {measured['max_error']:.2g} of values up "
                 f"to {measured['largest']:.3g}, cosine {measured['cosine']:.6f}"
             )
-    if scores := said["scores"]:
+    if scores := description["scores"]:
         for name, points in scores["file"].items():
             if is_threshold(name):
                 continue
             print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
-    if "delegated" in said:
-        print(f"XNNPACK runs {said['delegated']} of the graph's {said['nodes']} nodes, in {said['delegates']} parts")
+    if "delegated" in description:
+        runs, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
+        print(f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {parts} parts")

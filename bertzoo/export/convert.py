@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,50 +15,14 @@ from bertzoo.core.errors import UserError
 from bertzoo.export import beside, export
 from bertzoo.export.check.quiz import quiz
 from bertzoo.export.formats import Wanted, targets
+from bertzoo.export.options import FILES, Options
 from bertzoo.runs import any_model
 
-DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 FEW = 16  # texts below which the scales of int8-static are seldom good
 
 Say = Callable[[str], None]
 # The format, the file, a length and the names of its inputs -> the most bytes that a process takes to run it once.
-Memory = Callable[["Options", Any, Path, int, tuple[str, ...]], int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """to: the format, of a directory (huggingface, bertzoo, pytorch) or of a file (`export.formats`).
-
-    head: keep only this (none, masked, replaced); None keeps all. leak_padding: let convolutions and trigrams see
-    padding, as Hugging Face's do. The others are of files and None by default. lengths: tokens in a row. precision: of
-    the weights. pooling: of an embedding, mean or first. calibration: a file of texts for int8-static. examples: how
-    many of a task's to score on, 0 for all. no_optimize: keep the training graph. python: the Python that runs
-    ExecuTorch.
-    """
-
-    to: str
-    head: str | None = None
-    leak_padding: bool = False
-    lengths: tuple[int, ...] | None = None
-    precision: str | None = None
-    pooling: str | None = None
-    calibration: Path | None = None
-    examples: int | None = None
-    no_optimize: bool | None = None
-    python: Path | None = None
-
-
-# Which formats an option is of; the others are of all.
-FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
-ONLY = {
-    "lengths": FILES,
-    "precision": FILES,
-    "pooling": FILES,
-    "examples": FILES,
-    "calibration": ("litert",),
-    "no_optimize": ("litert",),
-    "python": ("executorch",),
-}
+Memory = Callable[[Options, Any, Path, int, tuple[str, ...]], int]
 
 
 class Converted(NamedTuple):
@@ -73,16 +36,11 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
     """Read the model in `source` and write it to `destination`, which appears only when it is whole.
 
     A file is verified against its model before it appears. memory: measures what running the file takes. Raises
-    UserError for options that do not fit, ExportFailed where a file cannot be made or does not compute the same.
+    UserError where the model or the place does not fit the options, ExportFailed where a file cannot be made or does
+    not compute the same.
     """
     if os.path.realpath(source) == os.path.realpath(destination):
         raise UserError(f"SRC and DST are both {source}; name another directory for the result")
-    known = (*DIRECTORIES, *FILES)
-    if options.to not in known:
-        raise UserError(f"--to={options.to} is none of {', '.join(known)}")
-    for name, formats in ONLY.items():
-        if getattr(options, name) is not None and options.to not in formats:
-            raise UserError(f"--{name.replace('no_', 'no-')} is of {_either(formats)}, not of --to={options.to}")
     if options.to in FILES:
         return _file(source, destination, options, tell, memory)
     atomic.check(destination)
@@ -97,10 +55,6 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
     if pretrained.tokenizer is None:
         tell(f"{source} holds no tokenizer, so that {destination} has none either")
     return Converted(pretrained, None)
-
-
-def _either(formats: tuple[str, ...]) -> str:
-    return f"--to={formats[0]}" if len(formats) == 1 else "the files for phones (" + ", ".join(formats) + ")"
 
 
 def _read(source: Path, options: Options, tell: Say) -> Pretrained:
@@ -133,18 +87,21 @@ def _file(source: Path, destination: Path, options: Options, tell: Say, memory: 
         raise UserError(
             f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
         )
-    given: dict[str, Any] = {
-        name: value for name in ("precision", "pooling") if (value := getattr(options, name)) is not None
-    }
     lengths = target.lengths(pretrained, options.lengths or ())
-    wanted = Wanted(lengths=lengths, optimise=not options.no_optimize, calibration=texts, **given)
+    wanted = Wanted(
+        lengths=lengths,
+        precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (one of PRECISIONS)
+        pooling=options.pooling or "mean",
+        optimise=not options.no_optimize,
+        calibration=texts,
+    )
     scored = quiz(source, pretrained, max(lengths), options.examples, tell)
     with atomic.files(destination, *companions) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
-        said = export.write(target, pretrained, temporary / destination.name, wanted, scored, measure)
+        description = export.write(target, pretrained, temporary / destination.name, wanted, scored, measure)
     if pretrained.tokenizer is None:
         tell(f"{source} holds no tokenizer, so that random ids were compared")
-    return Converted(pretrained, said)
+    return Converted(pretrained, description)
 
 
 def _calibration(options: Options, tell: Say) -> tuple[str, ...]:

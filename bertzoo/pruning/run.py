@@ -73,6 +73,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
             mesh=devices(recipe),
             tell=tell,
             batch_workers=options.batch_workers,
+            console=options.console,
         )
         vocabulary = pruning.tokenizer()
         # A finished run does not open its corpus again: the text may be gone.
@@ -91,6 +92,7 @@ class Pruning:
     mesh: jax.sharding.Mesh
     tell: Callable[[str], None]
     batch_workers: int = 0
+    console: bool = True
     _said: set[str] = field(default_factory=set)
 
     def __post_init__(self):
@@ -219,7 +221,7 @@ class Pruning:
     ) -> None:
         hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         feed = Feed(recipe, corpus, self.run.plans, self._warn, workers=self.batch_workers, first=part.first)
-        job.train(recipe, feed, part.run, self.mesh, given, made=made, followed=followed)
+        job.train(recipe, feed, part.run, self.mesh, given, made=made, followed=followed, console=self.console)
 
     def _record(
         self,

@@ -48,11 +48,13 @@ def train(
     until: int | None = None,
     made: Sequence[Phase] | None = None,
     followed: bool = False,
+    console: bool = True,
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as the loop does.
 
     start: what a run without a checkpoint begins with, and what it reads beside; until: the step to stop after; made:
-    other phases than the recipe's own; followed: whether other runs come after it. Of several processes the first
+    other phases than the recipe's own; followed: whether other runs come after it; console: print a line of
+    progress now and then to standard error. Of several processes the first
     writes all but the checkpoints.
     """
 
@@ -73,7 +75,8 @@ def train(
     own = functools.partial(sharding.own_rows, mesh=mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
-        reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard), Console(recipe.stages)]
+        reporters = [JsonLines(run.metrics), TensorBoard(run.tensorboard)]
+        reporters += [Console(recipe.stages)] if console else []
         reporters += [Sender(run.mirror)] if run.mirror else []  # after those whose files it sends
     try:
         with Checkpoints(

@@ -44,7 +44,10 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
     """A run's checkpoint, a pruning's last run's; raises UserError where `path` is no run or has none such."""
     run = RunDirectory(path)
     if run.mirror is None and kind_of(run.config) == "prune":
-        iterations = config.read(run.config).get("cut", {}).get("iterations", 1)
+        try:
+            iterations = config.read(run.config)["cut"]["iterations"]
+        except KeyError as error:
+            raise UserError(f"{run.config} lacks cut.iterations, which every pruning run writes: restore it") from error
         run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
     run.fetch()
     recipe = run.load()

@@ -34,7 +34,8 @@ class Options:
 
     corpus: where the corpus of a resumed run is now. workers: processes that tokenise, 0 for one per core.
     batch_workers: processes that make batches, 0 for a thread. tell: receives each line for a person. progress: a
-    context whose value `pipeline.open_corpus` calls with the pieces tokenised and the bytes read.
+    context whose value `pipeline.open_corpus` calls with the pieces tokenised and the bytes read. console: print the
+    steps to standard error.
     """
 
     corpus: str | None = None
@@ -42,6 +43,7 @@ class Options:
     batch_workers: int = 0
     tell: Callable[[str], None] = lambda line: None
     progress: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = contextlib.nullcontext
+    console: bool = True
 
     def tell_once(self, line: str) -> None:
         """Tell a line from the first process alone."""
@@ -64,7 +66,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options
         mesh = _checked_devices(recipe, run, tell, origin)
         start, vocabulary = _warm_start(run, recipe, origin, tell)
         feed = _batches(recipe, run, vocabulary, options)
-        return job.train(recipe, feed, run, mesh, start)
+        return job.train(recipe, feed, run, mesh, start, console=options.console)
 
 
 def transfer(
@@ -93,7 +95,7 @@ def transfer(
             for line in taught.said:
                 tell(line)
         feed = _batches(recipe, run, taught.tokenizer, options)
-        return job.train(recipe, feed, run, mesh, taught, until)
+        return job.train(recipe, feed, run, mesh, taught, until, console=options.console)
 
 
 def check_apart(path: Path, run: RunDirectory, flag: str, instead: str) -> None:

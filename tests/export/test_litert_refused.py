@@ -10,7 +10,6 @@ from messages import mentioning, mentions
 from zoo import CASES, pretrained
 
 from bertzoo.cli import convert
-from bertzoo.cli.convert import FILES
 from bertzoo.cli.main import main
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
@@ -19,6 +18,7 @@ from bertzoo.export import formats as targets
 from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import evenly
 from bertzoo.export.litert import litert, quantise
+from bertzoo.export.options import FILES
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead
 from bertzoo.runs import any_model

@@ -25,16 +25,16 @@ def pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
     if workers == 1 and not apart:
         yield _here
         return
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # the caller may hold threads and devices, which do not survive a fork
+    # The caller may hold threads and devices, which do not survive a fork.
+    context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(workers, context, initializer=_start)
     try:
         yield executor.submit
     except BrokenProcessPool as error:
         raise CorpusError(
-            "a worker process was killed, perhaps for want of memory: run the same command again, it goes"
-            f" on where it stopped (and takes less memory with fewer workers than {workers})"
+            f"one of {workers} worker processes ended, perhaps for want of memory: run the same command again, which "
+            "resumes, with fewer workers. A Python script needs `if __name__ == '__main__':` around its calls, or "
+            "workers=1"
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

@@ -8,12 +8,12 @@ from typing import Any
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.export.check.task_score import Labels, Questions, Quiz
+from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import predict_answers, predict_labels, saved_model
 from bertzoo.finetuning.predict_answers import Answering
 from bertzoo.finetuning.predict_labels import Trained
 
 SCORED = ("sequence_classification", "token_classification", "span", "joint_span")  # heads of tasks
-EXAMPLES = 1500  # all of GLUE's smaller tasks
 
 
 def quiz(
@@ -31,27 +31,27 @@ def quiz(
         return None
     most = EXAMPLES if examples is None else examples
     try:
-        found = saved_model.read(source)
-        if not found.knows_task:
-            raise UserError(f"{source} does not say on which task it was trained")
-        found = replace(found, pretrained=replace(found.pretrained, model=pretrained.model))
-        if longest < found.max_length:
-            tell(f"{found.named}: scored in rows of {longest}, which the file reads; in training of {found.max_length}")
-        asked = predict_answers.of(found)
-        made = (
-            _labels(predict_labels.of(found), pretrained, longest, most, tell)
-            if asked is None
-            else _questions(asked, longest, most)
+        model = saved_model.read(source)
+        if not model.knows_task:
+            raise UserError(f"{source} does not record the task it was trained on")
+        model = replace(model, pretrained=replace(model.pretrained, model=pretrained.model))
+        if longest < model.max_length:
+            tell(f"{model.named}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
+        answering = predict_answers.of(model)
+        questions = (
+            _labels(predict_labels.of(model), pretrained, longest, most, tell)
+            if answering is None
+            else _questions(answering, longest, most)
         )
     except UserError as error:
         if examples is not None:
             raise
         tell(f"the task's scores are not measured: {error}")
         return None
-    count, whole = made.share
+    count, whole = questions.share
     if count < whole:
-        tell(f"{made.name}, {made.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
-    return made
+        tell(f"{questions.name}, {questions.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
+    return questions
 
 
 def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
@@ -90,6 +90,6 @@ def _questions(model: Answering, longest: int, most: int) -> Quiz:
 
 
 def evenly(examples: Sequence[Any], most: int) -> list[Any]:
-    """So many at most, as far apart as they can be; 0 is all."""
+    """Up to `most` examples at equal distances; 0 takes all."""
     count = min(most or len(examples), len(examples))
     return [examples[index * len(examples) // count] for index in range(count)]

@@ -1,0 +1,59 @@
+"""What a conversion can be asked for: formats, heads, precisions. It imports no jax."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertzoo.core.errors import UserError
+
+DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
+FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
+HEADS = ("none", "masked", "replaced")
+PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight")
+POOLINGS = ("mean", "first")
+EXAMPLES = 1500  # that a file is scored on: all of GLUE's smaller tasks
+# The formats that an option applies to; the others apply to all.
+_ONLY = {
+    "lengths": FILES,
+    "precision": FILES,
+    "pooling": FILES,
+    "examples": FILES,
+    "calibration": ("litert",),
+    "no_optimize": ("litert",),
+    "python": ("executorch",),
+}
+_VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS, "pooling": POOLINGS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a model is converted; raises UserError for a value or a combination that does not exist.
+
+    to: the format, one of DIRECTORIES or FILES. head: keep only this head, one of HEADS; None keeps all. leak_padding:
+    let convolutions and trigrams see padding, as Hugging Face's do.
+
+    Of files alone, and None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
+    calibration, a file of texts for int8-static; examples of the task to score on, 0 for all; no_optimize, keep the
+    training graph; python, the Python that runs ExecuTorch.
+    """
+
+    to: str
+    head: str | None = None
+    leak_padding: bool = False
+    lengths: tuple[int, ...] | None = None
+    precision: str | None = None
+    pooling: str | None = None
+    calibration: Path | None = None
+    examples: int | None = None
+    no_optimize: bool | None = None
+    python: Path | None = None
+
+    def __post_init__(self):
+        for name, values in _VALUES.items():
+            if (value := getattr(self, name)) is not None and value not in values:
+                raise UserError(f"--{name}={value} is none of {', '.join(values)}")
+        for name, formats in _ONLY.items():
+            if getattr(self, name) is not None and self.to not in formats:
+                where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"
+                raise UserError(f"--{name.replace('no_', 'no-')} applies to {where}, not to --to={self.to}")
+        if self.examples is not None and self.examples < 0:
+            raise UserError(f"--examples={self.examples} is less than 0, which takes all")
