@@ -1,1 +1,4 @@
-"""One module a verb of the command line; `cli` says what it must have, and imports only the one that was asked for."""
+"""The command line: one module per command, which declares flags and prints; `main` imports only the one requested.
+
+`bertzoo.api` offers the commands to Python; `support` holds what several commands share.
+"""

@@ -1,1 +1,4 @@
-"""A model as a phone runs it: the export graph, what is rewritten in it, and the targets that it is written for."""
+"""A model as a phone runs it: the graph, its rewrites, a file of each format, and the proof that it computes the same.
+
+Other projects' checkpoints and model directories are in `conversion`; how fast a file runs is in `benchmarking`.
+"""
