@@ -85,8 +85,10 @@ def test_options_that_make_no_sense(
     "option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--examples=5", "--no-optimize"]
 )
 def test_options_of_another_target(option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    formats = "--to=litert" if option == "--no-optimize" else "(litert, torch-export, torchscript"
-    refused(capsys, (f"{option.split('=')[0]} ", formats), source, tmp_path / "out", "--to=bertzoo", option)
+    formats = ("litert",) if option == "--no-optimize" else FILES
+    refused(
+        capsys, (f"{option.split('=')[0]} ", *formats, "--to=bertzoo"), source, tmp_path / "out", "--to=bertzoo", option
+    )
 
 
 @pytest.mark.usefixtures("installed")
