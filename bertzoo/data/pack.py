@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data import electra
 from bertzoo.data.corpus.corpus import Corpus, Split, SplitIndex
@@ -23,7 +24,6 @@ from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.pairs import Row, pair_rows
 from bertzoo.data.rng import SplitMix, fold
 from bertzoo.data.single import single_rows
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 Sentence = Literal["none", "nsp", "sop"]
 ROW = np.dtype(
@@ -205,14 +205,13 @@ def _compute(
     chunks = list(_chunks(_rows(index, packing, sentence, max_length, seed)))
     truncated = sum(dropped for _, dropped in chunks)
     count = sum(len(chunk) for chunk, _ in chunks)
-    temporary = stem.with_suffix(".npy.tmp")
-    rows = np.lib.format.open_memmap(temporary, "w+", ROW, (count,))
-    position = 0
-    for chunk, _ in chunks:
-        rows[position : position + len(chunk)] = chunk
-        position += len(chunk)
-    rows.flush()
-    temporary.replace(stem.with_suffix(".npy"))
+    with atomic.replacing(stem.with_suffix(".npy")) as temporary:
+        rows = np.lib.format.open_memmap(temporary, "w+", ROW, (count,))
+        position = 0
+        for chunk, _ in chunks:
+            rows[position : position + len(chunk)] = chunk
+            position += len(chunk)
+        rows.flush()
     summary = {
         "rows": count,
         "positives": int(rows["label"].sum()),
@@ -220,7 +219,7 @@ def _compute(
         "truncated_tokens": truncated,
         "sha256": sha256(stem.with_suffix(".npy")),
     }
-    write_atomically(stem.with_suffix(".json"), json.dumps(summary, indent=1).encode())
+    atomic.write_bytes(stem.with_suffix(".json"), json.dumps(summary, indent=1).encode())
     return summary
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bertzoo.core import markdown
 from bertzoo.tasks.metrics import is_threshold
 
 
@@ -21,9 +22,10 @@ def card(name: str, said: Mapping[str, Any]) -> str:
         "",
         "## Beside the model it was made from",
         "",
-        "| signature | output | largest error | of values up to | cosine |" + (" FLOPs |" if "flops" in said else ""),
-        "|---|---|---|---|---|" + ("---|" if "flops" in said else ""),
-        *_measured(said),
+        markdown.table(
+            ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in said)],
+            _measured(said),
+        ),
         "",
         f"Rows are {said['signatures'][next(iter(said['signatures']))]['rows']} a length, of "
         + ("random ids." if said["sentences"] == "random ids" else "English sentences.")
@@ -79,7 +81,7 @@ def _source(source: Any) -> str:
     )
 
 
-def _measured(said: Mapping[str, Any]) -> Iterator[str]:
+def _measured(said: Mapping[str, Any]) -> Iterator[list[str]]:
     for signature, one in said["signatures"].items():
         for output, figures in one["outputs"].items():
             cells = [
@@ -90,16 +92,19 @@ def _measured(said: Mapping[str, Any]) -> Iterator[str]:
                 f"{figures['cosine']:.6f}",
             ]
             cells += [f"{said['flops'][signature]:,}"] if "flops" in said else []
-            yield f"| {' | '.join(cells)} |"
+            yield cells
 
 
 def _operators(said: Mapping[str, Any]) -> Iterator[str]:
     """Of the first graph, with how many of each XNNPACK takes where that is known."""
     delegated = said.get("xnnpack")
-    yield "| operator | times |" + (" by XNNPACK |" if delegated else "")
-    yield "|---|---|" + ("---|" if delegated else "")
-    for operator, times in said["operators"].items():
-        yield f"| {operator} | {times} |" + (f" {delegated['operators'].get(operator, 0)} |" if delegated else "")
+    yield markdown.table(
+        ["operator", "times", *["by XNNPACK"] * bool(delegated)],
+        (
+            [operator, str(times), *([str(delegated["operators"].get(operator, 0))] if delegated else [])]
+            for operator, times in said["operators"].items()
+        ),
+    )
     if delegated:
         yield ""
         yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."

@@ -43,10 +43,10 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
         raise UserError(f"SRC and DST are both {source}; name another directory for the result")
     if options.to in FILES:
         return _file(source, destination, options, tell, memory)
-    atomic.check(destination)
+    atomic.check_new_directory(destination)
     pretrained = _read(source, options, tell)
     write = {"huggingface": huggingface.write, "bertzoo": any_model.write, "pytorch": pytorch.write}[options.to]
-    with atomic.directory(destination) as temporary:
+    with atomic.new_directory(destination) as temporary:
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
@@ -78,7 +78,7 @@ def _file(source: Path, destination: Path, options: Options, tell: Say, memory: 
         raise UserError(f"--precision={options.precision} is of --to=litert: --to={options.to} writes fp32")
     target.check()
     companions = beside.companions(destination)
-    atomic.check_file(destination, *companions)
+    atomic.check_new_file(destination, *companions)
     texts = _calibration(options, tell)
     pretrained = _read(source, options, tell)
     if texts and pretrained.tokenizer is None:
@@ -96,7 +96,7 @@ def _file(source: Path, destination: Path, options: Options, tell: Say, memory: 
         calibration=texts,
     )
     scored = quiz(source, pretrained, max(lengths), options.examples, tell)
-    with atomic.files(destination, *companions) as temporary:
+    with atomic.new_files(destination, *companions) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
         description = export.write(target, pretrained, temporary / destination.name, wanted, scored, measure)
     if pretrained.tokenizer is None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core import atomic
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import on_disk
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.finetuning.families import family_of
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
 from bertzoo.finetuning.seeds import Seed, Work
@@ -88,7 +88,7 @@ def _results(work: Work, seeds: list[Seed], file: Path) -> Results:
         "min": over(min),
         "max": over(max),
     }
-    write_atomically(file, (json.dumps(found, indent=1) + "\n").encode())
+    atomic.write_json(file, found)
     return found
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax
 
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import facts
 from bertzoo.runs.run_dir import RunDirectory
@@ -64,7 +63,7 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
             "files, or choose another --run_dir"
         )
     run.path.mkdir(parents=True, exist_ok=True)
-    write_atomically(run.config, config.dump(recipe).encode())
+    atomic.write_bytes(run.config, config.dump(recipe).encode())
     devices = sorted({device.device_kind for device in jax.devices()})
     facts.write(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 

@@ -14,9 +14,9 @@ import numpy as np
 import optax
 
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import named
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.finetuning.rates import layerwise
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Judged, Lessons
@@ -166,7 +166,7 @@ class Seed:
         if self.chosen is entry:
             self._keep(params, entry)  # before it is recorded: a killed run does it again
             save(self._folder)
-        write_atomically(self._folder / SCORES, (json.dumps(self.history, indent=1) + "\n").encode())
+        atomic.write_json(self._folder / SCORES, self.history)
         flat = {f"{split}_{name}": value for split, found in judged["scores"].items() for name, value in found.items()}
         return {"loss": judged["loss"], **flat}
 

@@ -15,7 +15,7 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.corpus.corpus import Corpus
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.pruning import ledger
 from bertzoo.pruning.budget import budget, devices, structure_of
@@ -251,12 +251,14 @@ class Pruning:
         model = last.load().model
 
         def write() -> None:
-            write_atomically(self.run.path / prune_layout.RECIPE, config.dump(self.recipe.pretraining(model)).encode())
+            atomic.write_bytes(
+                self.run.path / prune_layout.RECIPE, config.dump(self.recipe.pretraining(model)).encode()
+            )
             if (self.run.model / any_model.MODEL).is_file():
                 return
             found = any_model.read(last.path)
             source: dict[str, str | int] = {"format": "prune", "from": str(self.origin)}
-            with atomic.directory(self.run.model) as temporary:
+            with atomic.new_directory(self.run.model) as temporary:
                 any_model.write(replace(found, source=source | _flat(found.source)), temporary)
 
         hosts.share("the result", write)

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.target import Latency, Target
 from bertzoo.runs import prune_layout
@@ -75,9 +74,9 @@ class Directory(RunDirectory):
 
     def begin(self, recipe: Prune) -> None:
         """Keep what the run began with: its config, and a copy of the table that a budget is counted with."""
-        write_atomically(self.config, config.dump(recipe).encode())
+        atomic.write_bytes(self.config, config.dump(recipe).encode())
         if isinstance(recipe.target, Latency):
-            write_atomically(self.path / prune_layout.TABLE, Path(recipe.target.table).read_bytes())
+            atomic.write_bytes(self.path / prune_layout.TABLE, Path(recipe.target.table).read_bytes())
 
     def counted(self, recipe: Prune) -> Target:
         """The recipe's target; of a run that has begun with the copy of the table that it keeps."""
@@ -100,4 +99,4 @@ class Directory(RunDirectory):
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
         """Write what an iteration cut."""
         said = (json.dumps(cut, indent=1) + "\n").encode()
-        write_atomically(prune_layout.cut(self.path, iteration), said)
+        atomic.write_bytes(prune_layout.cut(self.path, iteration), said)

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 NAME = "run.json"
 TOKENIZER = "tokenizer"  # the folder beside it, and in it the hash of every file there
@@ -13,7 +13,7 @@ TOKENIZER = "tokenizer"  # the folder beside it, and in it the hash of every fil
 
 def write(directory: Path, said: dict[str, Any]) -> None:
     """Write it anew."""
-    write_atomically(directory / NAME, (json.dumps(said, indent=2) + "\n").encode())
+    atomic.write_json(directory / NAME, said, indent=2)
 
 
 def read(directory: Path, run: str) -> dict[str, Any]:

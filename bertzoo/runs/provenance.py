@@ -6,12 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.corpus import manifest, remote
 from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import facts
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def keep(corpus: Corpus, directory: Path) -> dict[str, Any]:
     shutil.rmtree(kept, ignore_errors=True)  # which may be another corpus's, of a run that had no checkpoint
     kept.mkdir()
     for name, data in contents.items():
-        write_atomically(kept / name, data)
+        atomic.write_bytes(kept / name, data)
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     return {"corpus": corpus.address, "corpus_sha256": corpus.hash, facts.TOKENIZER: hashes}
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import place, run_directory
 from bertzoo.data.corpus.corpus import Corpus
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import facts, provenance
 from bertzoo.runs.bucket import Mirror
 from bertzoo.runs.kind import recipe_class
@@ -125,7 +125,7 @@ class RunDirectory:
 
     def begin(self, recipe: Recipe) -> None:
         """Write the resolved config, from now on the run's."""
-        write_atomically(self.config, config.dump(recipe).encode())
+        atomic.write_bytes(self.config, config.dump(recipe).encode())
         self.send()
 
     def facts(self) -> dict[str, Any]:

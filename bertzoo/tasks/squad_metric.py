@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.tasks.answers import Answered
 from bertzoo.tasks.squad import Question
 
@@ -138,7 +138,7 @@ def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(directory / name, text.encode())
+        atomic.write_bytes(directory / name, text.encode())
     return [directory / name for name in tables]
 
 

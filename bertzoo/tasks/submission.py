@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.tasks.glue import GLUE
 
 HEADER = ("index", "prediction")
@@ -56,7 +56,7 @@ def write(
             lines = [HEADER, *_lines(name, given[name])]
             text = "".join(f"{index}\t{prediction}\n" for index, prediction in lines)
             archive.writestr(zipfile.ZipInfo(file, _EPOCH), text, zipfile.ZIP_DEFLATED)
-    write_atomically(path, buffer.getvalue())
+    atomic.write_bytes(path, buffer.getvalue())
 
 
 def check_files(given: Collection[str], wnli: Wnli) -> None:

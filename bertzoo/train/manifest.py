@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url
 
@@ -38,12 +38,7 @@ def write(checkpoint: Path) -> None:
     if is_url(str(path)):  # an object is there whole or not at all
         path.write_text(json.dumps({"files": files}, indent=1))
         return
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w") as file:
-        json.dump({"files": files}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    atomic.write_json(path, {"files": files})
 
 
 def verify(checkpoint: Path, names: Collection[str] | None = None) -> bool:

@@ -109,25 +109,25 @@ def test_no_place(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
         refused(capsys, message, source, tmp_path / name, "--to=litert")
         assert sorted(tmp_path.rglob("*")) == before
     place = "/proc/nowhere/out.tflite"
-    refused(capsys, (place, "made"), source, place, "--to=litert")
+    refused(capsys, (place,), source, place, "--to=litert")
 
 
 def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "a" / "model.tflite"
-    with pytest.raises(KeyError), atomic.files(place, "model.json") as temporary:
+    with pytest.raises(KeyError), atomic.new_files(place, "model.json") as temporary:
         (temporary / "model.tflite").write_bytes(b"half")
         raise KeyError
     assert not list(tmp_path.iterdir())
-    unwritten = pytest.raises(atomic.Unwritten, match=mentioning("model.tflite"))
-    with unwritten, atomic.files(place, "model.json") as temporary:
+    unwritten = pytest.raises(atomic.WriteError, match=mentioning("model.tflite"))
+    with unwritten, atomic.new_files(place, "model.json") as temporary:
         (temporary / "model.json").write_bytes(b"whole")  # and no model, which comes last
     assert not list(tmp_path.iterdir())
-    with pytest.raises(atomic.Unwritten), atomic.files(place, "model.files") as temporary:
+    with pytest.raises(atomic.WriteError), atomic.new_files(place, "model.files") as temporary:
         (temporary / "model.files").mkdir()
     assert not list(tmp_path.iterdir())
     before = os.umask(0o027)
     try:
-        with atomic.files(place, "model.json", "model.files", "none") as temporary:
+        with atomic.new_files(place, "model.json", "model.files", "none") as temporary:
             (temporary / "model.tflite").write_bytes(b"whole")
             (temporary / "model.json").write_bytes(b"{}")
             (temporary / "model.files").mkdir(0o700)
@@ -137,7 +137,7 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     found = {path.name: path.stat().st_mode & 0o777 for path in place.parent.rglob("*")}
     assert found == {"model.tflite": 0o640, "model.json": 0o640, "model.files": 0o750, "vocab.txt": 0o640}
     with pytest.raises(UserError, match=mentioning("model.tflite", "exists")):
-        atomic.check_file(place)
+        atomic.check_new_file(place)
 
 
 def test_lengths_in_order_and_by_default() -> None:

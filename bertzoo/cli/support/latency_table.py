@@ -47,7 +47,7 @@ def check(args: argparse.Namespace) -> None:
 def main(args: argparse.Namespace, subject: "Subject") -> int:
     """Measure, write, say."""
     from bertzoo.benchmarking import latency
-    from bertzoo.data.tokenizers.vocabulary import write_atomically
+    from bertzoo.core import atomic
     from bertzoo.export import lengths
 
     if subject.pretrained is None:
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace, subject: "Subject") -> int:
     )
     table = latency.measure(subject.pretrained.model, wanted, say)
     document = table.document()
-    write_atomically(args.table, (json.dumps(document, indent=1) + "\n").encode())
+    atomic.write_json(args.table, document)
     if args.json:
         print(json.dumps(document))
         return 0

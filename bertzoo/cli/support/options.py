@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 
 INTERVAL = 10.0  # seconds between two lines of progress where the output is no terminal
@@ -122,11 +123,5 @@ def written(name: str | None) -> Iterator[TextIO]:
     if not name:
         yield sys.stdout
         return
-    path = Path(name)
-    made = path.with_name(path.name + ".tmp")
-    try:
-        with made.open("w", encoding="utf-8") as file:
-            yield file
-        made.replace(path)
-    finally:
-        made.unlink(missing_ok=True)
+    with atomic.replacing(Path(name)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield file

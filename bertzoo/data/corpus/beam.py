@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.piece import PIECES, is_finished, tokenize_piece
 from bertzoo.data.hashes import keys
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.source import Piece, Reading, readings
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 Place = tuple[int, int]  # the number of a reading, and that of a piece of it
 _TOTAL = "total"  # the file that says how many pieces there are
@@ -132,4 +132,4 @@ def _tokenize(grouped: tuple[Place, dict[str, Any]], data: Data, destination: Pa
 
 
 def _write_total(first: dict[int, int], destination: Path) -> None:
-    write_atomically(destination / PIECES / _TOTAL, str(first[-1]).encode())
+    atomic.write_bytes(destination / PIECES / _TOTAL, str(first[-1]).encode())

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import shard
 from bertzoo.data.corpus.shard import SPLITS, FileRecord, ShardRecord
 from bertzoo.data.sources.mixture import Part
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -152,7 +152,7 @@ def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any]
     if len(parts) > 1:
         raw["parts"] = [_part(part, index, sidecars) for index, part in enumerate(parts)]
     raw = {"hash": _hash(raw), **raw}
-    write_atomically(destination / NAME, (json.dumps(raw, indent=1) + "\n").encode())
+    atomic.write_json(destination / NAME, raw)
 
 
 def _part(part: Part, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
@@ -213,10 +213,8 @@ def _first_sentences(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
     """Writes an array piece by piece, which a memory-mapped one would hold as a whole until it is flushed."""
-    temporary = path.with_name(path.name + ".tmp")
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
-    with open(temporary, "wb") as file:
+    with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             part.astype(dtype).tofile(file)
-    temporary.replace(path)

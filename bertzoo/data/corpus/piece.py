@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue] (compiled, without stubs)
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import shard
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.source import Piece
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
 LONGEST_SENTENCE = 1 << 16  # characters; a longer one has no sentence breaks and is cut at white space
@@ -65,7 +66,7 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
         "shards": shards,
         "dropped": dict(dropped),
     }
-    write_atomically(destination / PIECES / f"{piece.index:05d}.json", json.dumps(sidecar).encode())
+    atomic.write_bytes(destination / PIECES / f"{piece.index:05d}.json", json.dumps(sidecar).encode())
 
 
 def is_finished(destination: Path, piece: Piece) -> bool:
@@ -131,7 +132,7 @@ def _write_part(part: _Part, split: str, index: int, vocab_size: int, destinatio
     for name, counts in (("sentences", part.sentences), ("documents", part.documents)):
         buffer = io.BytesIO()
         np.save(buffer, np.array(counts, np.int32))
-        write_atomically(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
+        atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
     return {**shard.describe(path), "tokens": len(tokens)}
 
 

@@ -9,7 +9,6 @@ import fcntl
 import glob
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
-from bertzoo.core import paths
+from bertzoo.core import atomic, paths
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import manifest
 from bertzoo.data.corpus.corpus import Corpus
@@ -25,7 +24,6 @@ from bertzoo.data.corpus.manifest import NAME, Manifest
 from bertzoo.data.corpus.shard import FileRecord, sha256
 from bertzoo.data.sources import files
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -82,10 +80,9 @@ class Folder:
             self.system.pipe_file(f"{self.path}/{name}", data)
 
     def download(self, name: str, destination: Path) -> None:
-        """Copies a file here, under a temporary name until it is complete."""
-        temporary = destination.with_name(destination.name + ".tmp")
+        """Copy a file here; it appears complete or not at all."""
         with contextlib.ExitStack() as stack:
-            stack.callback(temporary.unlink, missing_ok=True)
+            temporary = stack.enter_context(atomic.replacing(destination))
             where = f"{self.url}/{name}"
             with files.remote(where):
                 opened = self.system.open(f"{self.path}/{name}", "rb", block_size=_CHUNK)
@@ -96,10 +93,7 @@ class Folder:
                         chunk = source.read(_CHUNK)
                     if not chunk:
                         break
-                    file.write(chunk)  # whose errors are this disk's
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, destination)
+                    file.write(chunk)  # outside files.remote: its errors are this disk's
 
     def upload(self, source: Path, name: str) -> None:
         """Copies a file there, unless it is there in its full size."""
@@ -148,7 +142,7 @@ def open_corpus(url: str, tell: Tell) -> Corpus:
             except CorpusError:
                 tell(f"{directory} is damaged: what differs from {url} is copied again")
         _copy(folder, contents, directory, tell)
-        write_atomically(directory / NAME, raw)
+        atomic.write_bytes(directory / NAME, raw)
         return Corpus.open(directory, url)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 
 SPLITS = ("train", "heldout")
@@ -73,26 +74,17 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 def write(path: Path, tokens: np.ndarray) -> None:
-    """Writes a flat stream of tokens as a shard, under a temporary name until it is complete; a full disk is an
-    OSError.
-    """
-    temporary = path.with_name(path.name + ".tmp")
+    """Write a flat stream of tokens as a shard that appears complete or not at all; a full disk is an OSError."""
     try:
-        writer = ArrayRecordWriter(str(temporary), _OPTIONS)
-        for start in range(0, len(tokens), BLOCK):
-            writer.write(tokens[start : start + BLOCK].tobytes())
-        writer.close()
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except RuntimeError as error:  # the library's only exception: the reason stands in its text
-        temporary.unlink(missing_ok=True)
+        with atomic.replacing(path) as temporary:
+            writer = ArrayRecordWriter(str(temporary), _OPTIONS)
+            for start in range(0, len(tokens), BLOCK):
+                writer.write(tokens[start : start + BLOCK].tobytes())
+            writer.close()
+    except RuntimeError as error:  # the library's only exception, with the reason in its text
         for code in _DISK_ERRORS:
             if os.strerror(code) in str(error):
                 raise OSError(code, os.strerror(code), str(path)) from error
-        raise
-    except BaseException:
-        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -6,7 +6,6 @@ after it.
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections import defaultdict, deque
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import beam, remote
 from bertzoo.data.corpus.corpus import Corpus
@@ -28,7 +28,7 @@ from bertzoo.data.settings import Data
 from bertzoo.data.sources import source
 from bertzoo.data.sources.mixture import MIXTURE, Part
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, existing, write_atomically
+from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, existing
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
 
@@ -124,7 +124,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
     if not path.exists():
         if any(destination.iterdir()):
             raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
-        write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+        atomic.write_json(path, settings)
         return
     same(settings, path.read_bytes(), str(destination))
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import sentencepiece
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Specials, check_size, existing, find_specials, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Specials, check_size, existing, find_specials
 
 SPECIALS = {
     "pad": ("<pad>", "[PAD]"),
@@ -171,7 +172,7 @@ class SentencePieceTokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes spiece.model."""
-        write_atomically(directory / "spiece.model", self.contents)
+        atomic.write_bytes(directory / "spiece.model", self.contents)
 
     @property
     def contents(self) -> bytes:

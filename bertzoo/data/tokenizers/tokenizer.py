@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer, write_atomically
+from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
 __all__ = [
@@ -56,7 +57,7 @@ def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(directory)
     settings = asdict(replace(config, path=""))
-    write_atomically(directory / "settings.json", (json.dumps(settings, indent=1) + "\n").encode())
+    atomic.write_json(directory / "settings.json", settings)
 
 
 def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:

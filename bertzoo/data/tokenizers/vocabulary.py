@@ -1,6 +1,5 @@
 """What a tokenizer must offer, and the checks that all kinds share."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,19 +100,3 @@ def existing(path: str) -> Path:
     if not file.is_file():
         raise CorpusError(f"the vocabulary file {path} does not exist")
     return file
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file under a temporary name and renames it, so that no reader ever sees half of it."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(path)  # a full disk is told without a name
-        raise

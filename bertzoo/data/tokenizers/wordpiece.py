@@ -10,8 +10,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Specials, check_size, existing, find_specials, write_atomically
+from bertzoo.data.tokenizers.vocabulary import Specials, check_size, existing, find_specials
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
 LONGEST_WORD = 100  # characters; longer words become [UNK]
@@ -123,7 +124,7 @@ class WordPieceTokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes vocab.txt."""
-        write_atomically(directory / "vocab.txt", self.contents)
+        atomic.write_bytes(directory / "vocab.txt", self.contents)
 
     @property
     def contents(self) -> bytes:

@@ -119,7 +119,7 @@ def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, in
     rows = _rows(known, examples)
     listed = [f"{number:05} {row['signature']} {lines[row['signature']]}\n" for number, row in enumerate(rows)]
     signatures = [f"{name} {line}\n" for name, line in lines.items()]
-    with atomic.directory(folder) as made:
+    with atomic.new_directory(folder) as made:
         for number, row in enumerate(rows):
             _write(made / "rows" / f"{number:05}", row)
         for name in ports:

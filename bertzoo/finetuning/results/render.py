@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from bertzoo.core.markdown import table as markdown_table
 from bertzoo.finetuning.results.rows import QUOTED, Cell, Row, Table
 
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
@@ -19,9 +20,13 @@ LEGEND = (
 def markdown(table: Table) -> str:
     """A heading, the table, what measured and quoted mean, and the notes."""
     head, lines = _cells(table)
-    rows = [head, ["---"] * len(head), *lines]
-    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return "\n\n".join([f"## {table.layout.title}", body, "\n".join(f"- {line}" for line in [LEGEND, *table.notes])])
+    return "\n\n".join(
+        [
+            f"## {table.layout.title}",
+            markdown_table(head, lines),
+            "\n".join(f"- {line}" for line in [LEGEND, *table.notes]),
+        ]
+    )
 
 
 def latex(table: Table) -> str:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.data.tokenizers.vocabulary import write_atomically
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import Run
 from bertzoo.finetuning.sweep.grid import VERSION, Point
@@ -92,7 +91,7 @@ class Record:
                 )
         elif (self.path / self._folder).exists():
             raise UserError(f"{self.path} has {self._folder} but no {self.about.name}; choose another --run_dir")
-        write_atomically(self.about, (json.dumps(mine, indent=2) + "\n").encode())
+        atomic.write_json(self.about, mine, indent=2)
 
     def write(self) -> None:
         """Write the table, a line a point."""
@@ -101,7 +100,7 @@ class Record:
         writer = csv.DictWriter(text, _columns(lines), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
-        write_atomically(self.table, text.getvalue().encode())
+        atomic.write_bytes(self.table, text.getvalue().encode())
 
     def lines(self) -> Iterator[str]:
         """The table for a person: of every point its score, its place in the grid and its run."""

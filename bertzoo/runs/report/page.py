@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertzoo.core import config
+from bertzoo.core import config, markdown
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import run_directory
 from bertzoo.runs import facts, prune_layout
@@ -206,7 +206,7 @@ def _what(run: Run) -> str:
     stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
-    table = _table(["stage", *columns], rows) if stages else ""
+    table = markdown.table(["stage", *columns], rows) if stages else ""
     lines = [f"Model: {model}." if model else "", f"Run: {told}." if told else "", table]
     return "\n\n".join(line for line in lines if line)
 
@@ -218,7 +218,7 @@ def _figures(run: Run) -> str:
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
         rows.append([title(key, names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
     head = f"After step {history.train[-1]['step']} (losses in nats):"
-    return head + "\n\n" + _table(["", "train, last", "held-out, last", "held-out, best"], rows)
+    return head + "\n\n" + markdown.table(["", "train, last", "held-out, last", "held-out, best"], rows)
 
 
 def _last(lines: list[Line], key: str) -> str:
@@ -255,7 +255,7 @@ def _speed(run: Run) -> str:
         lines = [line for line in run.history.train if line.get("stage", 0) == stage]
         values = {key: series(lines, key)[1] for key in columns}
         rows.append([str(stage), *(show(key, median(v)) if v else "" for key, v in values.items())])
-    return "Speed, the median of the logged intervals:\n\n" + _table(["stage", *columns.values()], rows)
+    return "Speed, the median of the logged intervals:\n\n" + markdown.table(["stage", *columns.values()], rows)
 
 
 def show(key: str, value: float) -> str:
@@ -271,11 +271,6 @@ def show(key: str, value: float) -> str:
 
 def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def sketch(history: History, width: int = 78, height: int = 16) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core import markdown
 from bertzoo.core.errors import UserError
 from bertzoo.runs import prune_layout
 
@@ -44,9 +45,9 @@ def table(cuts: Sequence[Cut]) -> str:
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
-    lines = [head, ["---"] * len(head)]
-    lines += [[number, shown(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows]
-    drawn = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    drawn = markdown.table(
+        head, ([number, shown(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
+    )
     return f"What was cut, to a budget of {shown(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
 
 
