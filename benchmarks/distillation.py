@@ -46,7 +46,7 @@ def commands(args: argparse.Namespace, more: Sequence[str]) -> dict[str, list[st
 
 def shallower(path: str, layers: Sequence[int], made: Path) -> Path:
     """A directory with a model of some layers of another, counted from 1, and of all else that it has."""
-    whole = any_model.read(path)
+    whole = any_model.read_model(path)
     if not layers or not set(layers) <= set(range(1, whole.model.layers + 1)):
         sys.exit(f"--student_layers={','.join(map(str, layers))}: {path} has the layers 1 to {whole.model.layers}")
     new = {f"layers_{old - 1}": f"layers_{index}" for index, old in enumerate(layers)}
@@ -60,7 +60,7 @@ def shallower(path: str, layers: Sequence[int], made: Path) -> Path:
     model = dataclasses.replace(whole.model, layers=len(layers))
     if not made.is_dir():
         made.mkdir(parents=True)
-        any_model.write(dataclasses.replace(whole, model=model, params=params), made)
+        any_model.write_model(dataclasses.replace(whole, model=model, params=params), made)
     return made
 
 

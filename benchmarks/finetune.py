@@ -58,7 +58,7 @@ def our_step(model: str, threads: int) -> Step:
     if model in MODELS:
         shape = dataclasses.replace(config.load(Pretrain, [model]).model, vocab_size=VOCABULARY)
     else:
-        shape = any_model.read(Path(model)).model
+        shape = any_model.read_model(Path(model)).model
     shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)
     objective = LabelledObjective(model=SequenceClassification(labels=("0", "1")).build(shape, Compute()))
     return sides.our_step(objective, dataclasses.replace(Finetune().optimizer, learning_rate=RATE, clip_norm=CLIP))
@@ -118,7 +118,7 @@ def sentences(options: argparse.Namespace) -> bool:
     from bertzoo.tasks.rows import Slot, bucket_lengths
 
     task, size = GLUE["sst2"], options.batch
-    tokenizer = any_model.read(Path(options.model)).tokenizer
+    tokenizer = any_model.read_model(Path(options.model)).tokenizer
     if tokenizer is None:
         sys.exit(f"{options.model} has no tokenizer")
     rows = encode(task.read("train", options.sst2).examples, tokenizer, options.length, task.kind)

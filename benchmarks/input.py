@@ -144,7 +144,7 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
     """Trains a few steps and prints what of them was waiting; whether that is little enough."""
     from bertzoo.core import config
     from bertzoo.runs import phases
-    from bertzoo.runs.batches import Feed
+    from bertzoo.runs.batches import RunBatches
     from bertzoo.runs.pretrain_config import Pretrain
     from bertzoo.train import loop, sharding
     from bertzoo.train.step import put_batch
@@ -159,7 +159,7 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
     recipe = config.load(Pretrain, [options.config], overrides)
     recipe = replace(recipe, stages=recipe.stages[:1])
     mesh = sharding.make_mesh(recipe.mesh)
-    feed = Feed(recipe, corpus, directory / "plans", print, workers=options.workers)
+    feed = RunBatches(recipe, corpus, directory / "plans", print, workers=options.workers)
     clocks: list[Clock] = []
 
     def batches(stage: int, row: int) -> Clock:
@@ -178,7 +178,7 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
     end = time.perf_counter()
     (clock,) = clocks
     waited = sum(given - asked for asked, given in zip(clock.asked[1:], clock.given[1:], strict=True))
-    batch = feed.of(0, "train").batch(0, options.batch)
+    batch = feed.stage(0, "train").batch(0, options.batch)
     start = time.perf_counter()
     for _ in range(20):
         jax.block_until_ready(put_batch(batch, mesh))

@@ -85,13 +85,13 @@ def bare(options: list[str], file: Path) -> list[str]:
 
 def silenced(run: Path) -> float:
     """The held-out MLM loss of a run whose attention gives nothing."""
-    trained = load_run.load(run)
+    trained = load_run.load_run(run)
     params = jax.tree.map_with_path(
         lambda path, leaf: jnp.zeros_like(leaf) if "/attention/output/" in name_of(path) else leaf, trained.params
     )
     stage = len(trained.recipe.stages) - 1
     trained = dataclasses.replace(trained, params=params)
-    return load_run.heldout(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
+    return load_run.heldout_means(trained, trained.run.open_corpus(None), stage)[1]["mlm_loss"]
 
 
 def figures(run: Path, glue: Path | None) -> dict[str, float]:

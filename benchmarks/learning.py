@@ -32,7 +32,7 @@ from program import bertzoo
 
 from bertzoo.core import config
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.runs import any_model, facts, phases
+from bertzoo.runs import any_model, phases, provenance
 from bertzoo.runs import kind as kinds
 from bertzoo.runs.report import page
 
@@ -166,7 +166,7 @@ def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
     return Figures(
         name=arm.name,
         title=arm.title,
-        parameters=any_model.read(run).parameter_count,
+        parameters=any_model.read_model(run).parameter_count,
         steps=steps,
         flops=until(stages, steps),
         longer=until(stages, before),
@@ -255,7 +255,7 @@ def main(words: Sequence[str] | None = None) -> None:
         manifest=json.loads((data / "manifest.json").read_text()),
         tuned=options,
         of_task=more,
-        tuned_at=[facts.read(args.runs / f"{name}-{task}", name) for name, task in asked],
+        tuned_at=[provenance.read_run_json(args.runs / f"{name}-{task}", name) for name, task in asked],
         jobs=args.jobs,
         took=json.loads(took.read_text()) if took.exists() else None,
         paper=args.minutes if args.paper else None,

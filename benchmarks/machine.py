@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertzoo.runs.software import git_revision
+from bertzoo.runs.provenance import git_revision
 
 
 def processor() -> str:

@@ -86,7 +86,7 @@ class Files:
         return self.folder / name / "huggingface"
 
     def _graph(self, name: str, changes: Sequence[Callable]) -> Any:
-        plain = backends.plain(any_model.read(self.hub(name)))
+        plain = backends.plain(any_model.read_model(self.hub(name)))
         graph = backends.read(plain.model, plain.params, plain.pooling)
         for change in changes:
             graph = change(graph)
@@ -100,7 +100,7 @@ class Files:
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
             rows = (
-                backends.calibration(any_model.read(self.hub(calibrated)), lengths, precision) if calibrated else None
+                backends.calibration(any_model.read_model(self.hub(calibrated)), lengths, precision) if calibrated else None
             )
             made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)

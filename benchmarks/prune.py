@@ -70,7 +70,7 @@ def written(path: Path, **tables) -> Path:
 
 def count(path: Path) -> int:
     """The parameters of a model with its embedding and pooler."""
-    found = any_model.read(path)
+    found = any_model.read_model(path)
     structure = declare(found.model, found.head)
     return int(parameters(structure)(structure.sizes))
 
@@ -101,10 +101,10 @@ def unpruned(seed: int, runs: Path) -> dict[str, float]:
 def shortened(run: Path, layers: int, made: Path) -> Path:
     """The lowest layers of a run's model, as a model directory."""
     if not made.exists():
-        found, gone = any_model.read(run), [f"encoder/layers_{n}/" for n in range(layers, LAYERS)]
+        found, gone = any_model.read_model(run), [f"encoder/layers_{n}/" for n in range(layers, LAYERS)]
         params = {name: array for name, array in found.params.items() if not name.startswith(tuple(gone))}
         made.mkdir()
-        any_model.write(replace(found, model=replace(found.model, layers=layers), params=params), made)
+        any_model.write_model(replace(found, model=replace(found.model, layers=layers), params=params), made)
     return made
 
 

@@ -26,7 +26,7 @@ import machine
 import numpy as np
 from pages import write_section
 
-from bertzoo.runs import any_model, facts
+from bertzoo.runs import any_model, provenance
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reliability.md"
@@ -128,7 +128,7 @@ def outcome(run: Path) -> tuple[dict[str, np.ndarray], set[tuple[Any, ...]]]:
         for line in lines
         if line.get("split") == "heldout"
     }
-    return dict(any_model.read(run).params), losses
+    return dict(any_model.read_model(run).params), losses
 
 
 def differences(whole: Path, killed: Path) -> list[str]:
@@ -199,7 +199,7 @@ def main() -> None:
     kills = soak(killed, args.config, OFTEN, args.kills, args.seed)
     if found := differences(whole, killed):
         sys.exit(f"{killed} ended otherwise than {whole}: {', '.join(found[:5])}")
-    commits = ", ".join(sorted({machine.revision(facts.read(run, run.name)) for run in (whole, killed)}))
+    commits = ", ".join(sorted({machine.revision(provenance.read_run_json(run, run.name)) for run in (whole, killed)}))
     section = page(args.config, kills, fuzzed(args.files), commits)
     if not PAGE.exists():
         PAGE.write_text("# Reliability\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from flax import linen as nn
 from bertzoo.core import config
 from bertzoo.models.partial import stack
 from bertzoo.runs import phases
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
@@ -39,7 +39,7 @@ def recipe_of(layers: int, rows: int, length: int) -> Transfer:
 def batch_of(recipe: Transfer, index: int, rows: int) -> dict[str, jax.Array]:
     """Random tokens, all of which count."""
     random, made = np.random.default_rng(0), {}
-    for name, leaf in example(recipe, index, rows).items():
+    for name, leaf in batch_shapes(recipe, index, rows).items():
         low, high = {"masked_positions": (1, 20), "input_ids": (5, 30000), "masked_ids": (5, 30000)}.get(name, (0, 2))
         ones = "weight" in name or name.endswith("mask")
         filled = np.ones(leaf.shape) if ones else random.integers(low, high, leaf.shape)

@@ -79,9 +79,9 @@ def load(path: Path | str) -> Loaded:
     >>> output.pooled.shape
     (1, 24)
     """
-    from bertzoo.runs.any_model import read
+    from bertzoo.runs.any_model import read_model
 
-    pretrained = read(path)
+    pretrained = read_model(path)
     return Loaded(*pretrained.module(), pretrained.tokenizer)
 
 
@@ -199,14 +199,14 @@ def evaluate(
     """
     from bertzoo.finetuning import evaluate
     from bertzoo.finetuning.saved_model import is_finetuned
-    from bertzoo.runs.load_run import load, measured
+    from bertzoo.runs.load_run import evaluate_run, load_run
 
     if is_finetuned(path):
         _reject(path, "a fine-tuned model", checkpoint=checkpoint)
         return evaluate.evaluate(evaluate.load(path), split=split or "dev", data_dir=str(data_dir or ""))
     _reject(path, "a pretraining run", split=split, data_dir=data_dir)
     which: Any = "latest" if checkpoint is None else checkpoint
-    return measured(load(path, which))
+    return evaluate_run(load_run(path, which))
 
 
 def predict(
@@ -222,7 +222,7 @@ def predict(
     from bertzoo.core.errors import UserError
     from bertzoo.finetuning import evaluate
     from bertzoo.finetuning.saved_model import is_finetuned
-    from bertzoo.runs.load_run import fill, load
+    from bertzoo.runs.load_run import fill_blanks, load_run
 
     if isinstance(texts, str):
         raise UserError(f"texts is one text, {texts[:40]!r}: give a list of texts")
@@ -231,11 +231,11 @@ def predict(
         return evaluate.predict(evaluate.load(path), texts)
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
-    trained = load(path)
+    trained = load_run(path)
     entries = trained.tokenizer.vocab_size
     if top is not None and not 1 <= top <= entries:
         raise UserError(f"top={top} is not between 1 and the {entries} entries of the vocabulary")
-    filled = [fill(trained, str(text), "[MASK]", top or 5) for text in texts]
+    filled = [fill_blanks(trained, str(text), "[MASK]", top or 5) for text in texts]
     return [
         {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
         for text, blanks in zip(texts, filled, strict=True)

@@ -107,7 +107,7 @@ def write_teacher(recipe: Transfer, path: Path, corpus: Path) -> Path:
     sentence = recipe.teacher_objective.sentence
     head = MaskedLanguageModel(sentence=sentence != "none")
     path.mkdir()
-    any_model.write(
+    any_model.write_model(
         Pretrained(
             model=recipe.teacher,
             head=head,
@@ -133,8 +133,8 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
     )
     run, mesh = RunDirectory(path), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     path.mkdir()
-    run.begin(made)
-    run.describe([], 1, Corpus.open(corpus))
+    run.write_config(made)
+    run.write_provenance([], 1, Corpus.open(corpus))
     with Checkpoints(run.checkpoints) as checkpoints:
         checkpoints.save(
             state.fresh(objective, optim.build(made.optimizer, 2), mesh, 0, drawn(objective, 7)), loss=None

@@ -116,7 +116,7 @@ def _torch(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
 
 def _jax(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
     place.mkdir()
-    any_model.write(pretrained, place)
+    any_model.write_model(pretrained, place)
     return Written(path=place, size=(place / any_model.PARAMETERS).stat().st_size, graph=plain(pretrained))
 
 

@@ -43,7 +43,7 @@ def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str
             raise UserError(f"{name} is not a file; `bertzoo convert` writes one")
         return Subject(name=name, file=path, said=described(path))
     if path.is_dir():
-        found = any_model.read(path)
+        found = any_model.read_model(path)
         return Subject(name=name, pretrained=classifier(found) if found.head.kind in BEFORE_A_TASK else found)
     model = config.load(recipe_class(name), [name], overrides).model
     return Subject(name=name, pretrained=untrained(model, name))

@@ -186,7 +186,7 @@ def jax(given: Load) -> Runtime:
     jnp.zeros(1).block_until_ready()
 
     def load() -> Loaded:
-        module, params = any_model.read(Path(given.path)).module()
+        module, params = any_model.read_model(Path(given.path)).module()
         plain = Plain(params=params, pooling=FirstEmbedding(), model=module)
         compiled = jax.jit(lambda plain, given: plain(**given))
 

@@ -93,7 +93,7 @@ def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
         raise UserError(f"the chain begins with {missing[0]}: name that model with --{_MODEL}{missing[0]}")
     given = {name: model_flag(f"--{_MODEL}{name}")(text) for name, text in paths.items()}
     for path in given.values():
-        any_model.check(path)
+        any_model.check_model(path)
     return given
 
 

@@ -76,7 +76,7 @@ def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -
 
     origin = model_of(RunDirectory(args.run_dir), "from", args.origin)
     for path in {origin, args.teacher} - {None, *seen}:
-        any_model.check(path)
+        any_model.check_model(path)
         seen.add(path)
     together = (origin, recipe.task, recipe.max_length)
     if together not in seen:

@@ -142,7 +142,7 @@ def _check(args: argparse.Namespace) -> None:
 def _read(path: str) -> "Pretrained":
     from bertzoo.runs import any_model
 
-    found = replace(any_model.read(path), origin=path)
+    found = replace(any_model.read_model(path), origin=path)
     if found.tokenizer is None:
         raise UserError(f"{path} holds no tokenizer, without which it can read no text")
     return found
@@ -178,7 +178,7 @@ def _texts(texts: Sequence[str], model: "Pretrained") -> Source:
 
 def _heldout(args: argparse.Namespace, model: "Pretrained") -> Source:
     """Rows of the first stage's held-out part, in the plan's order."""
-    from bertzoo.runs.batches import Feed
+    from bertzoo.runs.batches import RunBatches
     from bertzoo.runs.report.attention import unmasked
     from bertzoo.runs.run_dir import RunDirectory
 
@@ -188,7 +188,7 @@ def _heldout(args: argparse.Namespace, model: "Pretrained") -> Source:
     run.fetch()
     recipe, corpus = run.load(), run.open_corpus(args.corpus)
     _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
-    batches = Feed(recipe, corpus, run.plans, lambda warning: None).of(0, "heldout")
+    batches = RunBatches(recipe, corpus, run.plans, lambda warning: None).stage(0, "heldout")
     wanted = args.rows or (ROWS if args.teacher or args.average else 1)
     if wanted > batches.rows:
         raise UserError(f"--rows={wanted}, but {run.name} holds out {batches.rows} rows of the first stage's length")

@@ -67,14 +67,14 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _filled(args: argparse.Namespace) -> int:
-    from bertzoo.runs.load_run import fill, load
+    from bertzoo.runs.load_run import fill_blanks, load_run
 
-    trained, top = load(args.run, args.checkpoint or "latest"), TOP if args.top is None else args.top
+    trained, top = load_run(args.run, args.checkpoint or "latest"), TOP if args.top is None else args.top
     entries = trained.tokenizer.vocab_size
     if not 1 <= top <= entries:
         raise UserError(f"--top={top} is not between 1 and the {entries} entries of the vocabulary")
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    answers = [(text, fill(trained, text, BLANK, top)) for text in texts]
+    answers = [(text, fill_blanks(trained, text, BLANK, top)) for text in texts]
     if args.json:
         document = [
             {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}

@@ -54,7 +54,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
     """Prune to the end and return what there is to say."""
     from bertzoo.pruning.run import prune
-    from bertzoo.runs.prune_layout import shown
+    from bertzoo.runs.prune_layout import format_amount as shown
 
     found = prune(recipe, args.run_dir, args.origin, training.options(args))
     unused = 1 - found.left / found.target

@@ -31,11 +31,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Write the report and print the sketch."""
-    from bertzoo.runs.bucket import Mirror
+    from bertzoo.runs.bucket import Bucket
     from bertzoo.runs.report import curves
     from bertzoo.runs.report import page as report
 
-    mirror = Mirror(args.run) if args.run.startswith("gs://") else None
+    mirror = Bucket(args.run) if args.run.startswith("gs://") else None
     if mirror is not None:
         mirror.fetch()
     run = report.open_run(mirror.directory if mirror else args.run)

@@ -79,6 +79,15 @@ def difference(a: Any, b: Any) -> list[str]:
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
 
 
+def reject(run: str, changed: Sequence[str]) -> None:
+    """Raise ConfigError if a run that has begun would continue with another config; changed: as from `difference`."""
+    if changed:
+        raise ConfigError(
+            f"{run} holds a run with another config: {'; '.join(changed)}. Restore these values or use a different "
+            "--run_dir."
+        )
+
+
 def shipped(folder: str = "") -> dict[str, Path]:
     """The configs that come with the package, by name: inside it in a wheel, beside it in a source checkout.
 

@@ -45,7 +45,7 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
         return _file(source, destination, options, tell, memory)
     atomic.check_new_directory(destination)
     pretrained = _read(source, options, tell)
-    write = {"huggingface": huggingface.write, "bertzoo": any_model.write, "pytorch": pytorch.write}[options.to]
+    write = {"huggingface": huggingface.write, "bertzoo": any_model.write_model, "pytorch": pytorch.write}[options.to]
     with atomic.new_directory(destination) as temporary:
         try:
             write(pretrained, temporary)
@@ -59,7 +59,7 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
 
 def _read(source: Path, options: Options, tell: Say) -> Pretrained:
     """The model with the head and the windows of the options; tells what is left out."""
-    pretrained = any_model.read(source)
+    pretrained = any_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep(pretrained, options.head)
         for name in dropped:

@@ -9,9 +9,9 @@ import jax
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.runs import facts
+from bertzoo.runs import provenance
+from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.software import software
 
 EXAMPLES = "examples_sha256"  # in run.json
 FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work
@@ -55,7 +55,7 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
         if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
             what = "" if name == "from" else f" of its {name}"
             raise UserError(f"the parameters{what} in {record['path']} are not those that {run.name} began with")
-    before = run.facts().get(EXAMPLES, {}) if _begun(run) else {}
+    before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
     if other := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""
         raise UserError(
@@ -65,7 +65,7 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
     run.path.mkdir(parents=True, exist_ok=True)
     atomic.write_bytes(run.config, config.dump(recipe).encode())
     devices = sorted({device.device_kind for device in jax.devices()})
-    facts.write(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
+    provenance.write_run_json(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 
 
 def _begun(run: RunDirectory) -> bool:

@@ -80,7 +80,7 @@ def read(path: Path, seed: int | None = None) -> Kept:
     Raises UserError where there is none.
     """
     folder, recipe = _folder(path, seed)
-    found = any_model.read(folder)
+    found = any_model.read_model(folder)
     if found.tokenizer is None:
         raise ConfigError(f"{path} holds no tokenizer, without which no text can be read")
     usual = Windowing.max_length if isinstance(found.head, SPANS) else Finetune().max_length

@@ -192,7 +192,7 @@ class Seed:
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             **self._work.lessons.notes,
         }
-        any_model.write(
+        any_model.write_model(
             Pretrained(
                 model=begun.model,
                 head=begun.head,

@@ -29,7 +29,7 @@ def logits(
     The teacher reads the texts by its own tokenizer; `tell` hears where its labels are taken by number. Raises
     ConfigError where it is not one of this task.
     """
-    found = any_model.read(path)
+    found = any_model.read_model(path)
     tokenizer = found.tokenizer
     if not isinstance(found.head, SequenceClassification) or tokenizer is None:
         lacks = "no tokenizer" if isinstance(found.head, SequenceClassification) else "no head of classes"

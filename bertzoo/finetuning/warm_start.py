@@ -15,7 +15,7 @@ from bertzoo.finetuning.task_kind import Family
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.objectives.base import Objective
 from bertzoo.runs import any_model
-from bertzoo.runs.warm_start import padded_to
+from bertzoo.runs.warm_start import pad_vocabulary
 from bertzoo.train import state
 
 
@@ -42,7 +42,7 @@ class Begun:
 
 def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
     """The model at `path` under a fresh head; raises UserError where that is no model, or not one for these rows."""
-    found = any_model.read(path)
+    found = any_model.read_model(path)
     if found.tokenizer is None:
         raise ConfigError(
             f"{path} holds no tokenizer, without which no text can be read: convert it with its vocabulary"
@@ -72,7 +72,7 @@ def begin(path: Path, recipe: Finetune, task: Family) -> Begun:
         model=model,
         head=head,
         objective=objective,
-        initial={name: padded_to(found.params[name], shapes[name].shape) for name in taken},
+        initial={name: pad_vocabulary(found.params[name], shapes[name].shape) for name in taken},
         tokenizer=found.tokenizer,
         record=record,
         said=said,

@@ -13,7 +13,7 @@ from bertzoo.planning import step, tiles
 from bertzoo.planning.alive import Growth
 from bertzoo.planning.chips import Chip
 from bertzoo.planning.fusion import Cut, Flat
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train.optim import Lamb
 from bertzoo.train.sharding import ROWS
@@ -123,7 +123,7 @@ class Estimate:
             "parameters": self._state[0],
             "optimizer": self._state[1],
             "teacher": self._teacher,
-            "batch": sum(_bytes(array) for array in example(self._recipe, self._index, rows * parts).values()),
+            "batch": sum(_bytes(array) for array in batch_shapes(self._recipe, self._index, rows * parts).values()),
             "program": int(PROGRAM * alive.effort),
         }
         room = self._chip.on_chip << 20

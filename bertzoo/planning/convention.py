@@ -16,7 +16,7 @@ from bertzoo.models.uneven import per_layer
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
 from bertzoo.planning import step
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 
 OUTPUT_SHARE = 0.15625
@@ -44,7 +44,7 @@ def _row(recipe: Pretrain, index: int) -> float:
     """Operations of the forward pass of one row."""
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
     params = step.parameters(recipe)
-    batch, model = example(recipe, index), recipe.model
+    batch, model = batch_shapes(recipe, index), recipe.model
     length = recipe.stages[index].max_length
     width = params["embedding"]["word"]["embedding"].shape[1]
     slots = OUTPUT_SHARE * length

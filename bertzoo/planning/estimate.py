@@ -13,7 +13,7 @@ from bertzoo.planning.chips import Chip, Topology
 from bertzoo.planning.compiled import Compiled
 from bertzoo.planning.tiles import padded_flops
 from bertzoo.runs import phases
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
@@ -194,8 +194,8 @@ def _stage(
 
 def _products(recipe: Recipe, index: int, rows: int, mesh: jax.sharding.Mesh, chip: Chip) -> tuple[int, int]:
     """Operations of the products for so many rows, forward and backward, and once padded to the matrix unit."""
-    params, batch = step.parameters(recipe), example(recipe, index, rows)
-    return padded_flops(phases.learnt(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
+    params, batch = step.parameters(recipe), batch_shapes(recipe, index, rows)
+    return padded_flops(phases.gradient_function(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
 
 
 def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fits: bool) -> str:
@@ -248,7 +248,7 @@ def _divides(recipe: Recipe, index: int, parts: int) -> bool:
 
 def _cut(recipe: Recipe, index: int, parts: int) -> Recipe:
     """The recipe with a stage in so many microbatches."""
-    if isinstance(recipe, Transfer) and index < len(recipe.lessons):
+    if isinstance(recipe, Transfer) and index < len(recipe.layer_groups):
         return dataclasses.replace(recipe, transfer=dataclasses.replace(recipe.transfer, accumulate=parts))
     name = "stages" if isinstance(recipe, Pretrain) else "distillation"
     stages, place = list(getattr(recipe, name)), index - (len(recipe.stages) - len(getattr(recipe, name)))

@@ -10,7 +10,7 @@ from jax.extend import core
 
 from bertzoo.planning.chips import Topology
 from bertzoo.runs import phases
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
@@ -54,7 +54,7 @@ def fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 def planned(recipe: Recipe) -> list[int]:
     """The stages that are looked at: of those that differ in depth alone, the first, the middle and the last."""
-    lessons = len(recipe.lessons) if isinstance(recipe, Transfer) else 0
+    lessons = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (lessons - 1) // 2, lessons - 1} if lessons else {}) + list(range(lessons, len(recipe.stages)))
 
 
@@ -80,7 +80,9 @@ def traced(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
     Kept, as plans for several meshes and what is advised ask for the same.
     """
     teacher = phases.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
-    return jax.make_jaxpr(phases.learnt(recipe, index))(parameters(recipe), teacher, example(recipe, index, rows)).jaxpr
+    return jax.make_jaxpr(phases.gradient_function(recipe, index))(
+        parameters(recipe), teacher, batch_shapes(recipe, index, rows)
+    ).jaxpr
 
 
 def _boxed(recipe: Recipe) -> Any:
@@ -93,7 +95,7 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     rows = sharding.batch_sharding(mesh)
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
-        for name, array in example(recipe, index, stage.batch_size).items()
+        for name, array in batch_shapes(recipe, index, stage.batch_size).items()
     }
     objective, optimizer, places = (
         phases.of(recipe)[index].trained,

@@ -37,9 +37,9 @@ def devices(recipe: Prune) -> jax.sharding.Mesh:
     """The mesh of all devices; raises ConfigError where batches do not divide over them, or a model does not of which
     as little is cut as can be, so that hardly a size is even.
     """
-    job.devices(recipe.weighing(recipe.model))
+    job.make_mesh(recipe.weighing(recipe.model))
     dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.given
     steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
     last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # what goes first
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
-    return job.devices(recipe.pretraining(resized(recipe.model, sizes)))
+    return job.make_mesh(recipe.pretraining(resized(recipe.model, sizes)))

@@ -13,7 +13,7 @@ import numpy as np
 from bertzoo.core.errors import UserError
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.structure import Dimension, Structure
-from bertzoo.runs.prune_layout import shown
+from bertzoo.runs.prune_layout import format_amount as shown
 
 NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 

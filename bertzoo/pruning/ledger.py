@@ -8,7 +8,7 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.structure import Structure
-from bertzoo.runs.prune_layout import shown
+from bertzoo.runs.prune_layout import format_amount as shown
 
 Kept = Mapping[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β

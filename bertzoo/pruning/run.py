@@ -27,12 +27,11 @@ from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import any_model, job, phases, prune_layout, teacher, warm_start
-from bertzoo.runs.batches import Feed
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, open_corpus
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.teacher import Taught
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.runs.warm_start import Start, padded_to
+from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.phase import Phase
 from bertzoo.train.restore import restore_params
@@ -61,7 +60,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
     path, digest = hosts.share("what is pruned", lambda: origin_of(origin, run))
     check_apart(Path(path), run, "--from", "give the pruned model a directory of its own")
     if digest is None:
-        any_model.check(Path(path))
+        any_model.check_model(Path(path))
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             tell(f"changed since the run began: {line}")
@@ -100,7 +99,7 @@ class Pruning:
         self.whole, self.target = budget(self.recipe, self.counted)
 
     @cached_property
-    def unpruned(self) -> Start:
+    def unpruned(self) -> WarmStart:
         """The unpruned model; raises UserError where it is another than the run began with, or lacks a head."""
         found = self._read(self.origin, self.recipe.model)
         self._check(found)
@@ -129,10 +128,10 @@ class Pruning:
         return self._finish()
 
     def _begin(self, corpus: Corpus) -> None:
-        record = self.unpruned.record if self.digest is None else self.run.origin()
+        record = self.unpruned.record if self.digest is None else self.run.origin("from")
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-        self.run.describe(kinds, jax.process_count(), corpus, {"from": record or {}})
+        self.run.write_provenance(kinds, jax.process_count(), corpus, {"from": record or {}})
 
     def _iterate(self, iteration: int, corpus: Corpus) -> None:
         recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
@@ -144,12 +143,12 @@ class Pruning:
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         begun = given
         if isinstance(tuned, Transfer):
-            taught = teacher.read(self.origin, tuned, self.mesh)
+            taught = teacher.read_teacher(self.origin, tuned, self.mesh)
             self._check(taught)
             begun = replace(taught, params={} if given is None else given.params)
         self._run(part, tuned, corpus, begun, followed=iteration < recipe.cut.iterations)
 
-    def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, Start]:
+    def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
         """The smaller model of an iteration and what its fine-tuning starts with; the vectors are trained first."""
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
@@ -183,7 +182,7 @@ class Pruning:
         return lambda scores: self.recipe.kept(structure, cost, scores, target, unpruned)
 
     def _weigh(
-        self, iteration: int, model: Model, structure: Structure, source: Start, corpus: Corpus, chosen: Chosen
+        self, iteration: int, model: Model, structure: Structure, source: WarmStart, corpus: Corpus, chosen: Chosen
     ) -> tuple[PruneObjective, Any]:
         """The trained vectors of a model; what is `chosen` to stay of it is told on the way."""
         recipe, part = self.recipe, self.run.weighing(self.recipe, iteration)
@@ -215,13 +214,13 @@ class Pruning:
         part: Part,
         recipe: Any,
         corpus: Corpus,
-        given: Start | Taught | None,
+        given: WarmStart | None,
         made: list[Phase] | None = None,
         followed: bool = True,
     ) -> None:
         hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
-        feed = Feed(recipe, corpus, self.run.plans, self._warn, workers=self.batch_workers, first=part.first)
-        job.train(recipe, feed, part.run, self.mesh, given, made=made, followed=followed, console=self.console)
+        feed = RunBatches(recipe, corpus, self.run.plans, self._warn, workers=self.batch_workers, first=part.first)
+        job.train(recipe, feed, part.run, self.mesh, given, stage_phases=made, followed=followed, console=self.console)
 
     def _record(
         self,
@@ -256,19 +255,19 @@ class Pruning:
             )
             if (self.run.model / any_model.MODEL).is_file():
                 return
-            found = any_model.read(last.path)
+            found = any_model.read_model(last.path)
             source: dict[str, str | int] = {"format": "prune", "from": str(self.origin)}
             with atomic.new_directory(self.run.model) as temporary:
-                any_model.write(replace(found, source=source | _flat(found.source)), temporary)
+                any_model.write_model(replace(found, source=source | _flat(found.source)), temporary)
 
         hosts.share("the result", write)
         return model
 
-    def _read(self, path: Path, model: Model) -> Start:
+    def _read(self, path: Path, model: Model) -> WarmStart:
         """A model's parameters under the run's objective, without spare rows; raises ConfigError where one is fresh."""
         recipe = self.recipe.pretraining(model)
         plain = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-        found = warm_start.read(path, plain)
+        found = warm_start.read_warm_start(path, plain)
         shapes = state.shapes_of(phases.of(plain)[0].objective)
         if missing := sorted(shapes.keys() - found.params.keys()):
             raise ConfigError(
@@ -280,7 +279,7 @@ class Pruning:
     def _padded(self, model: Model, params: dict[str, Any]) -> dict[str, np.ndarray]:
         """With the spare rows of the vocabulary that the run computes with."""
         shapes = state.shapes_of(self.recipe.objective.build(model, self.recipe.compute))
-        return {name: padded_to(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
+        return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
         boxed = state.boxed_shapes(objective)
@@ -293,7 +292,7 @@ class Pruning:
             }
         )
 
-    def _check(self, found: Start | Taught) -> None:
+    def _check(self, found: WarmStart) -> None:
         if self.digest not in (None, found.record["parameters_sha256"]):
             raise UserError(
                 f"the parameters in {self.origin} are not those that {self.run.name} began with: give those again, or "
@@ -308,7 +307,7 @@ class Pruning:
 
 def origin_of(given: Path | None, run: RunDirectory) -> tuple[str, str | None]:
     """Where the unpruned model is, and the hash of its parameters where the run has begun; raises UserError."""
-    record = run.origin() if run.latest() is not None else None
+    record = run.origin("from") if run.latest() is not None else None
     if given is None and record is None:
         raise UserError("--from is missing; name the model that is pruned")
     path = str(given) if given is not None else str(record["path"])  # pyright: ignore[reportOptionalSubscript]

@@ -99,4 +99,4 @@ class Directory(RunDirectory):
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
         """Write what an iteration cut."""
         said = (json.dumps(cut, indent=1) + "\n").encode()
-        atomic.write_bytes(prune_layout.cut(self.path, iteration), said)
+        atomic.write_bytes(prune_layout.cut_file(self.path, iteration), said)

@@ -19,8 +19,8 @@ from bertzoo.pruning.objective import Chances, Gates, Magnitudes
 from bertzoo.pruning.shapes import LETTERS, cuttable
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.target import Flops, Target
-from bertzoo.runs.pretrain_config import Pretrain, check
-from bertzoo.runs.transfer_config import Lessons, Nothing, Transfer
+from bertzoo.runs.pretrain_config import Pretrain, check_tables
+from bertzoo.runs.transfer_config import Nothing, StrategyStages, Transfer
 from bertzoo.train.loop import Run
 from bertzoo.train.optim import AdamW, Optimizer
 from bertzoo.train.schedule import Schedule
@@ -98,7 +98,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weigh(Lessons):
+class Weigh(StrategyStages):
     """The training of the prune vectors, from 1, under γ Σ β‖α‖; moments are Adam's, under "proximal" there are none.
 
     penalty: ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update.
@@ -178,7 +178,7 @@ class Prune:
                 f"target.length = {self.target.length} is not a row of the model: give 1 to model.max_positions = "
                 f"{self.model.max_positions}"
             )
-        check(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._places])
+        check_tables(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._places])
         if isinstance(self.objective, Replaced):
             for letter in self.cut.dimensions:
                 if letter in SHARED_WITH_GENERATOR:

@@ -1,4 +1,6 @@
-"""Our own model directory: model.toml, parameters.safetensors and tokenizer/; and runs, read alike."""
+"""A model from any place: our model directory (model.toml, parameters.safetensors, tokenizer/), a run, or a checkpoint
+of another project.
+"""
 
 import hashlib
 import json
@@ -24,7 +26,7 @@ from bertzoo.models.tasks import Head, MaskedLanguageModel, NoHead, ReplacedToke
 from bertzoo.objectives import Replaced
 from bertzoo.runs import prune_layout
 from bertzoo.runs.kind import kind_of
-from bertzoo.runs.load_run import load as load_run
+from bertzoo.runs.load_run import load_run as load_run
 from bertzoo.runs.pretrain_config import Checked
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import named
@@ -41,18 +43,18 @@ class _Tables:
     head: Head = field(default_factory=NoHead)
 
 
-def read(path: Path | str) -> Pretrained:
-    """The model at a path: a run's directory, one of its checkpoints, a fine-tuning run's (that of its best seed), a
-    model directory, a Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or what its files begin
-    with).
+def read_model(path: Path | str) -> Pretrained:
+    """Read the model at a path.
 
-    Raises UserError where it is none of these, or damaged.
+    path: a run or one of its checkpoints, a fine-tuning run (its best seed is read), a pruning, a model directory, a
+    Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or the prefix of its files). Raises UserError
+    if it is none of these, or damaged.
     """
     return _reader(on_disk(path, "the model", "copy it to this machine and name the copy"))()
 
 
-def check(path: Path) -> None:
-    """Raise UserError where there is nothing that `read` would take for a model; nothing is read."""
+def check_model(path: Path) -> None:
+    """Raise UserError unless `read_model` would find a model at a path; reads no parameters."""
     _reader(path)
 
 
@@ -69,27 +71,31 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
         return partial(_read_run, path.parent.parent, int(path.name))
     if (prefix := tensorflow1.find(path)) is not None:
         return partial(tensorflow1.read, prefix)
-    what = "is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a TensorFlow one"
-    raise UserError(f"{path} {what if path.is_dir() else 'is not a directory'}")
+    if not path.is_dir():
+        raise UserError(f"{path} is not a directory")
+    raise UserError(
+        f"{path} is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a "
+        "TensorFlow one"
+    )
 
 
 def _best_seed(path: Path) -> Path:
     try:
         best = json.loads((path / RESULTS).read_text(encoding="utf-8"))["best"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path / RESULTS} is damaged: run the same bertzoo finetune again") from error
+        raise UserError(f"{path / RESULTS} is damaged. Run the same bertzoo finetune again.") from error
     model = path / f"seed-{best}" / "model"
     if not model.is_dir():
         raise UserError(
-            f"{model}, the model of the best seed, is gone: name another seed's directory, or run the same bertzoo "
-            "finetune again, which trains that seed anew"
+            f"{model}, the model of the best seed, is missing. Name another seed's directory, or run the same bertzoo "
+            "finetune again to train that seed anew."
         )
     return model
 
 
 def _read_pruned(path: Path) -> Pretrained:
     if not (path / prune_layout.MODEL / MODEL).is_file():
-        raise UserError(f"{path} is an unfinished pruning: run the same bertzoo prune again, or name one of its runs")
+        raise UserError(f"{path} is an unfinished pruning. Run the same bertzoo prune again, or name one of its runs.")
     return _read_own(path / prune_layout.MODEL)
 
 
@@ -97,7 +103,7 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
     params = {name: np.asarray(leaf) for name, leaf in named(trained.params).items()}
     recipe = trained.recipe
-    made = Pretrained(
+    model = Pretrained(
         model=recipe.model,
         head=head_of(recipe),
         params={name: array for name, array in params.items() if not name.startswith("generator/")},
@@ -107,18 +113,24 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
         generator={name: array for name, array in params.items() if name.startswith("generator/")},
     )
     if not isinstance(recipe.objective, Replaced):
-        return made
-    model = generator_config(recipe.model, recipe.objective.generator_width)
-    if model is None:
-        return made
-    own = {name.removeprefix("generator/"): array for name, array in made.generator.items()}
-    own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
-    head = MaskedLanguageModel(pooler=False)
-    return replace(made, others={"masked": replace(made, model=model, head=head, params=own, generator={})})
+        return model
+    config_of_generator = generator_config(recipe.model, recipe.objective.generator_width)
+    if config_of_generator is None:
+        return model
+    generator = {name.removeprefix("generator/"): array for name, array in model.generator.items()}
+    generator |= {name: array for name, array in params.items() if name.startswith("embedding/")}
+    masked = replace(
+        model,
+        model=config_of_generator,
+        head=MaskedLanguageModel(pooler=False),
+        params=generator,
+        generator={},
+    )
+    return replace(model, others={"masked": masked})
 
 
 def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
-    """The head of what a run trains; a generator is beside it."""
+    """Return the head that a run trains; a generator is not part of it."""
     if isinstance(recipe.objective, Replaced):
         return ReplacedTokens()
     sentence = recipe.objective.sentence != "none"
@@ -140,12 +152,15 @@ def _read_own(path: Path) -> Pretrained:
     if not parameters.is_file():
         raise UserError(f"{parameters} does not exist")
     if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
-        raise UserError(f"{parameters} is damaged: its hash is not the one in {MODEL}")
+        raise UserError(f"{parameters} is damaged: its hash differs from {MODEL}")
     params, shapes = tensors.read(parameters, integers=False), parameter_shapes(tables.model, tables.head)
     if wrong := sorted(
         name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
     ):
-        raise UserError(f"{parameters} is not of the model in {MODEL}: {wrong[0]} differs")
+        raise UserError(
+            f"{parameters} is not of the model in {MODEL}: {wrong[0]} has shape "
+            f"{getattr(params.get(wrong[0]), 'shape', None)}, not {shapes.get(wrong[0])}"
+        )
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
     check_vocabulary(tokenizer, tables.model.vocab_size, str(path))
     return Pretrained(
@@ -153,8 +168,8 @@ def _read_own(path: Path) -> Pretrained:
     )
 
 
-def write(pretrained: Pretrained, directory: Path) -> None:
-    """Write a model directory into an empty one."""
+def write_model(pretrained: Pretrained, directory: Path) -> None:
+    """Write a model directory into an empty directory."""
     tensors.write(pretrained.params, directory / PARAMETERS)
     digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
     tables = config.plain(_Tables(model=pretrained.model, head=pretrained.head))

@@ -1,4 +1,4 @@
-"""What a run reads: the batches of its stages and of its held-out text, from one tokenised corpus."""
+"""The batches of a run's stages and of its held-out text, from one tokenised corpus."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,26 +16,26 @@ from bertzoo.data.rng import fold
 from bertzoo.runs.transfer_config import Recipe
 
 PREFETCH = 4
-Own = Callable[[int], np.ndarray]  # batch size -> the rows of it that are wanted
+OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
 
 
-def everything(batch_size: int) -> np.ndarray:
-    """Every row of a batch."""
+def all_rows(batch_size: int) -> np.ndarray:
+    """Indices of every row of a batch."""
     return np.arange(batch_size)
 
 
-def example(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a batch of so many rows of a stage, which the recipe alone says."""
+def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+    """Batch shapes for `rows` rows of stage `index`, derived from the recipe."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
-    found = shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
-    return {name: jax.ShapeDtypeStruct(*described) for name, described in found.items()}
+    arrays = shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
+    return {name: jax.ShapeDtypeStruct(*array) for name, array in arrays.items()}
 
 
-class Feed:
-    """Batches of a recipe; the pack plans are computed once and kept in `plans`. Raises as the data room does.
+class RunBatches:
+    """The batches of a recipe; the plans of its rows are computed once and kept in the folder `plans`.
 
-    workers: the processes that make the batches of training; 0 stands for a thread of this one. first: the number of
-    the first stage, where others came before it in another run: no two draw alike.
+    workers: processes that make the training batches, 0 for a thread of this one. first: how many stages other runs of
+    the same pruning did before, so that no two stages draw the same rows. Raises ConfigError and CorpusError.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Feed:
     ):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
-                f"the tokenizer has {corpus.tokenizer.vocab_size} entries, "
-                f"more than model.vocab_size = {recipe.model.vocab_size}"
+                f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} entries, more than "
+                f"model.vocab_size = {recipe.model.vocab_size}"
             )
         self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
         self._workers, self._first = workers, first
-        self._made: dict[tuple[Split, int], Plan] = {}
+        self._by_length: dict[tuple[Split, int], Plan] = {}
 
     def plan(self, split: Split, max_length: int) -> Plan:
-        """The rows of a split at a length; what there is to warn of is said once."""
-        if (split, max_length) not in self._made:
-            made = plan(
+        """Return the rows of a split at a length; logs their warnings once."""
+        if (split, max_length) not in self._by_length:
+            rows = plan(
                 self.corpus,
                 split,
                 self.recipe.data.packing,
@@ -69,14 +69,14 @@ class Feed:
                 seed=self.recipe.seed,
                 directory=self._plans,
             )
-            self._made[split, max_length] = made
+            self._by_length[split, max_length] = rows
             if split == "train":
-                for warning in made.warnings:
+                for warning in rows.warnings:
                     self._warn(warning)
-        return self._made[split, max_length]
+        return self._by_length[split, max_length]
 
-    def of(self, index: int, split: Split) -> Batches:
-        """The batches of a stage; every stage draws its own order and masks."""
+    def stage(self, index: int, split: Split) -> Batches:
+        """Return the batches of a stage; every stage draws its own order and masks."""
         stage = self.recipe.stages[index]
         return Batches(
             self.corpus,
@@ -88,39 +88,35 @@ class Feed:
             seed=fold(self.recipe.seed, self._first + index),
         )
 
-    def check(self) -> None:
-        """Make the plans of every stage; raises CorpusError where one has too few rows for a batch."""
+    def check_rows(self) -> None:
+        """Compute the plans of every stage; raises CorpusError if one has too few rows for a batch."""
         for index, stage in enumerate(self.recipe.stages):
-            self.of(index, "train").check(stage.batch_size)
-            self.of(index, "heldout")
+            self.stage(index, "train").check(stage.batch_size)
+            self.stage(index, "heldout")
 
-    def train(self, index: int, row: int, own: Own = everything) -> Iterator[Batch]:
-        """The batches of a stage from the one that begins with `row`, made ahead of their use.
+    def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
+        """Yield the batches of a stage from the one that begins with `row`, made ahead of their use.
 
-        own(batch size): the rows of a batch that are wanted.
+        own(batch size): the rows of a batch that this process reads.
         """
-        stage, batches = self.recipe.stages[index], self.of(index, "train")
+        stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
         if self._workers:
             return ahead(batches, stage.batch_size, start, stage.steps, rows, workers=self._workers)
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
-    def heldout(self, index: int, rows: int, shards: int, own: Own = everything) -> Iterator[Batch]:
-        """A fixed random choice of at least `rows` held-out rows, or all where there are not more, always masked alike.
+    def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
+        """Yield a fixed random choice of at least `rows` held-out rows, or all if there are fewer, always masked alike.
 
-        `shards`: the number of parts a batch is cut into over the devices; `own` as in `train`.
+        shards: over how many devices a batch is divided; own: as in `train`.
         """
-        stage, batches = self.recipe.stages[index], self.of(index, "heldout")
+        stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.accumulate, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
             return (batches.sequential(step, size, own(size)) for step in range(batches.steps(size)))
-        # Never beyond the first pass over the rows, which would count some of them twice.
+        # A second pass over the rows would count some of them twice.
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
     def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """In words, each of the `rows` records of the batch that begins with `row`."""
-        return self.of(index, "train").describe(row // rows, rows)
-
-    def example(self, index: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes of a batch of one row of a stage."""
-        return example(self.recipe, index)
+        """Describe each of the `rows` records of the batch that begins with `row`."""
+        return self.stage(index, "train").describe(row // rows, rows)

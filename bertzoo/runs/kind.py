@@ -1,4 +1,4 @@
-"""Which kind of config a file holds."""
+"""The kind of run that a config file describes."""
 
 import contextlib
 import tomllib
@@ -30,21 +30,17 @@ def kind_of(*files: str | Path) -> Kind:
 
 
 def recipe_class(*files: str | Path) -> type[Recipe]:
-    """Return the class of the config of one run, Pretrain or Transfer; raise ConfigError for any other kind."""
-    names = ", ".join(map(str, files))
+    """Return the class of the config of one run, Pretrain or Transfer; raises ConfigError for any other kind."""
     match kind_of(*files):
         case "pretrain":
             return Pretrain
         case "transfer":
             return Transfer
-        case "finetune":
+        case kind:
             raise ConfigError(
-                f"{names} describes fine-tuning and has no model of its own: run it with `bertzoo finetune`"
+                f"{', '.join(map(str, files))} is a {kind} config, not one of a pretraining or a transfer. Use it "
+                f"with `bertzoo {kind}`."
             )
-        case "prune":
-            raise ConfigError(f"{names} describes a pruning, which is several runs: run it with `bertzoo prune`")
-        case "chain":
-            raise ConfigError(f"{names} describes a chain of runs: run it with `bertzoo chain`")
 
 
 def shipped(kind: Kind) -> list[str]:

@@ -1,4 +1,4 @@
-"""A trained run, ready to compute: its model, its parameters and its tokenizer."""
+"""A trained run, loaded to compute: its model, parameters and tokenizer."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.runs import phases, prune_layout
-from bertzoo.runs.batches import Feed
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe
@@ -25,11 +25,10 @@ from bertzoo.train.step import make_eval_step
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A run's recipe, directory, objective, parameters (on one device), the step they are of, and its tokenizer.
+class LoadedRun:
+    """A run with the parameters of one checkpoint, on one device.
 
-    The objective and the parameters are without the spare rows of the vocabulary that the run computes with, and of a
-    student they are what it is without its teacher.
+    The objective and the parameters have no spare rows of the vocabulary; a student's are without its teacher.
     """
 
     recipe: Recipe
@@ -40,14 +39,16 @@ class Trained:
     tokenizer: Tokenizer
 
 
-def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> Trained:
-    """A run's checkpoint, a pruning's last run's; raises UserError where `path` is no run or has none such."""
+def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
+    """Load a checkpoint of a run, of a pruning its last run's; raises UserError if there is no run or checkpoint."""
     run = RunDirectory(path)
-    if run.mirror is None and kind_of(run.config) == "prune":
+    if run.bucket is None and kind_of(run.config) == "prune":
         try:
             iterations = config.read(run.config)["cut"]["iterations"]
         except KeyError as error:
-            raise UserError(f"{run.config} lacks cut.iterations, which every pruning run writes: restore it") from error
+            raise UserError(
+                f"{run.config} lacks cut.iterations, which every pruning run writes. Restore it."
+            ) from error
         run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
     run.fetch()
     recipe = run.load()
@@ -61,34 +62,34 @@ def load(path: Path | str, which: Literal["latest", "best"] | int = "latest") ->
         params,
         state.abstract_params(objective, mesh),
     )
-    return Trained(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
+    return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
 
 
-def heldout(trained: Trained, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
-    """The number of held-out rows of a stage's length, and the means of the losses and metrics over all of them."""
-    feed = Feed(trained.recipe, corpus, trained.run.plans, lambda warning: None)
-    rows = feed.of(stage, "heldout").rows
-    step, totals = make_eval_step(trained.objective), Totals()
-    for batch in feed.heldout(stage, rows, 1):
-        totals.add(step(trained.params, None, jax.tree.map(jax.numpy.asarray, batch)))
+def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
+    """Return the number of held-out rows at a stage's length, and the means of the losses and metrics over them."""
+    batches = RunBatches(loaded.recipe, corpus, loaded.run.plans, lambda warning: None)
+    rows = batches.stage(stage, "heldout").rows
+    step, totals = make_eval_step(loaded.objective), Totals()
+    for batch in batches.heldout(stage, rows, 1):
+        totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
     return rows, totals.means()
 
 
-def measured(trained: Trained, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
-    """Losses and metrics over all held-out rows of a stage's length (default: the last stage), and what word
-    frequencies alone would reach.
+def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
+    """Return losses (nats) and metrics over all held-out rows of a stage's length, and the unigram entropy.
 
-    corpus: where the run's corpus is now. Raises UserError where the stage or the corpus is not the run's.
+    corpus: where the run's corpus is now, if it has moved; stage: the last by default. Raises UserError if the stage or
+    the corpus is not the run's.
     """
-    stages = trained.recipe.stages
+    stages = loaded.recipe.stages
     index = len(stages) - 1 if stage is None else stage
     if not 0 <= index < len(stages):
-        raise UserError(f"--stage={index}: the stages of this run are numbered 0 to {len(stages) - 1}")
-    text = trained.run.open_corpus(corpus)
-    rows, means = heldout(trained, text, index)
+        raise UserError(f"--stage={index}: the stages of {loaded.run.name} are numbered 0 to {len(stages) - 1}")
+    text = loaded.run.open_corpus(corpus)
+    rows, means = heldout_means(loaded, text, index)
     unigram = unigram_entropy(text)
     return {
-        "step": trained.step,
+        "step": loaded.step,
         "rows": rows,
         "max_length": stages[index].max_length,
         **means,
@@ -99,19 +100,19 @@ def measured(trained: Trained, corpus: str | None = None, stage: int | None = No
 
 @dataclass(frozen=True, kw_only=True)
 class Blank:
-    """What the model puts into one blank: tokens and their probabilities, the likeliest first."""
+    """The likeliest tokens for one blank with their probabilities, the likeliest first."""
 
     tokens: tuple[str, ...]
     probabilities: tuple[float, ...]
 
 
-def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
-    """The `top` likeliest tokens for every `blank` in a text; raises UserError where no blank is or too long a text."""
-    tokenizer = trained.tokenizer
+def fill_blanks(loaded: LoadedRun, text: str, blank: str, top: int) -> list[Blank]:
+    """Return the `top` likeliest tokens for every `blank` in a text; raises UserError if it has none or is too long."""
+    tokenizer = loaded.tokenizer
     specials = tokenizer.specials
     parts = text.split(blank)
     if len(parts) == 1:
-        raise UserError(f"there is no blank to fill in {text!r}: write {blank} where a word is wanted")
+        raise UserError(f"there is no blank in {text!r}. Write {blank} in place of a word.")
     pieces = tokenizer.encode_batch(parts)
     ids, places = [specials.cls], []
     for index, piece in enumerate(pieces):
@@ -120,9 +121,9 @@ def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
             ids.append(specials.mask)
         ids += piece.tolist()
     ids.append(specials.sep)
-    longest = trained.recipe.model.max_positions
+    longest = loaded.recipe.model.max_positions
     if len(ids) > longest:
-        raise UserError(f"the text has {len(ids)} tokens, but the model reads at most {longest}; give a shorter one")
+        raise UserError(f"the text has {len(ids)} tokens, but the model reads at most {longest}. Shorten it.")
     input_ids = np.array([ids], np.int32)
     batch = {
         "input_ids": input_ids,
@@ -130,8 +131,8 @@ def fill(trained: Trained, text: str, blank: str, top: int) -> list[Blank]:
         "attention_mask": np.ones_like(input_ids),
         "masked_positions": np.array([places], np.int32),
     }
-    logits_BPV = jax.jit(trained.objective.masked_logits)(trained.params, batch)
-    # The table may have spare rows beyond the tokenizer's entries.
+    logits_BPV = jax.jit(loaded.objective.masked_logits)(loaded.params, batch)
+    # The word table may have more rows than the tokenizer has entries.
     logits_PV = logits_BPV[0, :, : tokenizer.vocab_size]
     values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
     return [

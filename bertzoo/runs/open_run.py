@@ -1,6 +1,7 @@
-"""How every training run opens: its config and devices are checked, then its corpus is opened and its batches are made.
+"""Run a pretraining or a transfer from its config to its last step.
 
-`pretrain` and `transfer` here are one run each, from a recipe to the last step; of several processes each calls them.
+Checks the config and the devices, then opens the corpus, makes the batches and starts the loop. With several processes
+each of them calls the same function.
 """
 
 import contextlib
@@ -18,14 +19,15 @@ from bertzoo.data import pipeline
 from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import any_model, job, teacher, warm_start
-from bertzoo.runs.batches import Feed
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Checked, Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe, Transfer
+from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts
 from bertzoo.train.stages import locate, start_of
 
-_HOURS = 24 * 3600.0  # seconds that other processes wait for the first to tokenise
+_DAY = 24 * 3600.0  # seconds that the other processes wait while the first tokenises
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class Options:
     """How a run is carried out; nothing here changes what it learns.
 
     corpus: where the corpus of a resumed run is now. workers: processes that tokenise, 0 for one per core.
-    batch_workers: processes that make batches, 0 for a thread. tell: receives each line for a person. progress: a
+    batch_workers: processes that make batches, 0 for a thread. tell: receives each line for the user. progress: a
     context whose value `pipeline.open_corpus` calls with the pieces tokenised and the bytes read. console: print the
     steps to standard error.
     """
@@ -46,7 +48,7 @@ class Options:
     console: bool = True
 
     def tell_once(self, line: str) -> None:
-        """Tell a line from the first process alone."""
+        """Pass a line to `tell` in process 0 only."""
         if hosts.is_first():
             self.tell(line)
 
@@ -54,19 +56,19 @@ class Options:
 def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Path | None, options: Options) -> int:
     """Pretrain to the end, or resume, and return the number of steps.
 
-    origin: the model that a new run starts from. Raises UserError where something does not fit, Stopped after a signal.
+    origin: the model that a new run starts from. Raises UserError if something does not fit, Stopped after a signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     if origin is not None:
-        check_apart(origin, run, "--from", "a run resumes by itself, without --from")
-        # Checked before there is a directory; a run with a checkpoint does not read its source again.
+        check_apart(origin, run, "--from", "A run resumes by itself; leave --from out.")
+        # Before the directory exists; a run with a checkpoint does not read its source again.
         if hosts.share("the newest checkpoint", run.latest) is None:
-            any_model.check(origin)
+            any_model.check_model(origin)
     with run.shared():
         mesh = _checked_devices(recipe, run, tell, origin)
         start, vocabulary = _warm_start(run, recipe, origin, tell)
-        feed = _batches(recipe, run, vocabulary, options)
-        return job.train(recipe, feed, run, mesh, start, console=options.console)
+        batches = _batches(recipe, run, vocabulary, options)
+        return job.train(recipe, batches, run, mesh, start, console=options.console)
 
 
 def transfer(
@@ -74,47 +76,47 @@ def transfer(
 ) -> int:
     """Teach a student to the end, or to the end of stage `stages[1]`, counted from 1; return the number of steps.
 
-    teacher_path: may be None for a resumed run, which knows where its teacher was. Raises UserError where something
-    does not fit, Stopped after a signal.
+    teacher_path: may be None for a resumed run, whose run.json has it. Raises UserError if something does not fit,
+    Stopped after a signal.
     """
     run, tell = RunDirectory(run_dir), options.tell_once
     path, record = hosts.share("the teacher", lambda: _teacher(teacher_path, run))
-    check_apart(Path(path), run, "--teacher", "give the student a directory of its own")
-    any_model.check(Path(path))
+    check_apart(Path(path), run, "--teacher", "Give the student a directory of its own.")
+    any_model.check_model(Path(path))
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared():
         mesh = _checked_devices(recipe, run, tell)
-        taught = teacher.read(Path(path), recipe, mesh)
-        if record and record["parameters_sha256"] != taught.record["parameters_sha256"]:
+        start = teacher.read_teacher(Path(path), recipe, mesh)
+        if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
             raise UserError(
-                f"the parameters in {path} differ from those that this run's teacher had in {record['path']}; give "
-                "that teacher again, or choose another --run_dir"
+                f"the parameters in {path} differ from those of this run's teacher in {record['path']}. Restore that "
+                "teacher or use a different --run_dir."
             )
-        _same_everywhere(taught.record, "the teacher's parameters", Path(path))
+        _check_same_everywhere(start.record, "the teacher's parameters", Path(path))
         if not record:
-            for line in taught.said:
+            for line in start.report:
                 tell(line)
-        feed = _batches(recipe, run, taught.tokenizer, options)
-        return job.train(recipe, feed, run, mesh, taught, until, console=options.console)
+        batches = _batches(recipe, run, start.tokenizer, options)
+        return job.train(recipe, batches, run, mesh, start, until, console=options.console)
 
 
 def check_apart(path: Path, run: RunDirectory, flag: str, instead: str) -> None:
-    """Raise UserError where a flag names the run itself; it says what to do `instead`."""
+    """Raise UserError if the path given with a flag is the run itself; instead: what to do."""
     if path.resolve() == run.path.resolve():
-        raise UserError(f"{flag} and --run_dir are both {run.name}; {instead}")
+        raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
 
 
 def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Corpus:
-    """Open the corpus of a run; the first process tokenises it if need be.
+    """Open the corpus of a run; process 0 tokenises it if need be.
 
-    A run that has a checkpoint reads the corpus that it began with. Raises UserError where another process finds
-    another corpus.
+    A run with a checkpoint reads the corpus that it began with. Raises UserError if another process finds another
+    corpus.
     """
     begun = run.latest() is not None
     if options.corpus and not begun:
         raise UserError(
-            f"--corpus={options.corpus} is for a run that is resumed, but {run.name} has no checkpoint; name its "
-            "corpus with --data.source"
+            f"--corpus={options.corpus} applies only to a run that is resumed, but {run.name} has no checkpoint. Name "
+            "its text with --data.source."
         )
 
     @functools.cache
@@ -137,11 +139,13 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
             run.check_corpus(corpus)
         return corpus
 
-    expected = hosts.share("the corpus", lambda: opened().hash, timeout=_HOURS)
+    expected = hosts.share("the corpus", lambda: opened().hash, timeout=_DAY)
     corpus = opened()
-    hosts.barrier("the corpus", timeout=_HOURS)  # each host copies one that is behind a URL
+    hosts.barrier("the corpus", timeout=_DAY)  # each host downloads a corpus behind a URL
     if corpus.hash != expected:
-        raise UserError(f"the corpus {corpus.address} is not the one that process 0 reads; give all the same")
+        raise UserError(
+            f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Use one corpus."
+        )
     for split, part in corpus.manifest.splits.items():
         options.tell_once(
             f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens"
@@ -152,65 +156,68 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
 def _checked_devices(
     recipe: Recipe, run: RunDirectory, tell: Callable[[str], None], origin: Path | None = None
 ) -> jax.sharding.Mesh:
-    """Check that the run may go on with this recipe, before the corpus, which may take hours; return its mesh."""
-    for line in hosts.share("the run's config", lambda: run.compare(recipe, origin)):
+    """Return the mesh once the config is checked against the run, before the corpus, which may take hours."""
+    for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
         tell(f"changed since the run began: {line}")
-    mesh = job.devices(recipe)
-    hosts.share("the newest checkpoint's model", lambda: job.check(recipe, run, mesh))
+    mesh = job.make_mesh(recipe)
+    hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
     return mesh
 
 
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Path | None, tell: Callable[[str], None]
-) -> tuple[warm_start.Start | None, Tokenizer | None]:
-    """What a run without a checkpoint starts from, and the tokenizer of a run that starts or started from a model."""
+) -> tuple[WarmStart | None, Tokenizer | None]:
+    """What a run without a checkpoint starts from, and the tokenizer of a run with an origin."""
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()
     if origin is None:
         return None, None
-    start, before = warm_start.read(origin, recipe), run.origin()
-    _same_everywhere(start.record, "what the run starts from", origin)
+    start, before = warm_start.read_warm_start(origin, recipe), run.origin("from")
+    _check_same_everywhere(start.record, "what the run starts from", origin)
     if before and before["path"] == start.record["path"] and before != start.record:
         tell(f"changed since the run began: the parameters in {origin}")
-    for line in start.said:
+    for line in start.report:
         tell(line)
     return start, start.tokenizer
 
 
-def _same_everywhere(record: dict[str, Any], what: str, path: Path) -> None:
-    """Raise UserError where another process finds other parameters in a model's directory than the first."""
+def _check_same_everywhere(record: dict[str, Any], what: str, path: Path) -> None:
+    """Raise UserError if this process finds other parameters in a model's directory than process 0."""
     digest = record["parameters_sha256"]
-    if digest != hosts.share(what, lambda: digest):
-        raise UserError(f"the parameters in {path} are not those that process 0 finds there; give all the same")
+    first = hosts.share(what, lambda: digest)
+    if digest != first:
+        raise UserError(
+            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same."
+        )
 
 
-def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> Feed:
+def _batches(recipe: Recipe, run: RunDirectory, vocabulary: Tokenizer | None, options: Options) -> RunBatches:
     corpus = open_corpus(recipe, run, vocabulary, options)
-    return Feed(recipe, corpus, run.plans, options.tell_once, workers=options.batch_workers)
+    return RunBatches(recipe, corpus, run.plans, options.tell_once, workers=options.batch_workers)
 
 
-def _teacher(given: Path | None, run: RunDirectory) -> tuple[str, dict | None]:
-    """The teacher's path and its record in the run; without a checkpoint there is no record."""
+def _teacher(teacher_path: Path | None, run: RunDirectory) -> tuple[str, dict | None]:
+    """The teacher's path and its record in run.json, which a run without a checkpoint has not."""
     record = None
     if run.latest() is not None:
         run.fetch()
         record = run.origin("teacher")
-    if given is not None:
-        return str(given), record
+    if teacher_path is not None:
+        return str(teacher_path), record
     if record is None:
-        raise UserError("--teacher is missing; name the model that teaches")
+        raise UserError("--teacher is missing. Name the model that the student learns from.")
     return record["path"], record
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:
-    """The step to stop after; raises UserError where the run is not at one of the stages."""
+    """The step to stop after; raises UserError if the run is not at one of the stages."""
     if stages is None:
         return None
     first, last = stages
     if last > len(recipe.stages):
         raise UserError(f"--stages={first}-{last}: there are only {len(recipe.stages)} stages")
-    stands = locate(recipe.stages, run.latest() or 0)[0] + 1
-    if not first <= stands <= last:
-        where = f"stage {stands} is next" if stands <= len(recipe.stages) else "all are done"
-        raise UserError(f"--stages={first}-{last}: of the run in {run.name} {where}; give a range with it")
+    current = locate(recipe.stages, run.latest() or 0)[0] + 1
+    if not first <= current <= last:
+        where = f"stage {current} is next" if current <= len(recipe.stages) else "all are done"
+        raise UserError(f"--stages={first}-{last}: in the run {run.name} {where}. Give a range that contains it.")
     return start_of(recipe.stages, last)

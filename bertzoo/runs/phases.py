@@ -1,4 +1,4 @@
-"""What every stage of a recipe trains and by which loss, as `train.Job` wants it; and the teacher's modules."""
+"""The objective, the optimiser and the learning rates of every stage of a recipe, and the teacher's modules."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from bertzoo.models.partial import names
 from bertzoo.nn import Dense
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import PROJECTIONS, Replaced, TaughtObjective, Teacher, teacher
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Auxiliary, Progressive, Recipe, Transfer
 from bertzoo.train import sharding
@@ -24,23 +24,22 @@ from bertzoo.train.state import boxed_shapes, shapes_of
 from bertzoo.train.step import gradients
 
 ENCODER = "encoder/layers_"
-BEFORE = ("embedding/", "encoder/projection/")  # what comes before the layers
+BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @functools.lru_cache(maxsize=4)
 def of(recipe: Recipe) -> tuple[Phase, ...]:
-    """The phases of a recipe's stages; raises ConfigError where its models cannot be built."""
+    """Return the phases of a recipe's stages; raises ConfigError if its models cannot be built."""
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
         return (Phase(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
-    taught = _Taught(recipe)
-    made = [taught.lesson(index, lesson) for index, lesson in enumerate(recipe.lessons)]
-    after = taught.distillation()
-    return (*made, *[after] * len(recipe.distillation))
+    phases = _TransferPhases(recipe)
+    strategy = [phases.of_layers(index, layers) for index, layers in enumerate(recipe.layer_groups)]
+    return (*strategy, *[phases.distillation()] * len(recipe.distillation))
 
 
-def learnt(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
-    """The function (params, frozen, batch) -> gradients of a stage."""
+def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
+    """Return the function (params, frozen, batch) -> gradients of a stage."""
     phase = of(recipe)[index]
 
     def function(params: Any, frozen: Any, batch: Any) -> Any:
@@ -50,41 +49,41 @@ def learnt(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
 
 
 def model_flops(recipe: Recipe, index: int) -> int:
-    """Model operations of one row of a stage, those of layers computed twice for want of memory once.
+    """Return the FLOPs of matrix products for one row of a stage, forward and backward, without recomputation.
 
-    The backward pass has two products for every one of the forward, as far as it goes: a teacher and what lies before
-    the first parameter that learns have none.
+    The backward pass has two products for each of the forward pass, except in the teacher and below the first trained
+    parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
-    objective, batch = of(recipe)[index].objective, example(recipe, index)
+    objective, batch = of(recipe)[index].objective, batch_shapes(recipe, index)
     params = nn.meta.unbox(boxed_shapes(objective))
     if isinstance(recipe, Transfer):
-        return matmul_flops(learnt(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
+        return matmul_flops(gradient_function(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
     return 3 * matmul_flops(lambda params, batch: objective(params, None, batch, None), params, batch)
 
 
 @functools.lru_cache(maxsize=4)
 def teacher_of(recipe: Transfer) -> Teacher:
-    """The teacher's modules; raises ConfigError where nothing of it can say what a masked token was, but must."""
+    """Return the teacher's modules; raises ConfigError if distillation needs a masked language model it lacks."""
     knowledge, generator = recipe.knowledge, None
-    writes = knowledge.ground_truth < 1 and bool(recipe.distillation or isinstance(recipe.transfer, Auxiliary))
-    if isinstance(recipe.teacher_objective, Replaced) and writes:
+    predicts = knowledge.ground_truth < 1 and bool(recipe.distillation or isinstance(recipe.transfer, Auxiliary))
+    if isinstance(recipe.teacher_objective, Replaced) and predicts:
         generator = generator_config(recipe.teacher, recipe.teacher_objective.generator_width)
         if generator is None:
             raise ConfigError(
                 f"a teacher of kind {recipe.teacher.kind} under replaced token detection has no masked language model "
-                "that stands on its own, so that it has no distribution to distil: give knowledge.ground_truth = 1.0"
+                "of its own to distil. Set knowledge.ground_truth = 1.0."
             )
     compute = dataclasses.replace(recipe.compute, dtype=knowledge.dtype, remat=False)
-    return teacher(recipe.teacher, generator, writes, compute)
+    return teacher(recipe.teacher, generator, predicts, compute)
 
 
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
-    """Shapes and formats of the teacher's parameters, and on a mesh places; raises ConfigError as `sharding.place`."""
+    """Return shapes, dtypes and, on a mesh, shardings of the teacher's parameters; raises as `sharding.shardings`."""
     boxed, dtype = teacher_of(recipe).shapes(), jnp.dtype(recipe.knowledge.dtype)
     if mesh is None:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype), nn.meta.unbox(boxed))
-    # Under a name that an error has: the student's parameters may be called alike.
+    # The prefix appears in errors: the student's parameters may have the same names.
     places = sharding.shardings({"teacher": boxed}, mesh, recipe.mesh.fallbacks)["teacher"]
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=place), nn.meta.unbox(boxed), places
@@ -93,33 +92,33 @@ def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> A
 
 @functools.lru_cache(maxsize=4)
 def copied_names(recipe: Transfer) -> tuple[str, ...]:
-    """The student's parameters outside its layers that have a namesake of one kind and shape in the teacher."""
+    """Return the student's parameters outside its layers that the teacher has under the same name, shape and module."""
     if not recipe.knowledge.copy:
         return ()
-    own = dataclasses.replace(recipe.compute, vocab_multiple=1)
-    student = recipe.objective.build(recipe.model, own)
-    theirs = recipe.teacher_objective.build(recipe.teacher, own)
-    mine, found = shapes_of(student), shapes_of(theirs)
+    compute = dataclasses.replace(recipe.compute, vocab_multiple=1)
+    student = recipe.objective.build(recipe.model, compute)
+    source = recipe.teacher_objective.build(recipe.teacher, compute)
+    own_shapes, source_shapes = shapes_of(student), shapes_of(source)
     return tuple(
         name
-        for name, leaf in mine.items()
+        for name, leaf in own_shapes.items()
         if not name.startswith(ENCODER)
-        and name in found
-        and found[name].shape == leaf.shape
-        and _owner(student.model, name) is _owner(theirs.model, name)
+        and name in source_shapes
+        and source_shapes[name].shape == leaf.shape
+        and _owner(student.model, name) is _owner(source.model, name)
         and (not name.startswith("sentence_head/") or recipe.objective.sentence == recipe.teacher_objective.sentence)
     )
 
 
 def _owner(module: object, name: str) -> type:
-    """The class of the module that has a parameter: a norm and what stands in its place have the same names."""
+    """The class of the module that has a parameter: LayerNorm and NoNorm have the same names."""
     for part in name.split("/")[:-1]:
         module = getattr(module, part)
     return type(module)
 
 
-class _Taught:
-    """Makes the phases of one transfer."""
+class _TransferPhases:
+    """Builds the phases of one transfer."""
 
     def __init__(self, recipe: Transfer):
         self._recipe = recipe
@@ -127,7 +126,7 @@ class _Taught:
         self._teacher = teacher_of(recipe)
         self._names = names(self._student.model.encoder.layers)  # type: ignore[attr-defined]
         self._projection = None
-        if recipe.lessons and recipe.model.hidden_size != recipe.teacher.hidden_size:
+        if recipe.layer_groups and recipe.model.hidden_size != recipe.teacher.hidden_size:
             self._projection = Dense(
                 features=(recipe.teacher.hidden_size,),
                 axes=("model", "teacher"),
@@ -135,58 +134,58 @@ class _Taught:
                 dtype=recipe.compute.jax_dtype,
             )
 
-    def _objective(self, lesson: tuple[int, ...], masked: bool) -> TaughtObjective:
+    def _objective(self, layers: tuple[int, ...], masked: bool) -> TaughtObjective:
         recipe = self._recipe
         return TaughtObjective(
             student=self._student,
             teacher=self._teacher,
             knowledge=recipe.knowledge,
-            pairs=tuple((layer, recipe.layer_map[layer]) for layer in lesson),
+            pairs=tuple((layer, recipe.layer_map[layer]) for layer in layers),
             masked=masked,
             projection=self._projection,
             projected=tuple(range(1, recipe.model.layers + 1)) if self._projection else (),
             width=recipe.model.hidden_size,
         )
 
-    def lesson(self, index: int, lesson: tuple[int, ...]) -> Phase:
-        recipe = self._recipe
-        auxiliary, layers = isinstance(recipe.transfer, Auxiliary), recipe.model.layers
-        below = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
-        kept = self._kept
-        active = self._names[lesson[-1] - 1] if len(lesson) == 1 else ""
-        said = f"layer {lesson[0]} of {layers}" if len(lesson) == 1 else f"all {layers} layers"
+    def of_layers(self, index: int, layers: tuple[int, ...]) -> Phase:
+        """The phase of a strategy's stage that compares these layers of the student, counted from 1."""
+        recipe, count = self._recipe, self._recipe.model.layers
+        auxiliary = isinstance(recipe.transfer, Auxiliary)
+        lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
+        fixed = self._fixed_below_layers
+        single = len(layers) == 1
 
         def rate(name: str) -> float:
             if auxiliary:
                 return 1.0
             head, _, rest = name.partition("/")
             if head in ("encoder", PROJECTIONS) and rest.startswith("layers_"):
-                own = rest.split("/")[0]
-                if head == PROJECTIONS:  # one of each layer, also where layers are the same one
-                    return float(int(own.removeprefix("layers_")) + 1 in lesson)
-                layer = self._names.index(own) + 1
-                if not active:
+                module = rest.split("/")[0]
+                if head == PROJECTIONS:  # one for each layer, even if the layers share parameters
+                    return float(int(module.removeprefix("layers_")) + 1 in layers)
+                layer = self._names.index(module) + 1
+                if not single:
                     return 1.0
-                return 1.0 if layer == lesson[0] else below * (layer < lesson[0])
-            # What comes before the layers and is the teacher's stays so; what is not is taught with the first.
-            if name in kept or not name.startswith(BEFORE):
+                return 1.0 if layer == layers[0] else lower_rate * (layer < layers[0])
+            # Below the layers, what is copied from the teacher stays fixed; the rest is trained with the first layer.
+            if name in fixed or not name.startswith(BELOW_LAYERS):
                 return 0.0
-            return 1.0 if index == 0 or not active else below
+            return 1.0 if index == 0 or not single else lower_rate
 
         return Phase(
-            objective=self._objective(lesson, auxiliary),
+            objective=self._objective(layers, auxiliary),
             optimizer=recipe.optimizer_of(index),
             rates=rate,
-            name=f"transfer, {said}",
+            name=f"transfer, layer {layers[0]} of {count}" if single else f"transfer, all {count} layers",
         )
 
     @functools.cached_property
-    def _kept(self) -> frozenset[str]:
-        """What stays as it is before the layers: all that is copied and, where nothing else is not, the norm too, which
-        of a student without statistics has nothing to be copied from (γ = 1, β = 0, as in the authors' code).
+    def _fixed_below_layers(self) -> frozenset[str]:
+        """Parameters below the layers that a strategy does not train: the copied ones and, if only the norm is not
+        copied, the norm too. A NoNorm has no counterpart in the teacher and keeps γ = 1, β = 0 (as the authors' code).
         """
         copied = frozenset(copied_names(self._recipe))
-        before = {name for name in shapes_of(self._student) if name.startswith(BEFORE)}
+        before = {name for name in shapes_of(self._student) if name.startswith(BELOW_LAYERS)}
         rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
         return frozenset(before if not rest else before & copied)
 

@@ -31,15 +31,15 @@ class Pretrain:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self):
-        check(self, [self.optimizer] * len(self.stages))
+        check_tables(self, [self.optimizer] * len(self.stages))
 
     def where(self, index: int) -> str:
-        """The place of a stage in the config."""
+        """The config key of a stage."""
         return f"stages.{index}"
 
 
 class Checked(Protocol):
-    """What the configs of runs have in common."""
+    """The attributes that the configs of all runs share."""
 
     @property
     def seed(self) -> int: ...
@@ -56,8 +56,8 @@ class Checked(Protocol):
     def where(self, index: int) -> str: ...
 
 
-def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
-    """Raise ConfigError where two tables of a run's config contradict one another; `optimizers`: one for each stage."""
+def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
+    """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each stage."""
     if not 0 <= recipe.seed < 2**63:
         raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1")
     stages.validate(recipe.stages, recipe.where)
@@ -75,9 +75,8 @@ def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
             raise ConfigError(f"{table}.schedule does not fit {where}: {error}") from error
         if stage.max_length < shortest:
             raise ConfigError(
-                f"{where}.max_length = {stage.max_length} has no room for text beside the special tokens: "
-                f"data.packing.kind = {data.packing.kind} with objective.sentence = {objective.sentence} "
-                f"needs at least {shortest}"
+                f"{where}.max_length = {stage.max_length} leaves no room for text: data.packing.kind = "
+                f"{data.packing.kind} with objective.sentence = {objective.sentence} needs at least {shortest} tokens"
             )
         if stage.max_length > model.max_positions:
             raise ConfigError(
@@ -90,7 +89,7 @@ def check(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
         )
     if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
         raise ConfigError(
-            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1; give 2 or more"
+            "data.packing.kind = electra makes rows of two segments, but model.token_types = 1. Set it to 2."
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(

@@ -1,88 +1,162 @@
-"""What a run was trained on: its corpus, which is found again, and its tokenizer, of which it keeps a copy."""
+"""Where a run came from: `run.json` with its software, devices and corpus, and a copy of its tokenizer."""
 
 import hashlib
+import json
 import logging
+import platform
 import shutil
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.core import atomic
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import is_url, on_disk
-from bertzoo.data.corpus import manifest, remote
-from bertzoo.data.corpus.corpus import Corpus
-from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.runs import facts
+from bertzoo.core.version import __version__
+
+if TYPE_CHECKING:
+    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _LOG = logging.getLogger(__name__)
+RUN_JSON = "run.json"
+TOKENIZER = "tokenizer"  # the folder beside run.json, and the key in it that holds the hash of each of its files
 
 
-def keep(corpus: Corpus, directory: Path) -> dict[str, Any]:
-    """Copy the corpus's tokenizer into a run's directory; what run.json says of both."""
-    kept, saved = directory / facts.TOKENIZER, corpus.directory / "tokenizer"
-    contents = {name: (saved / name).read_bytes() for name in tokenizer.files(corpus.tokenizer.config.kind)}
-    shutil.rmtree(kept, ignore_errors=True)  # which may be another corpus's, of a run that had no checkpoint
-    kept.mkdir()
-    for name, data in contents.items():
-        atomic.write_bytes(kept / name, data)
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    return {"corpus": corpus.address, "corpus_sha256": corpus.hash, facts.TOKENIZER: hashes}
+def write_run_json(directory: Path, record: dict[str, Any]) -> None:
+    """Write run.json, replacing the old one."""
+    atomic.write_json(directory / RUN_JSON, record, indent=2)
 
 
-def kept_tokenizer(directory: Path, said: dict[str, Any], run: str) -> Tokenizer | None:
-    """The copy in a run's directory, None where there is none; raises CorpusError where it is damaged.
+def read_run_json(directory: Path, run: str) -> dict[str, Any]:
+    """Return the contents of run.json, or {} before the run has begun; raises UserError if it is damaged.
 
-    said: what run.json says; run: what a person calls the run.
+    run: what errors call the run.
     """
-    kept, hashes = directory / facts.TOKENIZER, said.get(facts.TOKENIZER, {})
-    if not hashes or not all((kept / name).is_file() for name in hashes):
+    path = directory / RUN_JSON
+    if not path.is_file():
+        return {}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("it is not a JSON object")
+    except ValueError as error:
+        raise UserError(
+            f"{run}/{RUN_JSON} is damaged ({error}). Restore a copy, or remove it and resume the run, which writes a "
+            "new one."
+        ) from error
+    return record
+
+
+def software() -> dict[str, str | None]:
+    """Return the versions of the software that trains, for run.json."""
+    return {
+        "bertzoo": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "jax": version("jax"),
+        "flax": version("flax"),
+        "optax": version("optax"),
+    }
+
+
+def git_revision(*beside: str) -> str | None:
+    """Return the commit of the checkout that holds the package, or None outside a checkout.
+
+    The suffix "+changes" marks uncommitted changes to the package or to the sibling folders `beside`.
+    """
+    here = Path(__file__).parents[1]
+    folders = [str(here), *(str(here.parent / name) for name in beside)]
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        if not git("ls-files", "--error-unmatch", __file__):
+            return None
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", *folders) else "")
+    except (OSError, subprocess.CalledProcessError):  # no git, or an installed package
+        return None
+
+
+def copy_tokenizer(corpus: "Corpus", directory: Path) -> dict[str, Any]:
+    """Copy the corpus's tokenizer into a run's directory; return the entries of run.json for corpus and tokenizer."""
+    from bertzoo.data.tokenizers import tokenizer
+
+    copy, original = directory / TOKENIZER, corpus.directory / "tokenizer"
+    contents = {name: (original / name).read_bytes() for name in tokenizer.files(corpus.tokenizer.config.kind)}
+    shutil.rmtree(copy, ignore_errors=True)  # a run without a checkpoint may have had another corpus
+    copy.mkdir()
+    for name, data in contents.items():
+        atomic.write_bytes(copy / name, data)
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    return {"corpus": corpus.address, "corpus_sha256": corpus.hash, TOKENIZER: hashes}
+
+
+def read_tokenizer(directory: Path, record: dict[str, Any], run: str) -> "Tokenizer | None":
+    """Return the run's copy of its tokenizer, or None without one; raises CorpusError if it is damaged.
+
+    record: the contents of run.json; run: what errors call the run.
+    """
+    from bertzoo.data.tokenizers import tokenizer
+
+    copy, hashes = directory / TOKENIZER, record.get(TOKENIZER, {})
+    if not hashes or not all((copy / name).is_file() for name in hashes):
         return None
     for name, digest in hashes.items():
-        if hashlib.sha256((kept / name).read_bytes()).hexdigest() != digest:
+        if hashlib.sha256((copy / name).read_bytes()).hexdigest() != digest:
             raise CorpusError(
-                f"{run}/{facts.TOKENIZER}/{name} is damaged, its hash is not the one in {facts.NAME}: put back a copy, "
-                "or remove it, and that of the corpus is read"
+                f"{run}/{TOKENIZER}/{name} is damaged: its hash differs from {RUN_JSON}. Restore a copy, or remove the "
+                "file to read the corpus's tokenizer instead."
             )
-    return tokenizer.load(kept)
+    return tokenizer.load(copy)
 
 
-def find_corpus(own: Path | str, said: dict[str, Any], run: str, where: str | None) -> Corpus:
-    """The corpus of a run, copied here where it is behind a URL: `where` a person says, else the run's `own`, else
-    where run.json has `said` that it is.
+def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: str | None) -> "Corpus":
+    """Open the corpus of a run, copying one behind a URL.
 
-    Raises CorpusError where it is not there, or where it is not the one that run.json names.
+    Looks at `where` if given, else at the run's own folder `default`, else at the address in run.json (`record`).
+    Raises CorpusError if there is no corpus, or another one than run.json names.
     """
-    known = said.get("corpus_sha256")
+    from bertzoo.data.corpus import manifest
+    from bertzoo.data.corpus.corpus import Corpus
+
+    expected = record.get("corpus_sha256")
     if where is not None:
-        if known is None:
+        if expected is None:
+            address = f" at {record['corpus']}" if record else ""
             raise CorpusError(
-                f"{run} does not say which corpus it was trained on, so that --corpus={where} cannot be compared with "
-                f"it; put it back where it was{', ' + said['corpus'] if said else ''}"
+                f"{run} does not record its corpus's hash, so --corpus={where} cannot be compared with it. Restore the "
+                f"corpus{address} and leave --corpus out."
             )
-        return _opened(where, said, run)
-    if isinstance(own, Path) and (own / manifest.NAME).is_file() and known in (None, manifest.read(own).hash):
-        return Corpus.open(own)
-    if not said:
-        raise CorpusError(f"{run} has not begun to train: it has no {facts.NAME}")
-    address = said["corpus"]
+        return _open_corpus(where, record, run)
+    own = isinstance(default, Path) and (default / manifest.NAME).is_file()
+    if own and expected in (None, manifest.read(Path(default)).hash):
+        return Corpus.open(Path(default))
+    if not record:
+        raise CorpusError(f"{run} has not begun to train: it has no {RUN_JSON}")
+    address = record["corpus"]
     if not is_url(address) and not (Path(address) / manifest.NAME).is_file():
-        remedy = "put it back" if known is None else "say with --corpus where it is"
-        raise CorpusError(f"the corpus that {run} was trained on is no longer at {address}: {remedy}")
-    return _opened(address, said, run)
+        remedy = "Restore it." if expected is None else "Name its new place with --corpus."
+        raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")
+    return _open_corpus(address, record, run)
 
 
-def check(where: str, found: str, said: dict[str, Any], run: str) -> None:
-    """Raise CorpusError unless the hash `found` of the corpus at `where` is the one in run.json, if that has one."""
-    known = said.get("corpus_sha256", found)
-    if found != known:
-        raise CorpusError(
-            f"{where} is not the corpus that {run} was trained on: its hash is {found}, that of the run's {known}"
-        )
+def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> None:
+    """Raise CorpusError unless the corpus at `where`, with hash `digest`, is the one in run.json, if that has one."""
+    expected = record.get("corpus_sha256", digest)
+    if digest != expected:
+        raise CorpusError(f"{where} is not the corpus of {run}: its hash is {digest}, the run's {expected}")
 
 
-def _opened(where: str, said: dict[str, Any], run: str) -> Corpus:
+def _open_corpus(where: str, record: dict[str, Any], run: str) -> "Corpus":
+    from bertzoo.data.corpus import manifest, remote
+    from bertzoo.data.corpus.corpus import Corpus
+
     path = None if is_url(where) else on_disk(where, "the corpus", "write :// after the protocol")
     found = remote.read_manifest(where) if path is None else manifest.read(path)
-    check(where, found.hash, said, run)  # before it is copied
+    check_corpus(where, found.hash, record, run)  # before copying it
     return remote.open_corpus(where, _LOG.warning) if path is None else Corpus.open(path)

@@ -1,33 +1,34 @@
-"""Where things are in the directory of a pruning run."""
+"""Paths in the directory of a pruning run."""
 
 from pathlib import Path
+from typing import Literal
 
-MODEL, RECIPE = "model", "pruned.toml"  # the result, and the config that trains it on
-TABLE = "latency.json"  # what a budget in milliseconds was counted with
+MODEL, RECIPE = "model", "pruned.toml"  # the pruned model, and a config that trains it further
+TABLE = "latency.json"  # the latency table of a budget in milliseconds
 _ITERATIONS = "iterations"
 
 
-def part(run: Path, iteration: int, what: str) -> Path:
-    """The run that weighs ("weigh") or fine-tunes ("tune") in an iteration, counted from 1."""
-    return run / _ITERATIONS / f"{iteration}-{what}"
+def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
+    """The run that trains the scores ("weigh") or fine-tunes ("tune") in an iteration, counted from 1."""
+    return run / _ITERATIONS / f"{iteration}-{name}"
 
 
-def cut(run: Path, iteration: int) -> Path:
-    """What an iteration cut."""
+def cut_file(run: Path, iteration: int) -> Path:
+    """The JSON of what an iteration cut."""
     return run / _ITERATIONS / f"{iteration}-cut.json"
 
 
 def parts(run: Path) -> list[Path]:
-    """The runs that have begun, in their order."""
-    found = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
-    return sorted(found, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
+    """The runs that have begun, in order."""
+    folders = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
+    return sorted(folders, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
 
 
-def shown(amount: float, whole: float) -> str:
-    """What of a budget is there, for a person: counts, as `whole` is where it is an integer, or milliseconds."""
-    return f"{amount:,.0f}" if isinstance(whole, int) else f"{amount:,.3f}"
+def format_amount(part: float, whole: float) -> str:
+    """Format part of a budget: a count if `whole` is an integer, else milliseconds."""
+    return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
 
 
-def cuts(run: Path) -> list[Path]:
-    """What has been cut, in the order of the iterations."""
+def cut_files(run: Path) -> list[Path]:
+    """The JSON files of all cuts, in the order of the iterations."""
     return sorted((run / _ITERATIONS).glob("*-cut.json"), key=lambda path: int(path.name.split("-")[0]))

@@ -1,28 +1,25 @@
-"""The directory of a run: its config, where it came from, its corpus and its checkpoints."""
+"""The directory of a run: its config, its provenance, its corpus and its checkpoints (docs/formats.md)."""
 
-import fcntl
-import os
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from bertzoo.core import atomic, config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core import atomic, config, lock
+from bertzoo.core.errors import UserError
 from bertzoo.core.paths import place, run_directory
 from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.runs import facts, provenance
-from bertzoo.runs.bucket import Mirror
+from bertzoo.runs import provenance
+from bertzoo.runs.bucket import Bucket
 from bertzoo.runs.kind import recipe_class
-from bertzoo.runs.software import software
 from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import hosts, restore
 from bertzoo.train.stages import locate, stage_of
 
-# What a run cannot change half-way: the parameters' shapes, and what the batch at step k is.
+# What a run with a checkpoint cannot change: the parameters' shapes, and the contents of the batch at step k.
 FIXED = (
     "from",
     "seed",
@@ -37,26 +34,26 @@ FIXED = (
     "knowledge",
     "transfer.kind",
 )
-_LOCK = ".lock"
-_PATIENCE = 90  # seconds that a network file system may take to show a new file, or to let go of a lost host's lock
-ORIGINS = ("from", "teacher")  # in run.json, of models that the run is made of: path and hash of the parameters
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
+ORIGINS = ("from", "teacher")  # keys of run.json: path and hash of the parameters of the models a run is made from
+_LOCK = ".lock"
+_PATIENCE = 90  # seconds in which a network file system shows a new file, or releases a lost host's lock
 
 
 class RunDirectory:
-    """Names of what a run keeps, on disk or behind gs://; what `name` says need not exist yet.
+    """Paths of a run, on disk or behind gs://; the directory need not exist yet.
 
-    Of a run in a bucket `path` has a copy of the small files (`mirror.py`).
+    For a run in a bucket `path` is a local copy of the small files (runs/bucket.py).
     """
 
     def __init__(self, path: Path | str):
         if not str(path):
-            raise UserError("--run_dir is empty; name a directory for the run")
-        self.name, self.mirror = str(path), None
+            raise UserError("--run_dir is empty. Name a directory for the run.")
+        self.name, self.bucket = str(path), None
         if self.name.startswith("gs://"):
-            self.mirror = Mirror(self.name)
-            self.checkpoints = place(f"{self.mirror.folder.url}/checkpoints")
-            self.corpus, self.plans = f"{self.mirror.folder.url}/corpus", self.mirror.kept / "plans"
+            self.bucket = Bucket(self.name)
+            self.checkpoints = place(f"{self.bucket.folder.url}/checkpoints")
+            self.corpus, self.plans = f"{self.bucket.folder.url}/corpus", self.bucket.local / "plans"
             return
         self._path = run_directory(path)
         self.checkpoints, self.corpus, self.plans = (self._path / name for name in ("checkpoints", "corpus", "plans"))
@@ -64,181 +61,140 @@ class RunDirectory:
     @property
     def path(self) -> Path:
         """The directory of the small files."""
-        return self._path if self.mirror is None else self.mirror.directory
+        return self._path if self.bucket is None else self.bucket.directory
 
     @property
     def config(self) -> Path:
-        """The resolved config."""
+        """The resolved config, as TOML."""
         return self.path / "config.toml"
 
     @property
     def metrics(self) -> Path:
-        """Every figure of the run."""
+        """Every metric and event of the run, a JSON object a line."""
         return self.path / "metrics.jsonl"
 
     @property
     def tensorboard(self) -> Path:
-        """The same for TensorBoard."""
+        """The metrics as TensorBoard event files."""
         return self.path / "tensorboard"
 
     def fetch(self) -> None:
-        """Get the small files of a run that is not on disk, to read them."""
-        if self.mirror is not None:
-            self.mirror.fetch()
-
-    def send(self) -> None:
-        """Write the small files of a run that is not on disk where it is."""
-        if self.mirror is not None:
-            self.mirror.send()
+        """Download the small files of a run in a bucket."""
+        if self.bucket is not None:
+            self.bucket.fetch()
 
     def load(self) -> Recipe:
-        """The config of an existing run; raises UserError when there is none."""
+        """Return the config of an existing run; raises UserError if there is none."""
         if not self.config.is_file():
             raise UserError(f"{self.name} is not a run: it has no {self.config.name}")
         return config.load(recipe_class(self.config), [self.config])
 
-    def compare(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
-        """What has changed since the run began; anything may while there is no checkpoint.
+    def changes(self, recipe: Recipe, origin: Path | None = None) -> list[str]:
+        """Return a line for each difference from the config that the run began with.
 
-        origin: the path of what the run is to start from. Raises ConfigError when something differs that a run cannot
-        change half-way.
+        origin: the model that the run is to start from. Raises ConfigError if a run with a checkpoint differs in what
+        it cannot change.
         """
         if not self.config.exists():
             return []
         old, done = self.load(), self.latest()
-        began = {"from": recorded["path"]} if (recorded := self.origin()) else {}
-        asked = {"from": str(origin.resolve())} if origin else {}
-        changed = config.difference(began, asked) + config.difference(old, recipe)
-        if done is None:
-            return changed
-        refused = [line for line in changed if line.startswith(FIXED)] + _stage_changes(old, recipe, done)
-        if refused:
-            raise ConfigError(
-                f"{self.name} holds a run with another config: {'; '.join(refused)}; "
-                "give back these values, or choose another --run_dir"
-            )
+        before = {"from": recorded["path"]} if (recorded := self.origin("from")) else {}
+        now = {"from": str(origin.resolve())} if origin else {}
+        changed = config.difference(before, now) + config.difference(old, recipe)
+        if done is not None:
+            fixed = [line for line in changed if line.startswith(FIXED)]
+            config.reject(self.name, fixed + _stage_changes(old, recipe, done))
         return changed
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint, damaged or not."""
         return max(restore.steps_in(self.checkpoints), default=None)
 
-    def begin(self, recipe: Recipe) -> None:
-        """Write the resolved config, from now on the run's."""
+    def write_config(self, recipe: Any) -> None:
+        """Write the resolved config."""
         atomic.write_bytes(self.config, config.dump(recipe).encode())
-        self.send()
+        if self.bucket is not None:
+            self.bucket.send()
 
-    def facts(self) -> dict[str, Any]:
-        """What run.json says; nothing where nothing has begun."""
-        return facts.read(self.path, self.name)
+    def provenance(self) -> dict[str, Any]:
+        """The contents of run.json, or {} before the run has begun."""
+        return provenance.read_run_json(self.path, self.name)
 
-    def origin(self, of: str = "from") -> dict[str, Any] | None:
-        """What run.json says of the model that the run started `from`, or of its `teacher`; None where there is none,
-        or where nothing has begun.
-        """
-        return self.facts().get(of)
+    def origin(self, key: str) -> dict[str, Any] | None:
+        """The record in run.json of the model that the run starts "from" or of its "teacher", or None."""
+        return self.provenance().get(key)
 
-    def describe(
+    def write_provenance(
         self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
     ) -> None:
-        """Write run.json: which software, which devices and how many processes train this run, on which tokenised
-        corpus, and the models that it is made of (`ORIGINS`); and beside it the corpus's tokenizer.
-        """
-        said: dict[str, Any] = {
-            **software(),
+        """Write run.json (software, devices, number of processes, corpus, `origins`) and copy the tokenizer."""
+        record: dict[str, Any] = {
+            **provenance.software(),
             "devices": devices,
             "processes": processes,
-            **provenance.keep(corpus, self.path),
+            **provenance.copy_tokenizer(corpus, self.path),
             **(origins or {}),
         }
-        facts.write(self.path, said)
-        self.send()
+        provenance.write_run_json(self.path, record)
+        if self.bucket is not None:
+            self.bucket.send()
 
     def tokenizer(self) -> Tokenizer:
-        """What the run's text was tokenised with: the run's own copy or, of a run without one, the corpus's."""
-        return provenance.kept_tokenizer(self.path, self.facts(), self.name) or self.open_corpus().tokenizer
+        """The run's copy of its tokenizer or, without a copy, the corpus's."""
+        return provenance.read_tokenizer(self.path, self.provenance(), self.name) or self.open_corpus().tokenizer
 
     def open_corpus(self, where: str | None = None) -> Corpus:
-        """The tokenised corpus that the run was trained on; where: the path or URL at which it is by now.
+        """Open the corpus that the run was trained on; where: its path or URL, if it has moved.
 
-        Raises CorpusError where it is not there, or is another.
+        Raises CorpusError if it is missing or another one.
         """
-        return provenance.find_corpus(self.corpus, self.facts(), self.name, where)
+        return provenance.find_corpus(self.corpus, self.provenance(), self.name, where)
 
     def corpus_is_elsewhere(self) -> bool:
-        """Whether run.json names a corpus that is not the run's own at this place, which its text makes again."""
+        """Whether run.json names a corpus outside the run's own folder, which its text cannot make again."""
         own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
-        said = self.facts()
-        return "corpus_sha256" in said and said["corpus"] != own
+        record = self.provenance()
+        return "corpus_sha256" in record and record["corpus"] != own
 
     def check_corpus(self, corpus: Corpus) -> None:
-        """Raise CorpusError where a corpus is not the one that run.json names."""
-        provenance.check(corpus.address, corpus.hash, self.facts(), self.name)
+        """Raise CorpusError unless a corpus is the one that run.json names."""
+        provenance.check_corpus(corpus.address, corpus.hash, self.provenance(), self.name)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory: two runs writing one would ruin it. The lock ends with the process, however that ends.
+        """Hold the directory against other processes; the lock ends with this one.
 
-        Where what is done meanwhile fails before anything is written, the directory is as it was before.
+        If the body raises before it writes anything, the directory is as it was before.
         """
-        home = self.path if self.mirror is None else self.mirror.kept  # in a bucket there are no locks
+        home = self.path if self.bucket is None else self.bucket.local  # a bucket has no locks
         if home.exists() and not home.is_dir():
-            raise UserError(f"--run_dir={home} is a file; name a directory")
+            raise UserError(f"--run_dir={home} is a file. Name a directory.")
         absent = [path for path in (home, *home.parents) if not path.exists()]
-        lock = home / _LOCK
-        with self._hold(lock):
+        file = home / _LOCK
+        # A process of a run of several that was lost may still be ending.
+        with lock.hold(file, self.name, patience=1 if hosts.alone() else _PATIENCE):
             try:
                 yield
             except BaseException:
-                if [path.name for path in home.iterdir()] == [lock.name]:
-                    lock.unlink()  # while it is held: who has opened it meanwhile finds that it is gone
+                if [path.name for path in home.iterdir()] == [file.name]:
+                    file.unlink()  # while it is locked: whoever has opened it meanwhile finds that it is gone
                     with suppress(OSError):  # another process may have begun here
                         for path in absent:
                             path.rmdir()
                 raise
 
-    def _hold(self, lock: Path) -> TextIO:
-        """The lock file, locked and made where there is none; raises UserError where another process has it."""
-        # The process of a run of several that was lost may yet have to learn of it.
-        patience, tries = 1 if hosts.alone() else _PATIENCE, 10
-        while True:
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as stack, suppress(FileNotFoundError):
-                file = stack.enter_context(lock.open("w"))
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    patience -= 1
-                    if not patience:
-                        raise UserError(
-                            f"{self.name} is in use by another bertzoo process; wait for it or stop it"
-                        ) from error
-                    time.sleep(1)
-                    continue
-                except OSError as error:
-                    raise UserError(
-                        f"--run_dir={lock.parent} is on a file system that locks no files ({error.strerror}): mount it "
-                        "with locks, or choose another"
-                    ) from error
-                # Its last holder may have removed it, and another process have made it anew. A file system
-                # that calls one file by two numbers is taken at its word in the end.
-                tries -= 1
-                if not tries or os.path.samestat(os.fstat(file.fileno()), lock.stat()):
-                    stack.pop_all()
-                    return file
-
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """As `locked`, by the first of several processes for all; raises UserError where one sees another directory."""
+        """Hold the directory through process 0; raises UserError if another process sees another directory."""
         with ExitStack() as stack:
 
             def hold() -> str:
                 stack.enter_context(self.locked())
-                if self.mirror is not None:
-                    return self.mirror.hold()
+                if self.bucket is not None:
+                    return self.bucket.take()
                 if hosts.alone():
                     return ""
-                mark = f".processes-{uuid.uuid4().hex}"  # a new name, which no cache of the file system's can hold
+                mark = f".processes-{uuid.uuid4().hex}"  # a new name, which no file system has cached
                 (self.path / mark).touch()
                 stack.callback((self.path / mark).unlink, missing_ok=True)
                 return mark
@@ -252,27 +208,27 @@ class RunDirectory:
                 time.sleep(1)
             else:
                 raise UserError(
-                    f"--run_dir={self.name} is not the directory that process 0 has under that name: it must be on a "
-                    "file system that all processes share"
+                    f"--run_dir={self.name} is not the directory that process 0 has under that name. Use a file system "
+                    "that all processes share."
                 )
             yield
 
     def _shows(self, mark: str) -> bool:
-        return (self.path / mark).exists() if self.mirror is None else self.mirror.owner().get("id") == mark
+        return (self.path / mark).exists() if self.bucket is None else self.bucket.owner().get("id") == mark
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """One line for every field of a stage that has begun and would shift the rows it has read, and for the length of
-    one that others have followed, which would shift those.
+    """Changes that would shift rows already read: of the batches of stages that have begun, and of the lengths of
+    stages before the current one.
     """
     index, inside = locate(old.stages, done)
     begun, newest = index + bool(inside), stage_of(old.stages, done)
     if len(new.stages) < begun:
         return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
-    found = [
+    changed = [
         f"{old.where(i)}.{name}: {getattr(old.stages[i], name)} -> {getattr(new.stages[i], name)}"
         for i in range(begun)
         for name in (*FIXED_IN_BEGUN_STAGES, *["steps"] * (i < newest))
         if getattr(old.stages[i], name) != getattr(new.stages[i], name)
     ]
-    return list(dict.fromkeys(found))  # the stages of a transfer have one place
+    return list(dict.fromkeys(changed))  # all stages of a transfer strategy have one place in the config

@@ -1,13 +1,13 @@
-"""What a run starts from: another model's parameters under the run's objective, and the tokenizer that goes with them.
+"""What a run starts from: another model's parameters under the run's objective, and that model's tokenizer.
 
-Its embedding and encoder are taken whole; a head is taken where the objective has the same one, and otherwise is fresh.
+The embedding and the encoder are taken whole; a head is taken if the objective has the same one, else it starts fresh.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,132 +24,165 @@ from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train.state import shapes_of
 
 BACKBONE = ("embedding", "encoder")
-# The fields of a model config that no parameter depends on and no row without padding, beside what training alone does.
+# Fields of a model config that change neither a parameter nor the output of a row without padding, except in training.
 FREE = ("dropout", "attention_dropout", "initializer_range", "mask_padding")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """params: by path, those that are not drawn anew; tokenizer: what the corpus must have; record: for run.json;
-    said: for a person, one line for each kind of what becomes of the source's parameters; frozen: what the objective
-    reads beside its parameters.
+class WarmStart:
+    """What a new run takes from another model.
+
+    params: by path, the parameters that are not drawn from the seed. tokenizer: the corpus must have the same. record:
+    goes into run.json under `key`. report: lines for the user about what becomes of the source's parameters. frozen:
+    what the objective reads beside its parameters, such as a teacher's.
     """
 
-    name: ClassVar[str] = "from"  # of the record in run.json
-
+    key: Literal["from", "teacher"] = "from"
     params: dict[str, np.ndarray]
     tokenizer: Tokenizer
     record: dict[str, Any]
-    said: list[str]
+    report: list[str]
     frozen: Any = None
 
 
-def read(path: Path, recipe: Pretrain) -> Start:
-    """What a run of `recipe` takes from the model at `path`; raises UserError where it is none or does not fit."""
-    pretrained = replace(any_model.read(path), origin=str(path))
-    changed = same_model(pretrained, recipe.model, "model")
-    tokenizer, trusted = tokenizer_of(pretrained, recipe.data)
-    params, said = _parameters(pretrained, recipe)
-    digest = tensors.digest(pretrained.params | pretrained.generator)
-    record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
-    if "step" in pretrained.source:
-        record["step"] = pretrained.source["step"]
-    return Start(params=params, tokenizer=tokenizer, record=record, said=[*said, *changed, *trusted])
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Modules (the first part of a parameter's path) of a source and a target.
 
-
-def same_model(pretrained: Pretrained, wanted: Model, table: str) -> list[str]:
-    """What is said of fields that may differ from those of the config's `table`; raises ConfigError naming all others
-    that do.
+    taken: copied; fresh: drawn from the seed, with the reason; left: the source's without a place in the target.
     """
-    found = [line.split(": ", 1) for line in config.difference(pretrained.model, wanted)]
-    both = {key: values.split(" -> ", 1) for key, values in found}
+
+    taken: list[str] = field(default_factory=list)
+    fresh: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    def report(self, origin: str) -> list[str]:
+        """Lines for the user."""
+        lines = [f"taken from {origin}: {', '.join(self.taken)}"]
+        if self.fresh:
+            lines.append("starting fresh: " + ", ".join(f"{name} ({why})" for name, why in self.fresh.items()))
+        if self.left:
+            lines.append(f"left out, without a place in this model: {', '.join(self.left)}")
+        return lines
+
+
+def match_parameters(
+    source: Mapping[str, Any], target: Mapping[str, Any], origin: str, fresh: Mapping[str, str] | None = None
+) -> Match:
+    """Match two sets of parameters (path -> anything with a shape) module by module.
+
+    A module is taken if both have the same parameters of the same shapes in it. fresh: modules never to take, with the
+    reason. Raises ConfigError if a module of the backbone cannot be taken.
+    """
+    match, wanted, there = Match(), _modules(target), _modules(source)
+    for module, names in wanted.items():
+        differing = [n for n in sorted(names | there.get(module, set())) if _shape(target, n) != _shape(source, n)]
+        if differing and module in BACKBONE:
+            name = differing[0]
+            raise ConfigError(
+                f"{origin} is not the model of the config: {name} has shape {_shape(source, name)} there and "
+                f"{_shape(target, name)} here"
+            )
+        if module not in there:
+            match.fresh[module] = "not in the source"
+        elif differing:
+            match.fresh[module] = "another size in the source"
+        elif fresh and module in fresh:
+            match.fresh[module] = fresh[module]
+        else:
+            match.taken.append(module)
+    match.left.extend(module for module in there if module not in wanted)
+    return match
+
+
+def read_warm_start(path: Path, recipe: Pretrain) -> WarmStart:
+    """Return what a run of `recipe` takes from the model at `path`; raises UserError if that does not fit."""
+    source = replace(any_model.read_model(path), origin=str(path))
+    changed = check_same_model(source, recipe.model, "model")
+    tokenizer, unverified = match_tokenizer(source, recipe.data)
+    arrays = source.params | source.generator
+    shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
+    sentence = source.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
+    fresh = {"sentence_head": f"trained for {sentence}"} if sentence != recipe.objective.sentence else {}
+    match = match_parameters(arrays, shapes, source.origin, fresh)
+    return WarmStart(
+        params={
+            name: pad_vocabulary(arrays[name], padded[name].shape)
+            for name in shapes
+            if name.split("/")[0] in match.taken
+        },
+        tokenizer=tokenizer,
+        record=origin_record(source, path),
+        report=[*match.report(source.origin), *changed, *unverified],
+    )
+
+
+def origin_record(source: Pretrained, path: Path) -> dict[str, Any]:
+    """Return the entry of run.json for a model that a run is made from: its path, hash and, for a run, its step."""
+    digest = tensors.digest(source.params | source.generator)
+    record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
+    return record | ({"step": source.source["step"]} if "step" in source.source else {})
+
+
+def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
+    """Return a line about fields of the config's `table` that may differ and do; raises ConfigError for the others."""
+    lines = [line.split(": ", 1) for line in config.difference(source.model, model)]
+    both = {key: values.split(" -> ", 1) for key, values in lines}
     strict = [key for key in both if key.split(".")[-1] not in FREE]
     if wrong := ["kind"] if "kind" in strict else strict:
         sides = "; ".join(f"{table}.{key} is {both[key][0]} there and {both[key][1]} here" for key in wrong)
-        raise ConfigError(
-            f"{pretrained.origin} is not the {table} of the config: {sides}; make [{table}] agree with it"
-        )
-    lines = ", ".join(f"{table}.{key} {there} -> {here}" for key, (there, here) in both.items())
-    return [f"other than in {pretrained.origin}: {lines}"] if lines else []
+        raise ConfigError(f"{source.origin} is not the {table} of the config: {sides}. Make [{table}] agree with it.")
+    changed = ", ".join(f"{table}.{key} {there} -> {here}" for key, (there, here) in both.items())
+    return [f"changed from {source.origin}: {changed}"] if changed else []
 
 
-def tokenizer_of(pretrained: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
-    """The source's tokenizer, and what is said of it; raises ConfigError where the config asks for another."""
-    own, asked, origin = pretrained.tokenizer, data.tokenizer, pretrained.origin
-    if not asked.path:
+def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str]]:
+    """Return the source's tokenizer and lines for the user; raises ConfigError if the config names another one."""
+    own, configured, origin = source.tokenizer, data.tokenizer, source.origin
+    if not configured.path:
         if own is None:
             raise ConfigError(
-                f"{origin} holds no tokenizer: give the vocabulary it was trained with as data.tokenizer.path"
+                f"{origin} holds no tokenizer. Set data.tokenizer.path to the vocabulary it was trained with."
             )
-        if (found := tokenizers.unlike(asked, own.config)) is not None:
+        if (difference := tokenizers.unlike(configured, own.config)) is not None:
             raise ConfigError(
-                f"[data.tokenizer] is not the tokenizer of {origin}: {found}; make the config agree with it"
+                f"[data.tokenizer] is not the tokenizer of {origin}: {difference}. Make the config agree with it."
             )
-        check_size(own.vocab_size, asked.vocab_size, f"of {origin}")
+        check_size(own.vocab_size, configured.vocab_size, f"of {origin}")
         return own, []
-    given = asked.load()
+    tokenizer = configured.load()
     if own is None:
-        rows = pretrained.model.vocab_size
-        if not fits(given.vocab_size, rows):
+        rows = source.model.vocab_size
+        if not fits(tokenizer.vocab_size, rows):
             raise ConfigError(
-                f"data.tokenizer.path = {asked.path} has {given.vocab_size:,} entries, which does not match the "
+                f"data.tokenizer.path = {configured.path} has {tokenizer.vocab_size:,} entries, which do not match the "
                 f"{rows:,} rows of the word table of {origin}"
             )
-        return given, [f"{origin} holds no tokenizer: that its words are those of {asked.path} is taken on trust"]
-    if (found := tokenizers.difference(given, own)) is not None:
+        return tokenizer, [f"{origin} holds no tokenizer, so nothing proves that {configured.path} is its vocabulary"]
+    if (difference := tokenizers.difference(tokenizer, own)) is not None:
         raise ConfigError(
-            f"data.tokenizer.path = {asked.path} is not the tokenizer of {origin}, whose words would be taken for "
-            f"others: {found}; leave the path out"
+            f"data.tokenizer.path = {configured.path} is not the tokenizer of {origin}: {difference}. Remove the path "
+            "to use the model's own."
         )
     return own, []
 
 
-def _parameters(pretrained: Pretrained, recipe: Pretrain) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The parameters that are kept, by path, and what is said of them; raises ConfigError unless the backbone fits."""
-    shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
-    found = pretrained.params | pretrained.generator
-    wanted, there = _heads(shapes), _heads(found)
-    sentence = pretrained.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
-    kept, fresh = [], []
-    for head, names in wanted.items():
-        other = [n for n in sorted(names | there.get(head, set())) if _shape(shapes, n) != _shape(found, n)]
-        if other and head in BACKBONE:
-            sizes = f"{_shape(found, other[0])} there and {_shape(shapes, other[0])} here"
-            raise ConfigError(f"{pretrained.origin} is not the model of the config: {other[0]} has shape {sizes}")
-        if head not in there:
-            fresh.append(f"{head} (not there)")
-        elif other:
-            fresh.append(f"{head} (of other sizes there)")
-        elif head == "sentence_head" and sentence != recipe.objective.sentence:
-            fresh.append(f"{head} (trained for {sentence} there)")
-        else:
-            kept.append(head)
-    said = [f"taken from {pretrained.origin}: {', '.join(kept)}"]
-    if fresh:
-        said.append(f"starting fresh: {', '.join(fresh)}")
-    if left := [head for head in there if head not in wanted]:
-        said.append(f"left out, as objective.kind = {recipe.objective.kind} has no place for it: {', '.join(left)}")
-    params = {name: found[name] for head in kept for name in sorted(wanted[head])}
-    return {name: padded_to(array, padded[name].shape) for name, array in params.items()}, said
-
-
-def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
-    """The shape of every parameter, by path."""
-    return shapes_of(recipe.objective.build(recipe.model, compute))
-
-
-def padded_to(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """With zeros for the spare rows of a vocabulary."""
+def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Append zeros for the spare rows of a vocabulary."""
     return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
 
 
-def _heads(names: Iterable[str]) -> dict[str, set[str]]:
-    """The names of parameters by what they belong to: the first part of their paths."""
-    found = defaultdict(set)
+def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
+    return shapes_of(recipe.objective.build(recipe.model, compute))
+
+
+def _modules(names: Iterable[str]) -> dict[str, set[str]]:
+    """Paths of parameters by module."""
+    modules = defaultdict(set)
     for name in sorted(names):
-        found[name.split("/")[0]].add(name)
-    return dict(found)
+        modules[name.split("/")[0]].add(name)
+    return dict(modules)
 
 
-def _shape(arrays: dict[str, Any], name: str) -> tuple[int, ...] | None:
+def _shape(arrays: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     return arrays[name].shape if name in arrays else None

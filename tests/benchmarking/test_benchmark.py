@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a masked language model."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    any_model.write(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
+    any_model.write_model(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
     return folder
 
 
@@ -63,14 +63,14 @@ def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
 
 def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Path) -> None:
     found = models.read(str(model), [], ()).pretrained
-    kept = any_model.read(model).params
+    kept = any_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
     shared = found.params.keys() & kept.keys()
     assert "encoder/layers_1/attention/query/kernel" in shared and "pooler/kernel" in shared
     assert all(np.array_equal(found.params[name], kept[name]) for name in shared)
     assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
     tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
-    any_model.write(tagger, tmp_path)
+    any_model.write_model(tagger, tmp_path)
     assert models.read(str(tmp_path), [], ()).pretrained.head == tagger.head
 
 

@@ -56,7 +56,7 @@ def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, mon
         (work / "circle").symlink_to("circle")
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(any_model, "read", lambda path: pytest.fail("it was read before the place was looked at"))
+        patch.setattr(any_model, "read_model", lambda path: pytest.fail("it was read before the place was looked at"))
         assert convert(source, place) == 2
     refused(capsys, *PLACELESS[place])
     assert sorted(tmp_path.rglob("*")) == before
@@ -94,7 +94,7 @@ def test_parents_stay_where_somebody_uses_them(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "a" / "other").write_text("mine")
         raise OSError("full")
 
-    monkeypatch.setattr(any_model, "write", fail)
+    monkeypatch.setattr(any_model, "write_model", fail)
     assert convert(source, tmp_path / "a" / "b" / "out") == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["other"]
 

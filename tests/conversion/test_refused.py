@@ -44,7 +44,7 @@ def random_model(model: Any, head: Any) -> Pretrained:
 
 def export(model: Any, head: Any, folder: Path, *options: str) -> int:
     (folder / "ours").mkdir()
-    any_model.write(random_model(model, head), folder / "ours")
+    any_model.write_model(random_model(model, head), folder / "ours")
     return main(["convert", str(folder / "ours"), str(folder / "hf"), "--to=huggingface", *options])
 
 

@@ -49,7 +49,7 @@ def flat(params) -> dict[str, np.ndarray]:
 
 def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     model, params, tokenizer = bertzoo.load(run)
-    trained = load_run.load(run)
+    trained = load_run.load_run(run)
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
@@ -71,17 +71,17 @@ def test_a_runs_attention_on_its_own_held_out_text(run: Path, tmp_path: Path, ca
 
 
 def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
-    recipe = load_run.load(run).recipe
+    recipe = load_run.load_run(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
     inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
     assert flat(inside)["embedding/word/embedding"].shape == (320, 16)
-    for found in (load_run.load(run).params, bertzoo.load(run).params):
+    for found in (load_run.load_run(run).params, bertzoo.load(run).params):
         np.testing.assert_array_equal(
             flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
         )
         assert flat(found)["masked_head/bias"].shape == (280,)
     # Another run that starts from this one, and asks for as many, has them again.
-    begun = warm_start.read(run, recipe).params
+    begun = warm_start.read_warm_start(run, recipe).params
     assert begun.keys() == flat(inside).keys()
     assert all(np.array_equal(begun[name], array) for name, array in flat(inside).items())
 
@@ -99,7 +99,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert len(words) == len(set(words)) == 280 and words[-1].startswith("[unused")
     assert load_file(tmp_path / "hf" / "model.safetensors")["transformer.pooler.dense.weight"].shape == (16, 16)
 
-    trained, (_, params, tokenizer) = load_run.load(run), bertzoo.load(tmp_path / "hf")
+    trained, (_, params, tokenizer) = load_run.load_run(run), bertzoo.load(tmp_path / "hf")
     expected, found = flat(trained.params), flat(params)
     assert expected.keys() - found.keys() == {"sentence_head/bias", "sentence_head/kernel"}
     assert all(np.array_equal(expected[name], found[name]) for name in found)
@@ -110,7 +110,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
 def test_a_run_to_a_model_directory(run: Path, tmp_path: Path) -> None:
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     found = load_file(tmp_path / "ours" / "parameters.safetensors")
-    expected = flat(load_run.load(run).params)
+    expected = flat(load_run.load_run(run).params)
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in found)
     written = (tmp_path / "ours" / "model.toml").read_text()
@@ -148,7 +148,7 @@ def test_discriminator_and_generator(replaced: Path, tmp_path: Path, capsys: pyt
         said = capsys.readouterr().err
         assert ("left out: the generator (--head=masked" in said) == (not options)
         assert ("left out: replaced_head/dense/kernel\n" in said) == bool(options)
-    trained = load_run.load(replaced)
+    trained = load_run.load_run(replaced)
     ids = trained.tokenizer.encode_batch(["a text of words"])[0][None]
     places = np.array([[1, 2]])
     batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1, "masked_positions": places}

@@ -384,7 +384,7 @@ def test_our_own_vocabulary_is_checked(tmp_path: Path) -> None:
     vocabulary = tmp_path / "out" / "tokenizer" / "vocab.txt"
     vocabulary.write_text("\n".join(tiny_bert.WORDS[:-9]) + "\n")
     with pytest.raises(UserError, match=mentioning(11, 24)):
-        any_model.read(tmp_path / "out")
+        any_model.read_model(tmp_path / "out")
 
 
 @pytest.mark.parametrize("model", [ConvBert, Bert])

@@ -23,7 +23,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A classifier's directory and that of a model with a joint head."""
     folders = {name: tmp_path_factory.mktemp("formats") for name in ("mobilebert", "convbert-joint-span")}
     for name, folder in folders.items():
-        any_model.write(pretrained(*CASES[name]), folder)
+        any_model.write_model(pretrained(*CASES[name]), folder)
     return folders
 
 

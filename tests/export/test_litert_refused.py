@@ -28,7 +28,7 @@ from bertzoo.runs import any_model
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("refused")
-    any_model.write(pretrained(*CASES["mobilebert"]), folder)
+    any_model.write_model(pretrained(*CASES["mobilebert"]), folder)
     return folder
 
 
@@ -165,7 +165,7 @@ def test_the_verb_offers_what_there_is() -> None:
 @pytest.mark.usefixtures("installed")
 def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "masked").mkdir()
-    any_model.write(pretrained(*CASES["schubert"]), tmp_path / "masked")
+    any_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
     refused(
         capsys,
         ("--examples=5", "fine-tuned"),

@@ -26,7 +26,7 @@ def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, m
         for name, shape in parameter_shapes(model, head).items()
     }
     folder.mkdir()
-    any_model.write(
+    any_model.write_model(
         Pretrained(
             model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test"}
         ),

@@ -76,7 +76,7 @@ def write(
         model=model, head=head, params=params, tokenizer=tokenizer, origin="here", source={"format": "test", **source}
     )
     folder.mkdir(parents=True)
-    any_model.write(made, folder)
+    any_model.write_model(made, folder)
     return made
 
 

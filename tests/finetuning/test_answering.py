@@ -27,7 +27,7 @@ from bertzoo.tasks.squad_tasks import Squad
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with a joint head that nothing has trained, and what its training would have noted."""
-    made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read(quiz_folder / "model")
+    made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read_model(quiz_folder / "model")
     head, options = JointSpanExtraction(beam=4), Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
     source = {"task": "squad2", "max_length": 24, **notes(options, True)}
     planted.write(made, base.model, head, base.tokenizer, **source)
@@ -171,7 +171,7 @@ def test_a_hugging_face_directory_answers(
     quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     best = results(quiz_run)["best"]
-    model = any_model.read(quiz_run)
+    model = any_model.read_model(quiz_run)
     huggingface.write(model, tmp_path)
     found = load(tmp_path)
     assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()

@@ -38,7 +38,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made, base = tmp_path_factory.mktemp("models"), any_model.read(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), any_model.read_model(folder / "model")
     for name in TASKS:
         labels = GLUE[name].labels or ("number",)
         problem = "single_label_classification" if GLUE[name].labels else "regression"

@@ -35,7 +35,7 @@ def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> 
         assert not (finished / f"seed-{row['seed']}" / "checkpoints").exists()
     assert found["min"]["dev"]["accuracy"] == min(row["score"] for row in found["seeds"])
     assert found["from"] == str(folder / "model") and found["model"]["kind"] == "bert"
-    shapes = parameter_shapes(any_model.read(folder / "model").model, MaskedLanguageModel(sentence=True))
+    shapes = parameter_shapes(any_model.read_model(folder / "model").model, MaskedLanguageModel(sentence=True))
     backbone = {
         name: shape for name, shape in shapes.items() if name.split("/")[0] in ("embedding", "encoder", "pooler")
     }
@@ -43,7 +43,7 @@ def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> 
 
 
 def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path) -> None:
-    tokenizer, task = any_model.read(finished).tokenizer, Own(train="train.csv", dev="dev.csv").task(folder)
+    tokenizer, task = any_model.read_model(finished).tokenizer, Own(train="train.csv", dev="dev.csv").task(folder)
     assert tokenizer is not None
     rows, dev = (encode(task.read(split, folder).examples, tokenizer, 24, task.kind) for split in ("train", "dev"))
     lengths, lines = bucket_lengths([rows, dev], 2, 24), (finished / "seed-0" / "metrics.jsonl").read_text()
@@ -52,7 +52,7 @@ def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path)
     mean = np.mean([slot.length for slot in rows.plan(16, lengths, seed=0, epoch=3)])
     assert len(lengths) == 2 and min(lengths) < mean < max(lengths) <= 24
     assert record["tokens_per_second"] == pytest.approx(mean * record["examples_per_second"])
-    model = any_model.read(finished).model
+    model = any_model.read_model(finished).model
     # Two products for each weight, once forward and twice backward: keys and values of all tokens, queries, outputs,
     # feed-forward and pooler, in the one layer, of the first of a row; attention and the classes are small.
     weights = 2 * 16 * 16 + (3 * 16 * 16 + 2 * 16 * 32) / mean
@@ -61,7 +61,7 @@ def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path)
 
 
 def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path) -> None:
-    kept = any_model.read(finished)
+    kept = any_model.read_model(finished)
     best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
     task = Own(train="train.csv", dev="dev.csv").task(folder)
     assert kept.head.labels == task.labels == ("0", "1")
@@ -99,7 +99,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_models(
     mine, theirs = results(tmp_path / "run"), results(finished)
     assert mine["seeds"] == theirs["seeds"]
     for seed in (0, 1):
-        one, other = (any_model.read(run / f"seed-{seed}" / "model").params for run in (tmp_path / "run", finished))
+        one, other = (
+            any_model.read_model(run / f"seed-{seed}" / "model").params for run in (tmp_path / "run", finished)
+        )
         assert all(np.array_equal(one[name], other[name]) for name in other) and one.keys() == other.keys()
 
 
@@ -130,7 +132,7 @@ def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
     assert finetune(folder, run) == 0
     said = capsys.readouterr().err
     assert mentions(said, f"seed {best}", run / f"seed-{best}" / "model") and f"seed {1 - best}\n" not in said
-    one, other = (any_model.read(path / f"seed-{best}" / "model").params for path in (run, finished))
+    one, other = (any_model.read_model(path / f"seed-{best}" / "model").params for path in (run, finished))
     assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
 
 
@@ -182,7 +184,7 @@ def test_numbers_are_learnt_in_their_scale(folder: Path, tmp_path: Path) -> None
     assert finetune(folder, tmp_path / "run", *options, "--seeds=1", "--epochs=6") == 0
     found = results(tmp_path / "run")["median"]["dev"]
     assert found["pearson"] > 80 and found["mse"] < 0.2
-    assert any_model.read(tmp_path / "run").head.labels == ("number",)
+    assert any_model.read_model(tmp_path / "run").head.labels == ("number",)
 
 
 @pytest.mark.slow

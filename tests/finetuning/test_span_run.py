@@ -62,7 +62,7 @@ def test_a_run_stands_beside_what_the_papers_print(finished: Path, capsys: pytes
 def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(
     finished: Path, folder: Path, tmp_path: Path
 ) -> None:
-    model = any_model.read(finished / "seed-1" / "model")
+    model = any_model.read_model(finished / "seed-1" / "model")
     module, params = model.module()
     assert model.tokenizer is not None and model.head.kind == "span"
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
@@ -99,12 +99,12 @@ def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
     assert mentions(capsys.readouterr().err, "command again") and len(made) < 10
     assert finetune(folder, tmp_path / "run", "--task=squad1", "--seeds=1") == 0
     assert results(tmp_path / "run")["seeds"] == results(finished)["seeds"][:1]
-    one, other = (any_model.read(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
+    one, other = (any_model.read_model(run / "seed-0" / "model").params for run in (tmp_path / "run", finished))
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
 
 
 def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Path) -> None:
-    model, family = any_model.read(folder / "model"), span(folder)
+    model, family = any_model.read_model(folder / "model"), span(folder)
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
@@ -132,7 +132,7 @@ def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_pa
     assert all((odds[key] > -2.75) == (text == "") for key, text in predictions.items())
     best = {key: found[0]["text"] for key, found in kept(tmp_path / "run", 0, "nbest_predictions").items()}
     assert scores["best_f1"] == score_2(questions, best, odds)["best_f1"]
-    assert any_model.read(tmp_path / "run").head.beam == 5
+    assert any_model.read_model(tmp_path / "run").head.beam == 5
 
 
 OWN = [
@@ -142,7 +142,7 @@ OWN = [
 
 
 def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> None:
-    model, said = any_model.read(folder / "model"), []
+    model, said = any_model.read_model(folder / "model"), []
     assert model.tokenizer is not None
     learnt, held = span(folder, *OWN, task="own")._read(model.tokenizer, 0, said.append)
     assert len(learnt.questions) + len(held.questions) == 49
@@ -165,7 +165,7 @@ def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pyt
 
 
 def test_every_option_of_windows_changes_rows(folder: Path) -> None:
-    model = any_model.read(folder / "model")
+    model = any_model.read_model(folder / "model")
     assert model.tokenizer is not None
     base = len(span(folder)._read(model.tokenizer, 0, print)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):

@@ -33,7 +33,7 @@ from bertzoo.tasks.task import Example
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models of heads that nothing has trained: `rte`, `stsb`, whose numbers are far above 5, and `tags`."""
-    made, base = tmp_path_factory.mktemp("models"), any_model.read(folder / "model")
+    made, base = tmp_path_factory.mktemp("models"), any_model.read_model(folder / "model")
     rte = SequenceClassification(labels=("entailment", "not_entailment"))
     planted.write(made / "rte", base.model, rte, base.tokenizer, task="rte")
     number = SequenceClassification(labels=("number",), problem_type="regression")
@@ -141,11 +141,11 @@ SEEING = [
 def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
     model: Any, seen: int, folder: Path, tmp_path: Path
 ) -> None:
-    tokenizer = any_model.read(folder / "model").tokenizer
+    tokenizer = any_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None and padding_seen(model) == seen
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
-    any_model.write(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
+    any_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
     kept = predict_labels.load(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
@@ -250,7 +250,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
         return json.loads(said(capsys, "evaluate", path, "--task=rte", f"--data_dir={rte}", "--json")[0])
 
     wanted = score(models / "rte")
-    model = any_model.read(models / "rte")
+    model = any_model.read_model(models / "rte")
     head = replace(model.head, labels=model.head.labels[::-1])
     params = {
         name: array[..., ::-1] if name.startswith("classifier/output") else array
@@ -371,7 +371,7 @@ def test_rows_that_are_passed_over_are_said_and_parts_are_named(
     out, err = said(capsys, "predict", models / "rte", "--split=dev", f"--data_dir={tmp_path}", "--json")
     assert len(out.splitlines()) == 20 and mentions(err, "dev", " 1 rows", "columns")
     words = ["predict", models / "rte", "--task=mnli", "--split=dev", f"--data_dir={tmp_path}"]
-    base = any_model.read(models / "rte")
+    base = any_model.read_model(models / "rte")
     mnli = SequenceClassification(labels=("entailment", "neutral", "contradiction"))
     planted.write(tmp_path / "mnli", base.model, mnli, base.tokenizer, task="mnli")
     words[1] = tmp_path / "mnli"

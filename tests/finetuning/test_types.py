@@ -24,7 +24,7 @@ SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models `none` and `one`, named by the segments that they know, and pairs whose second text decides."""
-    made, tokenizer = tmp_path_factory.mktemp("types"), any_model.read(folder / "model").tokenizer
+    made, tokenizer = tmp_path_factory.mktemp("types"), any_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     for name, model in (
         ("none", DistilBert(vocab_size=tokenizer.vocab_size, **DRAWN)),

@@ -60,7 +60,7 @@ def test_every_model_is_fine_tuned(
     kind: Any, sizes: dict, folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert {each for each, _ in KINDS} == set(get_args(Model))
-    tokenizer = any_model.read(folder / "model").tokenizer
+    tokenizer = any_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
     planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer)
@@ -69,7 +69,7 @@ def test_every_model_is_fine_tuned(
     (row,) = results(tmp_path / "run")["seeds"]
     assert row["history"][-1]["loss"] < row["history"][0]["loss"]
     document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
-    assert document["scores"] == row["scores"] and isinstance(any_model.read(tmp_path / "run").model, kind)
+    assert document["scores"] == row["scores"] and isinstance(any_model.read_model(tmp_path / "run").model, kind)
 
 
 NOT_OWN = ["--own.train=", "--own.dev="]
@@ -155,10 +155,10 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
 def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_path: Path) -> None:
     options = ["--seeds=1", "--epochs=1", "--layer_decay=0.01"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
-    before = any_model.read(folder / "model").params
+    before = any_model.read_model(folder / "model").params
 
     def moved(run: Path, part: str) -> float:
-        after = any_model.read(run).params
+        after = any_model.read_model(run).params
         return max(float(np.abs(after[name] - before[name]).max()) for name in before if name.startswith(part))
 
     # The layer has a hundredth of the head's rate, the embedding a ten-thousandth.
@@ -175,7 +175,7 @@ def test_dropout_is_of_the_encoder_or_of_the_head(folder: Path, data: Path) -> N
         made = recipe(data, *options)
         begun = begin(folder / "model", made, family_of(made))
         assert (begun.model.dropout, begun.model.attention_dropout) == encoder and begun.head.dropout == head
-    assert any_model.read(folder / "model").model.dropout == 0.1
+    assert any_model.read_model(folder / "model").model.dropout == 0.1
 
 
 def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
 
 
 def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
-    made, first = recipe(data), any_model.read(finished)
+    made, first = recipe(data), any_model.read_model(finished)
     begun = begin(finished, made, family_of(made))
     assert begun.head.labels == ("0", "1") and begun.said[1:] == ["starting fresh: classifier", "left out: classifier"]
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}

@@ -22,10 +22,10 @@ def test_two_processes_prune_as_one(tmp_path: Path) -> None:
             ended = processes.end()
         assert [code for code, _ in ended] == [0] * count and "finished: " in ended[0][1], ended
     ours, theirs = (
-        [json.loads(path.read_text()) for path in prune_layout.cuts(tmp_path / run)] for run in ("two", "alone")
+        [json.loads(path.read_text()) for path in prune_layout.cut_files(tmp_path / run)] for run in ("two", "alone")
     )
     assert ours == theirs and len(ours) == 2
-    found, expected = (any_model.read(tmp_path / run).params for run in ("two", "alone"))
+    found, expected = (any_model.read_model(tmp_path / run).params for run in ("two", "alone"))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4, err_msg=name)

@@ -118,7 +118,7 @@ def assert_equal_runs(folder: Path, run: str, other: str) -> None:
     # A signal leaves no time to evaluate what was due at the same step.
     assert all(split == "heldout" for split, _ in theirs.keys() - ours.keys()) and len(theirs.keys() - ours.keys()) < 3
     np.testing.assert_allclose(list(ours.values()), [theirs[key] for key in ours], rtol=1e-6)
-    found, expected = (named(load_run.load(folder / name).params) for name in (run, other))
+    found, expected = (named(load_run.load_run(folder / name).params) for name in (run, other))
     for path, value in expected.items():
         # A softmax does not see a key's bias: the query's gives the scale.
         scale = np.abs(np.asarray(expected[path.replace("key/bias", "query/bias")])).max()

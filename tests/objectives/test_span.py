@@ -211,8 +211,8 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
     head = JointSpanExtraction(hidden_size=7, beam=4)
     params = {name: np.asarray(leaf) for name, leaf in named(built("joint")[1]).items()}
     given = Pretrained(model=JOINT, head=head, params=params, tokenizer=None, origin="here", source={})
-    any_model.write(given, tmp_path)
-    found = any_model.read(tmp_path)
+    any_model.write_model(given, tmp_path)
+    found = any_model.read_model(tmp_path)
     assert found.head == head and found.model == JOINT
     assert found.params.keys() == params.keys()
     bare, left_out = keep(found, "none")

@@ -54,7 +54,7 @@ def classifier(folder: Path) -> Path:
     model = Bert(vocab_size=tokenizer.vocab_size, **sizes)
     made = pretrained(model, SequenceClassification(labels=("no", "yes")))
     folder.mkdir(exist_ok=True)
-    any_model.write(dataclasses.replace(made, tokenizer=tokenizer), folder)
+    any_model.write_model(dataclasses.replace(made, tokenizer=tokenizer), folder)
     return folder
 
 

@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier's directory."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    any_model.write(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
+    any_model.write_model(pretrained(*CASES["mobilebert"], deviation=0.1), folder)
     return folder
 
 
@@ -121,7 +121,7 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     wide = Bert(vocab_size=80_000, hidden_size=128, max_positions=128, layers=1, heads=2, feed_forward_size=16)
     folder, made = tmp_path / "wide", tmp_path / "wide.tflite"
     folder.mkdir()
-    any_model.write(pretrained(wide, SequenceClassification()), folder)
+    any_model.write_model(pretrained(wide, SequenceClassification()), folder)
     assert main(["convert", str(folder), str(made), "--to=litert"]) == 0
     said = json.loads(made.with_suffix(".json").read_text())["memory"]
     (row,) = measured(capsys, made)["rows"]

@@ -43,7 +43,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     said = json.loads((file.parent / "model.json").read_text())
     assert said["lengths"] == {"shortest": 16, "longest": 16} and said["delegated"] < said["nodes"]
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
-    read = any_model.read(source)
+    read = any_model.read_model(source)
     module, params = read.module()
     rows = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)
     with runtimes.ExecuTorch(PYTHON, file) as run:

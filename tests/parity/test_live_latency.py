@@ -35,7 +35,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert mentions(said.err, f"{2 + 2 * 14} of {2 + 2 * 14}")
     assert all(time > 0 for time in table.one.values()) and table.model["kind"] == "schubert"
 
-    found = any_model.read(unpruned)
+    found = any_model.read_model(unpruned)
     assert found.model.layers == MODEL["layers"]
     structure = declare(found.model, found.head)
     cost = latency(structure, table, "table")
@@ -43,7 +43,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert document["whole"]["table_ms"] == pytest.approx(whole)
     target = [f"--target.table={file}", "--target.length=16", f"--target.count={(whole + least) / 2}"]
     assert prune(tmp_path, run, f"--from={unpruned}", "--target.kind=latency", *target, "--cut.iterations=1") == 0
-    left = any_model.read(run)
+    left = any_model.read_model(run)
     structure = declare(left.model, left.head)
     of = Latency(count=1, table=str(run / prune_layout.TABLE), length=16).cost(structure)
     assert of(structure.sizes) <= (whole + least) / 2 < whole

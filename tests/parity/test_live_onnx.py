@@ -41,7 +41,7 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["schubert", "distilbert", "bert-one-segment", "distilbert-joint-span"])
 def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    any_model.write(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
+    any_model.write_model(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
     words = [str(tmp_path / "model"), str(tmp_path / "model.onnx"), "--to=onnx", "--lengths=8"]
     assert main(["convert", *words]) == 0
     said = json.loads((tmp_path / "model.json").read_text())

@@ -92,7 +92,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path) -> None:
     save(tmp_path / "tf", found, config)
     for source, out in (("tf", "one"), ("tf/model.ckpt-7", "two")):
         assert main(["convert", str(tmp_path / source), str(tmp_path / out), "--to=bertzoo"]) == 0
-        made = any_model.read(tmp_path / out)
+        made = any_model.read_model(tmp_path / out)
         assert_same(made.params, layouts.expected(listed, found))
         assert made.source["format"] == "tensorflow"
 
@@ -105,7 +105,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path) -> None:
     for listed, options in ((first, ()), (second, ("--head=masked",))):
         out = tmp_path / f"out{len(options)}"
         assert main(["convert", str(tmp_path / "tf"), str(out), "--to=bertzoo", *options]) == 0
-        assert_same(any_model.read(out).params, layouts.expected(listed, found))
+        assert_same(any_model.read_model(out).params, layouts.expected(listed, found))
 
 
 def compare(path: Path, theirs: Any, logits: dict[str, str], seed: int) -> None:
@@ -214,7 +214,7 @@ def test_other_types(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     listed, config, _ = CASES["bert"]
     found = layouts.values(listed)
     half = {name: array.astype(tensorflow.bfloat16.as_numpy_dtype) for name, array in found.items() if array.ndim}
-    made = any_model.read(save(tmp_path / "half", half, config))
+    made = any_model.read_model(save(tmp_path / "half", half, config))
     rounded = {name: array.astype(np.float32) for name, array in half.items()}
     assert_same(made.params, layouts.expected(listed, rounded))
     # TensorFlow 2's own: objects, described in a string.

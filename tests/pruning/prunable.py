@@ -53,7 +53,7 @@ def prune(folder: Path, run: Path, *options: str) -> int:
 
 def cuts(run: Path) -> list[dict]:
     """What every iteration cut."""
-    return [json.loads(path.read_text()) for path in prune_layout.cuts(run)]
+    return [json.loads(path.read_text()) for path in prune_layout.cut_files(run)]
 
 
 def size(model: Any) -> Any:

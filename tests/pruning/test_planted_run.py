@@ -26,13 +26,13 @@ def planted(tmp_path_factory):
     model = MODEL | {"heads": 4, "initializer_range": 0.15}
     file = written(folder, "long.toml", folder, model=model, run=RUN, stages=[{"steps": 1500, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'long'}"]) == 0
-    found = any_model.read(folder / "long")
+    found = any_model.read_model(folder / "long")
     params = {name: np.array(array) for name, array in found.params.items()}
     params[f"{LAYER}/feed_forward/output/kernel"][DEAD["feed_forward/f"]] = 0
     params[f"{LAYER}/attention/output/kernel"][DEAD["attention/a"]] = 0
     params[f"{LAYER}/attention/output/kernel"][:, DEAD["attention/v"]] = 0
     (folder / "planted").mkdir()
-    any_model.write(replace(found, params=params), folder / "planted")
+    any_model.write_model(replace(found, params=params), folder / "planted")
     return folder
 
 
@@ -43,7 +43,7 @@ def planted(tmp_path_factory):
 )
 def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
     """Of a budget that leaves room for all else, and for no more."""
-    found = any_model.read(planted / "planted")
+    found = any_model.read_model(planted / "planted")
     structure = declare(found.model, found.head, ("f", "a", "v"))
     left = {f"{LAYER}/{name}": structure.sizes[f"{LAYER}/{name}"] - len(dead) for name, dead in DEAD.items()}
     file = written(
@@ -61,7 +61,7 @@ def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
     assert main(["prune", str(file), f"--run_dir={run}", f"--from={planted / 'planted'}"]) == 0
     (cut,) = pruning.read(run)
     assert cut["sizes"]["after"] == structure.sizes | left
-    params = any_model.read(run).params  # a step of 0.01 after the cut
+    params = any_model.read_model(run).params  # a step of 0.01 after the cut
     for name, axes in (("feed_forward", (1,)), ("attention", (1, 2)), ("attention", (0, 2))):
         reading = np.abs(params[f"{LAYER}/{name}/output/kernel"]).mean(axes)
         assert reading.min() > 0.03, name

@@ -33,13 +33,13 @@ def finished(folder):
 
 @pytest.mark.slow
 def test_every_iteration_cuts_its_part(finished, folder):
-    whole = size(any_model.read(folder / "unpruned"))
+    whole = size(any_model.read_model(folder / "unpruned"))
     one, two = cuts(finished)
     assert (one["cost"]["before"], two["cost"]["before"]) == (whole, one["cost"]["after"])
     assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
     assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
     for iteration, found in enumerate((one, two), start=1):
-        left = any_model.read(prune_layout.part(finished, iteration, "tune"))
+        left = any_model.read_model(prune_layout.part(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
 
@@ -62,13 +62,13 @@ def test_what_would_stay_is_told_on_the_way(finished):
 
 @pytest.mark.slow
 def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
-    found, last = any_model.read(finished), any_model.read(prune_layout.part(finished, 2, "tune"))
+    found, last = any_model.read_model(finished), any_model.read_model(prune_layout.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     for name, array in last.params.items():
         np.testing.assert_array_equal(found.params[name], array)
     recipe = config.load(Pretrain, [finished / prune_layout.RECIPE])
     assert recipe.model == found.model and [stage.steps for stage in recipe.stages] == [2]
-    taken = warm_start.read(finished, recipe)
+    taken = warm_start.read_warm_start(finished, recipe)
     assert taken.params.keys() == found.params.keys()
     assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
     assert main(["evaluate", str(finished)]) == 0
@@ -93,7 +93,7 @@ def test_it_is_fine_tuned(finished, tmp_path):
         f"--run_dir={tmp_path / 'run'}",
     ]
     assert main(["finetune", "finetune", *words, f"--from={finished}"]) == 0
-    assert any_model.read(tmp_path / "run").model == any_model.read(finished).model
+    assert any_model.read_model(tmp_path / "run").model == any_model.read_model(finished).model
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
         assert re.search(rf"^\| {number} \| {cost:,} \|.*\| {width} \|$", page, re.MULTILINE)
     image = np.asarray(Image.open(run / "layers.png").convert("RGB"))
     assert image.shape[0] > 900 and (image != 255).any(axis=-1).mean() > 0.01
-    prune_layout.cut(run, 1).write_text("{")
+    prune_layout.cut_file(run, 1).write_text("{")
     assert mentions(error(capsys, "report", str(run)), "1-cut.json", "damaged")
 
 
@@ -139,7 +139,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
     assert len(done) == stop_after
     assert prune(folder, run) == 0  # it knows where the model was
     assert len(done) == 8
-    one, other = any_model.read(run), any_model.read(finished)
+    one, other = any_model.read_model(run), any_model.read_model(finished)
     assert one.model == other.model and one.params.keys() == other.params.keys()
     for name, array in one.params.items():
         np.testing.assert_array_equal(array, other.params[name], err_msg=name)
@@ -163,7 +163,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
     assert prune(folder, tmp_path / "run", *begin) == 3
     assert prune(folder, tmp_path / "run", *begin[1:]) == 0
     assert len(done) == 4
-    one, other = (any_model.read(tmp_path / name).params for name in ("run", "whole"))
+    one, other = (any_model.read_model(tmp_path / name).params for name in ("run", "whole"))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
@@ -184,7 +184,7 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
     assert mentions(said, "target.share", "0.6", "->", "0.5", "weigh.gamma", "0.001", "0.02")
-    other = shutil.copytree(any_model.read(finished).origin, tmp_path / "model")
+    other = shutil.copytree(any_model.read_model(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
     said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
     assert mentions(said, finished, "a pruning")
@@ -276,7 +276,7 @@ def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, 
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     said = error(capsys, *command, *options)
-    assert mentions(said, *message, "another run") and not prune_layout.cuts(run)
+    assert mentions(said, *message, "another run") and not prune_layout.cut_files(run)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
-from bertzoo.runs.batches import Feed
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.report import attention, heatmaps
 from bertzoo.runs.report.attention import Row
@@ -72,7 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     file = tiny.write_config(home, tiny.write_text(home / "text.txt"))
     (home / "run").mkdir()
-    RunDirectory(home / "run").begin(config.load(Pretrain, [file]))
+    RunDirectory(home / "run").write_config(config.load(Pretrain, [file]))
     argv = ["tokenize", str(home / "text.txt"), str(home / "run" / "corpus"), f"--config={file}", "--workers=1"]
     assert cli.main(argv) == 0
     tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
@@ -101,7 +101,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, model in models.items():
         (home / name).mkdir()
-        any_model.write(model, home / name)
+        any_model.write_model(model, home / name)
     return home
 
 
@@ -172,7 +172,7 @@ def test_how_much_is_near() -> None:
 def test_maps_are_those_of_the_row_alone(home: Path) -> None:
     model, params, _ = bertzoo.load(home / "teacher")
     rows = [Row(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
-    long, (second, first) = attention.attentions(any_model.read(home / "teacher"), rows, [2, 1])
+    long, (second, first) = attention.attentions(any_model.read_model(home / "teacher"), rows, [2, 1])
     ids, types = (array[None] for array in rows[1])
     expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
     np.testing.assert_allclose(second, expected[1][0], atol=1e-6)
@@ -182,7 +182,7 @@ def test_maps_are_those_of_the_row_alone(home: Path) -> None:
 
 
 def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
-    found = any_model.read(home / "teacher")
+    found = any_model.read_model(home / "teacher")
     blind = SimpleNamespace(
         apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
     )
@@ -198,8 +198,8 @@ def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
 
 def test_held_out_rows_are_read_unmasked(home: Path) -> None:
     run = RunDirectory(home / "run")
-    corpus, feed = run.open_corpus(), Feed(run.load(), run.open_corpus(), run.plans, lambda warning: None)
-    batch = feed.of(0, "heldout").sequential(0, 6)
+    corpus, feed = run.open_corpus(), RunBatches(run.load(), run.open_corpus(), run.plans, lambda warning: None)
+    batch = feed.stage(0, "heldout").sequential(0, 6)
     expected = assemble(corpus, "heldout", feed.plan("heldout", 32).rows[:6], 32)
     assert (batch["input_ids"] != expected["input_ids"]).sum() > 3
     for index, row in enumerate(attention.unmasked(batch)):
@@ -300,7 +300,7 @@ def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> No
     assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
     printed = json.loads(capsys.readouterr().out)["model"]
     rows = [Row(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
-    (both,) = attention.attentions(any_model.read(home / "teacher"), rows, [1, 2])
+    (both,) = attention.attentions(any_model.read_model(home / "teacher"), rows, [1, 2])
     near = [attention.nearby(array.mean(axis=0), 4) for array in both]
     assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
     options = "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=2", "--average", "--json"

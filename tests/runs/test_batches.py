@@ -12,7 +12,7 @@ from messages import mentioning
 from bertzoo.core import config
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.runs.batches import Feed, example
+from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 
 
@@ -23,15 +23,15 @@ def make(tmp_path_factory):
     file = tiny.write_config(directory, tiny.write_text(directory / "text.txt"))
     corpus = open_corpus(config.load(Pretrain, [file]).data, directory / "corpus")
 
-    def _make(**options: str) -> tuple[Feed, list[str]]:
+    def _make(**options: str) -> tuple[RunBatches, list[str]]:
         recipe = config.load(Pretrain, [file], [(name.replace("__", "."), value) for name, value in options.items()])
         said: list[str] = []
-        return Feed(recipe, corpus, directory / "plans", said.append), said
+        return RunBatches(recipe, corpus, directory / "plans", said.append), said
 
     return _make
 
 
-def first(feed: Feed) -> dict[str, np.ndarray]:
+def first(feed: RunBatches) -> dict[str, np.ndarray]:
     return next(feed.train(0, 0))
 
 
@@ -72,7 +72,7 @@ def test_the_recipe_alone_says_the_shapes_of_every_batch(make, options):
     for index, stage in enumerate(feed.recipe.stages):
         batch = next(feed.train(index, 0))
         made = {name: (array.shape, array.dtype) for name, array in batch.items()}
-        described = example(feed.recipe, index, stage.batch_size)
+        described = batch_shapes(feed.recipe, index, stage.batch_size)
         assert {name: (shape.shape, shape.dtype) for name, shape in described.items()} == made
 
 
@@ -88,7 +88,7 @@ def test_a_stage_begins_anywhere_in_its_rows_and_ends_with_its_steps(make):
 @pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, 10_000])
 def test_held_out_rows_are_never_counted_twice(make, rows):
     feed, _ = make()
-    there = feed.of(0, "heldout").rows
+    there = feed.stage(0, "heldout").rows
     batches = list(feed.heldout(0, rows, 4))
     seen = [ids.tobytes() for batch in batches for ids in batch["input_ids"][batch["row_weight"] == 1]]
     assert min(rows, there // 16 * 16) <= len(seen) <= there
@@ -106,15 +106,15 @@ def test_a_person_is_told_of_rows_whose_second_segment_is_not_the_next(make):
 
 def test_too_few_rows_in_any_stage_are_told_before_the_first_step(make):
     feed, _ = make()
-    feed.check()
-    short = Feed(
+    feed.check_rows()
+    short = RunBatches(
         replace(feed.recipe, stages=(feed.recipe.stages[0], replace(feed.recipe.stages[1], batch_size=4096))),
         feed.corpus,
         feed._plans,
         lambda warning: None,
     )
     with pytest.raises(CorpusError, match=mentioning(48, "4,096")):
-        short.check()
+        short.check_rows()
 
 
 def test_the_records_of_a_batch_are_named(make):
@@ -127,7 +127,7 @@ def test_the_records_of_a_batch_are_named(make):
 def test_processes_make_the_batches_of_a_thread(make):
     feed, _ = make()
     plans = Path(feed.plan("train", feed.recipe.stages[0].max_length).rows.filename).parent
-    apart = Feed(feed.recipe, feed.corpus, plans, print, workers=2)
+    apart = RunBatches(feed.recipe, feed.corpus, plans, print, workers=2)
     ours, theirs = list(feed.train(0, 32)), list(apart.train(0, 32))
     assert len(ours) == len(theirs) > 1
     for one, other in zip(ours, theirs, strict=True):

@@ -17,7 +17,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import config as loader
 from bertzoo.core.errors import CheckpointError
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.runs.batches import Feed
+from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import contents, optim, sharding
@@ -77,7 +77,7 @@ def save(recipe: Pretrain, directory: Path, sizes: tuple[int, int, int], losses:
 
 @pytest.mark.slow
 def test_saved_on_eight_devices_and_carried_on_from_mesh_to_mesh(recipe: Pretrain, folder: Path, tmp_path: Path):
-    feed = Feed(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans", print)
+    feed = RunBatches(recipe, open_corpus(recipe.data, folder / "corpus", workers=1), folder / "plans", print)
     size = recipe.stages[STAGE].batch_size
     undisturbed = list(itertools.islice(feed.train(STAGE, 0), STEP, STEP + 2))
     assert size * STEP == ROW and not np.array_equal(undisturbed[0]["input_ids"], undisturbed[1]["input_ids"])
@@ -111,7 +111,7 @@ def template(recipe: Pretrain, folder: Path) -> Path:
     """What `checkpoints` reads of a run that saved thrice on eight devices."""
     run = RunDirectory(folder / "run")
     save(recipe, run.checkpoints, (2, 2, 2), LOSSES)
-    run.begin(recipe)
+    run.write_config(recipe)
     return run.path
 
 
@@ -215,7 +215,7 @@ def test_a_checkpoint_of_another_model_is_one_sentence_and_nothing_is_lost(
 
 
 def test_a_config_that_is_not_the_checkpoints_is_one_sentence(run: Path, recipe: Pretrain, capsys):
-    RunDirectory(run).begin(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=2)))
+    RunDirectory(run).write_config(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=2)))
     assert main(["evaluate", str(run)]) == 2
     said = capsys.readouterr().err
     assert mentions(said, run / "checkpoints" / "10")

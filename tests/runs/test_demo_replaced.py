@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from bertzoo.objectives.replaced import corrupt
-from bertzoo.runs.batches import Feed
-from bertzoo.runs.load_run import Trained, load
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.load_run import LoadedRun, load_run
 
 MARGIN = 0.05
 ROWS = 1024  # held-out, or all where there are fewer
@@ -24,7 +24,7 @@ def area(scores: np.ndarray, labels: np.ndarray) -> float:
     return stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative))
 
 
-def frequencies(trained: Trained) -> np.ndarray:
+def frequencies(trained: LoadedRun) -> np.ndarray:
     """How often each token is in the training text; the special ones that are in every row, far above all."""
     counts = np.zeros(trained.recipe.model.vocab_size)
     for tokens in trained.run.open_corpus().stream("train"):
@@ -33,10 +33,10 @@ def frequencies(trained: Trained) -> np.ndarray:
     return counts
 
 
-def measure(trained: Trained, counts: np.ndarray) -> tuple[float, float, float]:
+def measure(trained: LoadedRun, counts: np.ndarray) -> tuple[float, float, float]:
     """Areas of the discriminator and of word frequencies on the same corrupted rows; the generator's accuracy."""
     objective, params = trained.objective, trained.params
-    feed = Feed(trained.recipe, trained.run.open_corpus(), trained.run.plans, lambda warning: None)
+    feed = RunBatches(trained.recipe, trained.run.open_corpus(), trained.run.plans, lambda warning: None)
 
     @jax.jit
     def judged(batch):
@@ -69,8 +69,8 @@ def test_the_discriminator_beats_word_frequencies_and_the_generator_learns(tmp_p
     )
     steps = sorted(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
     assert len(steps) == 6
-    counts = frequencies(load(run))
-    curve = [measure(load(run, step), counts) for step in steps]
+    counts = frequencies(load_run(run))
+    curve = [measure(load_run(run, step), counts) for step in steps]
     print("\n  step  discriminator AUC  word frequencies' AUC  generator's MLM accuracy")
     for step, (ours, theirs, accuracy) in zip(steps, curve, strict=True):
         print(f"{step:6}  {ours:17.3f}  {theirs:21.3f}  {100 * accuracy:22.1f} %")

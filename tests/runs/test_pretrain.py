@@ -20,7 +20,7 @@ from messages import mentions
 from bertzoo.cli.main import main
 from bertzoo.data.background import ahead
 from bertzoo.runs import batches
-from bertzoo.runs.load_run import load
+from bertzoo.runs.load_run import load_run
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 
@@ -46,7 +46,7 @@ def finished(finished_run):
 
 def whole(run: Path):
     """Every leaf of a run's newest state."""
-    recipe = load(run).recipe
+    recipe = load_run(run).recipe
     mesh = sharding.make_mesh(recipe.mesh)
     objective = recipe.objective.build(recipe.model, recipe.compute)
     with Checkpoints(run / "checkpoints", keep_last=3, keep_best=1) as checkpoints:
@@ -94,7 +94,7 @@ def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path)
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     assert [row["step"] for row in records(run) if row.get("split") == "train"] == list(range(1, 11))
-    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, conf
 def test_another_model_is_refused_and_the_difference_printed(finished, config, capsys):
     message = error(capsys, "pretrain", config, f"--run_dir={finished}", "--model.layers=2", "--model.heads=4")
     assert "model.layers: 1 -> 2" in message and "model.heads: 2 -> 4" in message
-    assert load(finished).recipe.model.layers == 1
+    assert load_run(finished).recipe.model.layers == 1
 
 
 def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
     shutil.copytree(finished, run)
     assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
     assert mentions(capsys.readouterr().err, "stages")
-    assert load(run).step == 11
+    assert load_run(run).step == 11
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp_path, capsys, caplog):
@@ -147,7 +147,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     said = caplog.text + capsys.readouterr().err
     assert victim.name in said and mentions(said, "checkpoint 8")
-    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
 
 
 def test_two_processes_cannot_hold_one_run(finished, config, capsys):

@@ -10,7 +10,7 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
-from bertzoo.runs.load_run import load
+from bertzoo.runs.load_run import load_run
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -94,8 +94,8 @@ def test_a_resumed_run_ends_with_the_same_parameters(finished, config, tmp_path)
     (run / "checkpoints" / "6.sha256.json").unlink()
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     assert '"event": "resumed", "step": 3' in (run / "metrics.jsonl").read_text()
-    assert load(run).step == 6
-    jax.tree.map(np.testing.assert_array_equal, load(finished).params, load(run).params)
+    assert load_run(run).step == 6
+    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
 
 
 def test_evaluate_predict_and_report(finished, capsys):

@@ -9,7 +9,7 @@ import pytest
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
-from bertzoo.runs.bucket import METRICS, OWNER, Mirror, Sender
+from bertzoo.runs.bucket import METRICS, OWNER, Bucket, Sender
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "memory://bucket/run"
@@ -33,8 +33,8 @@ def held(bucket):
 @pytest.fixture
 def mirror(bucket):
     """One that writes the run."""
-    made = Mirror(URL)
-    made.hold()
+    made = Bucket(URL)
+    made.take()
     return made
 
 
@@ -59,8 +59,8 @@ def test_another_machine_goes_on_with_what_is_there(mirror, bucket, tmp_path, mo
     (mirror.directory / METRICS).write_text("1\n2\n")
     mirror.send()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    other = Mirror(URL)
-    other.hold()
+    other = Bucket(URL)
+    other.take()
     assert (other.directory / METRICS).read_text() == "1\n2\n" and (other.directory / "config.toml").read_text() == "a"
 
 
@@ -71,7 +71,7 @@ def test_the_tokenizer_is_one_of_the_small_files(mirror, bucket):
         (mirror.directory / "tokenizer" / name).write_text(name)
     mirror.send()
     assert held(bucket).keys() == {"config.toml", "tokenizer/settings.json", "tokenizer/vocab.txt", OWNER}
-    reader = Mirror(URL)
+    reader = Bucket(URL)
     reader.fetch()
     kept = reader.directory / "tokenizer"
     assert {path.name: path.read_text() for path in kept.iterdir()} == {n: n for n in ("settings.json", "vocab.txt")}
@@ -82,11 +82,11 @@ def test_lines_that_were_not_sent_are_not_lost_to_this_machine(mirror, bucket):
     (mirror.directory / METRICS).write_text("1\n")
     mirror.send()
     (mirror.directory / METRICS).write_text("1\n2\n")  # and then it was killed
-    again = Mirror(URL)
-    again.hold()
+    again = Bucket(URL)
+    again.take()
     assert (again.directory / METRICS).read_text() == "1\n2\n"
     bucket.pipe("/bucket/run/metrics.jsonl", b"1\n3\n4\n")  # meanwhile another machine went on
-    again.hold()
+    again.take()
     assert (again.directory / METRICS).read_text() == "1\n3\n4\n"
 
 
@@ -96,8 +96,8 @@ def test_nothing_of_an_earlier_run_of_the_same_name_is_taken_over(mirror, bucket
     (mirror.directory / METRICS).write_text("old\n")
     (mirror.directory / "plans").mkdir()
     bucket.rm("/bucket/run", recursive=True)
-    again = Mirror(URL)
-    again.hold()
+    again = Bucket(URL)
+    again.take()
     again.send()
     assert held(bucket).keys() == {OWNER} and (again.directory / "plans").is_dir()
 
@@ -105,8 +105,8 @@ def test_nothing_of_an_earlier_run_of_the_same_name_is_taken_over(mirror, bucket
 def test_of_two_the_later_goes_on_and_the_earlier_stops_before_it_saves(mirror, bucket):
     mirror.before_a_save()
     (mirror.directory / METRICS).write_text("mine\n")
-    later = Mirror(URL)
-    later.hold()
+    later = Bucket(URL)
+    later.take()
     (later.directory / METRICS).write_text("theirs\n")
     with pytest.raises(UserError, match=mentioning(URL, socket.gethostname())):
         mirror.before_a_save()
@@ -125,7 +125,7 @@ def test_a_bucket_that_denies_is_told_at_once_and_by_every_save(mirror, bucket, 
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "pipe_file", denied)
         with pytest.raises(UserError, match=mentioning(f"{URL}/{OWNER}", "403: no access to the bucket")):
-            Mirror(URL).hold()
+            Bucket(URL).take()
         (mirror.directory / METRICS).write_text("1\n")
         with pytest.raises(UserError, match=mentioning(f"{URL}/{METRICS}", "403: no access to the bucket")):
             mirror.before_a_save()
@@ -160,7 +160,7 @@ def test_a_reader_leaves_what_this_machine_writes_alone(mirror, bucket):
     (mirror.directory / METRICS).write_text("1\n")
     mirror.send()
     (mirror.directory / METRICS).write_text("1\n2\n")
-    reader = Mirror(URL)
+    reader = Bucket(URL)
     reader.fetch()
     assert reader.directory != mirror.directory and reader.directory.name == "run"
     assert (reader.directory / METRICS).read_text() == "1\n"

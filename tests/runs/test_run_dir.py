@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from messages import mentioning
 
-from bertzoo.core import config
+from bertzoo.core import config, lock
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.runs import run_dir
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -63,13 +62,13 @@ def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path
     new = config.load(Pretrain, ["demo"], pairs)
     run = RunDirectory(tmp_path / "run")
     run.path.mkdir()
-    run.begin(old)
+    run.write_config(old)
     (run.path / "checkpoints" / "3").mkdir(parents=True)
     if fixed:
         with pytest.raises(ConfigError, match=mentioning(run.path, f"{pairs[0][0]}: ", f" -> {pairs[0][1]}")):
-            run.compare(new)
+            run.changes(new)
     else:
-        assert [line.split(":")[0] for line in run.compare(new)] == [pairs[0][0]]
+        assert [line.split(":")[0] for line in run.changes(new)] == [pairs[0][0]]
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypat
             gone.append(os.fstat(file.fileno()).st_ino)
             (tmp_path / ".lock").rename(tmp_path / "old")
 
-    monkeypatch.setattr(run_dir.fcntl, "flock", flock)
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
     with RunDirectory(tmp_path).locked():
         assert (tmp_path / ".lock").stat().st_ino != gone[0]
         with pytest.raises(UserError, match=mentioning(tmp_path)), RunDirectory(tmp_path).locked():
@@ -104,14 +103,14 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
     def flock(file, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(run_dir.fcntl, "flock", flock)
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
     said = mentioning(f"--run_dir={tmp_path}", os.strerror(errno.ENOSYS))
     with pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
 
 def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_dir.os.path, "samestat", lambda one, other: False)
+    monkeypatch.setattr(lock.os.path, "samestat", lambda one, other: False)
     said = mentioning(tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass

@@ -11,7 +11,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import phases, teacher, warm_start
-from bertzoo.runs.batches import example
+from bertzoo.runs.batches import batch_shapes
 from bertzoo.train import loop, sharding
 from bertzoo.train.state import abstract_params, name_of, named
 
@@ -49,7 +49,7 @@ def taught(corpus, tmp_path_factory):
         if key not in written:
             written[key] = pairs.write_teacher(recipe, folder / key, corpus)
         devices = sharding.make_mesh(recipe.mesh, jax.devices()[: np.prod(sizes)])
-        return recipe, devices, teacher.read(written[key], recipe, devices)
+        return recipe, devices, teacher.read_teacher(written[key], recipe, devices)
 
     return read
 
@@ -70,7 +70,7 @@ def batch_of(recipe: Any, index: int, step: int) -> dict[str, np.ndarray]:
         "row_weight": np.arange(rows) < rows - 1,
     }
     made["masked_weights"] *= made["row_weight"][:, None]
-    return {name: made[name].astype(leaf.dtype) for name, leaf in example(recipe, index).items()}
+    return {name: made[name].astype(leaf.dtype) for name, leaf in batch_shapes(recipe, index).items()}
 
 
 class Losses(list):
@@ -84,7 +84,9 @@ class Losses(list):
         pass
 
 
-def train(recipe: Any, mesh: jax.sharding.Mesh, given: teacher.Taught) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def train(
+    recipe: Any, mesh: jax.sharding.Mesh, given: warm_start.WarmStart
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The loss of every step of all stages, and the parameters after the last."""
     losses = Losses()
 
@@ -130,7 +132,7 @@ def compare(found, expected) -> None:
         np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
 
 
-def shards(taught: teacher.Taught) -> dict[str, tuple]:
+def shards(taught: warm_start.WarmStart) -> dict[str, tuple]:
     """The shape of a device's part of every parameter of a teacher, and of the whole."""
     return {name: (leaf.sharding.shard_shape(leaf.shape), leaf.shape) for name, leaf in named(taught.frozen).items()}
 
@@ -188,7 +190,8 @@ def test_spare_rows_of_a_teacher_change_no_loss(taught):
         recipe, mesh, given = taught(name, ONE, **QUICK, **{"compute.vocab_multiple": multiple})
         objective, batch = phases.of(recipe)[-1].objective, batch_of(recipe, 1, 0)
         padded = jax.tree.map_with_path(
-            lambda path, leaf: warm_start.padded_to(params[name_of(path)], leaf.shape), abstract_params(objective, mesh)
+            lambda path, leaf: warm_start.pad_vocabulary(params[name_of(path)], leaf.shape),
+            abstract_params(objective, mesh),
         )
         sums, _ = jax.jit(lambda params, frozen: objective(params, frozen, batch, None))(padded, given.frozen)
         return {term: float(value) for term, value in sums.items()}

@@ -23,7 +23,7 @@ from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
 from bertzoo.runs import any_model, load_run, phases, teacher
-from bertzoo.runs.batches import Feed, example
+from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding, state
 from bertzoo.train.restore import restore_params
@@ -60,18 +60,22 @@ def teachers(corpus, tmp_path_factory):
 
 def first_batch(recipe, corpus, plans, index):
     """The rows of the first step of a stage."""
-    return Feed(recipe, Corpus.open(corpus), plans, print).of(index, "train").batch(0, recipe.stages[index].batch_size)
+    return (
+        RunBatches(recipe, Corpus.open(corpus), plans, print)
+        .stage(index, "train")
+        .batch(0, recipe.stages[index].batch_size)
+    )
 
 
 def whole_teacher(path, recipe, batch):
     """What the teacher gives for a batch, hidden states and attention, and the logits of the masked tokens."""
-    found = any_model.read(path)
+    found = any_model.read_model(path)
     module, params = found.module()
     ids = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
     if not isinstance(recipe.teacher_objective, Replaced):
         output = jax.jit(module.apply)({"params": params}, *ids, batch["masked_positions"])
         return output, output.masked_logits
-    trained = load_run.load(path)  # only the run has the generator
+    trained = load_run.load_run(path)  # only the run has the generator
     return jax.jit(module.apply)({"params": params}, *ids), jax.jit(trained.objective.masked_logits)(
         trained.params, batch
     )
@@ -87,7 +91,7 @@ def whole_student(recipe, params, batch):
 def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, teachers, tmp_path):
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
-    taught, found = teacher.read(path, recipe, MESH), phases.of(recipe)
+    taught, found = teacher.read_teacher(path, recipe, MESH), phases.of(recipe)
     shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
@@ -163,7 +167,10 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         assert ours == pytest.approx(expected, rel=1e-4)
 
     # What is copied before the layers and the heads stay the teacher's until the distillation, which moves them.
-    source, before, after = any_model.read(path).params, *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1))
+    source, before, after = (
+        any_model.read_model(path).params,
+        *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
+    )
     before, after = named(before), named(after)
     kept = phases.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
@@ -196,10 +203,10 @@ def forms(corpus, tmp_path_factory):
 @pytest.mark.slow
 def test_a_teacher_is_the_same_in_every_form(forms, corpus):
     recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
-    found = {form: teacher.read(path, recipe, MESH) for form, path in forms.items()}
+    found = {form: teacher.read_teacher(path, recipe, MESH) for form, path in forms.items()}
     assert all(same(taught, found["run"]) for taught in found.values())
     assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
-    assert found["huggingface"].said == found["run"].said
+    assert found["huggingface"].report == found["run"].report
 
 
 @pytest.mark.slow
@@ -228,9 +235,9 @@ def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus
     assert mentions(said, alone, "knowledge.ground_truth", 0.5, "teacher_objective.kind", "replaced")
     assert not (tmp_path / "run").exists()
     silent = pairs.load(name, [*given, "--knowledge.ground_truth=1.0"])
-    taught = teacher.read(alone, silent, MESH)
+    taught = teacher.read_teacher(alone, silent, MESH)
     assert taught.frozen.keys() == {"model"} and "masked_head" not in taught.frozen["model"]
-    whole = teacher.read(run, recipe, MESH).frozen
+    whole = teacher.read_teacher(run, recipe, MESH).frozen
     assert whole.keys() == {"model", "generator"}
     assert jax.tree.all(jax.tree.map(np.array_equal, taught.frozen["model"], whole["model"]))
 
@@ -246,7 +253,7 @@ def test_a_generator_of_another_width_is_refused(name, corpus, teachers):
         changed = pairs.options(name, corpus, **layers, **{"teacher_objective.generator_width": width})
         parts = path, f"hidden_size: 8 -> {size}", "teacher_objective.generator_width", width
         with pytest.raises(ConfigError, match=mentioning(*parts)):
-            teacher.read(path, pairs.load(name, changed), MESH)
+            teacher.read_teacher(path, pairs.load(name, changed), MESH)
 
 
 @pytest.mark.parametrize(
@@ -280,12 +287,12 @@ def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, t
     """Its layers can be learnt from all the same."""
     layers = {"teacher.layers": 1, "model.layers": 1}
     given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
-    found = any_model.read(teachers(name, pairs.load(name, given)))
+    found = any_model.read_model(teachers(name, pairs.load(name, given)))
     params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
-    any_model.write(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
+    any_model.write_model(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
     with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
-        teacher.read(tmp_path, pairs.load(name, given), MESH)
-    silent = teacher.read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)
+        teacher.read_teacher(tmp_path, pairs.load(name, given), MESH)
+    silent = teacher.read_teacher(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]), MESH)
     assert silent.frozen["model"].keys() == {"embedding", "encoder"}
 
 
@@ -348,12 +355,12 @@ def test_any_model_can_teach_any_other(theirs, mine):
     mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
     assert ("projections" in params) == mapped
     for index, phase in enumerate(found):
-        batch = example(recipe, index, 2)
+        batch = batch_shapes(recipe, index, 2)
         key = jax.eval_shape(lambda: jax.random.key(0))
         sums, _ = jax.eval_shape(phase.objective, params, frozen, batch, key)
         last = phase is found[-1]
         assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
-        grads = jax.eval_shape(phases.learnt(recipe, index), params, frozen, batch)
+        grads = jax.eval_shape(phases.gradient_function(recipe, index), params, frozen, batch)
         assert {name: leaf.shape for name, leaf in named(grads).items()} == {
             name: leaf.shape for name, leaf in named(params).items()
         }

@@ -17,7 +17,7 @@ from test_pretrain import error, records
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.runs.load_run import load
+from bertzoo.runs.load_run import load_run
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import loop, state
@@ -79,7 +79,7 @@ def finished(student, teacher, tmp_path_factory):
 
 
 def parameters(run: Path, step: int | str = "latest") -> dict[str, np.ndarray]:
-    return {name: np.asarray(leaf) for name, leaf in named(load(run, step).params).items()}
+    return {name: np.asarray(leaf) for name, leaf in named(load_run(run, step).params).items()}
 
 
 @pytest.mark.slow
@@ -233,15 +233,15 @@ def test_the_length_of_a_stage_is_fixed_once_another_has_followed(student, tmp_p
     shorter = [("transfer.steps", "2")]
     old, new = (config.load(Transfer, [student], options) for options in ([], shorter))
     run = RunDirectory(tmp_path)
-    run.begin(old)
+    run.write_config(old)
     for done, refused in ((2, False), (3, False), (4, True), (7, True)):
         (tmp_path / "checkpoints" / str(done)).mkdir(parents=True)
         assert run.latest() == done
         if refused:
             with pytest.raises(ConfigError, match=mentioning("transfer.steps: 3 -> 2")):
-                run.compare(new)
+                run.changes(new)
         else:
-            assert run.compare(new) == ["transfer.steps: 3 -> 2"]
+            assert run.changes(new) == ["transfer.steps: 3 -> 2"]
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
     [
         (["--model.layers=1"], ("model.layers", 1, "teacher.layers", 2, "knowledge.layers")),
         (["--knowledge.layers=[1, 3]"], ("layer 3", 1, 2)),
-        (["--knowledge.layers=[2, 1]"], ("knowledge.layers", "back")),
+        (["--knowledge.layers=[2, 1]"], ("knowledge.layers", "[2, 1]")),
         (["--knowledge.layers=[1]"], ("knowledge.layers", 1, "model.layers", 2)),
         (["--model.vocab_size=264"], ("teacher.vocab_size", 256, "model.vocab_size", 264)),
         (["--teacher.max_positions=20"], ("teacher.max_positions", 20)),

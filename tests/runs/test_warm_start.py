@@ -21,8 +21,8 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs import any_model, warm_start
-from bertzoo.runs.batches import Feed
-from bertzoo.runs.load_run import load
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.load_run import load_run
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import optim, sharding, state
 
@@ -147,7 +147,7 @@ def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
 
 def test_every_parameter_is_the_sources(folder, adapted):
     _, params, _ = bertzoo.load(folder / "hf")
-    source, first, last = flat(params), flat(load(adapted, 1).params), flat(load(adapted, 2).params)
+    source, first, last = flat(params), flat(load_run(adapted, 1).params), flat(load_run(adapted, 2).params)
     assert source.keys() == first.keys() and {"sentence_head/kernel", "pooler/bias"} < source.keys()
     for name in source:
         np.testing.assert_array_equal(first[name], source[name], err_msg=name)
@@ -156,9 +156,9 @@ def test_every_parameter_is_the_sources(folder, adapted):
 
 def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
     """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
-    heldout, trained = rows(adapted, "heldout"), load(adapted, 1)
+    heldout, trained = rows(adapted, "heldout"), load_run(adapted, 1)
     assert [row["step"] for row in heldout] == [0, 1, 2]
-    feed = Feed(trained.recipe, trained.run.open_corpus(), adapted / "plans", print)
+    feed = RunBatches(trained.recipe, trained.run.open_corpus(), adapted / "plans", print)
     batches = list(feed.heldout(0, 8, jax.device_count()))
     model, params, _ = bertzoo.load(folder / "hf")
     loss = {"mlm": [0.0, 0.0], "nsp": [0.0, 0.0]}
@@ -181,7 +181,7 @@ def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
 
 
 def test_the_text_is_tokenised_as_the_source_has_it(folder, adapted):
-    own = load(adapted).tokenizer
+    own = load_run(adapted).tokenizer
     assert [own.token(i) for i in range(own.vocab_size)] == WORDS
     assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
 
@@ -201,21 +201,21 @@ def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_p
     shutil.copytree(folder / "hf", source)
     options = [*NSP, f"--from={source}"]
     assert pretrain(folder, run, *options) == 0
-    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
     # Killed before its first checkpoint: it begins again, as the same command says.
     shutil.rmtree(run / "checkpoints")
     capsys.readouterr()
     assert pretrain(folder, run, *options) == 0
     said = capsys.readouterr().err
     assert mentions(said, source) and "changed" not in said and "resumed" not in said
-    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
     # Killed after it: what it came from may be gone.
     recorded = facts(run)["from"]
     shutil.rmtree(run / "checkpoints" / "2")
     (run / "checkpoints" / "2.sha256.json").unlink()
     shutil.rmtree(source)
     assert pretrain(folder, run, *options) == 0
-    jax.tree.map(np.testing.assert_array_equal, load(adapted).params, load(run).params)
+    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
     assert facts(run)["from"] == recorded
     capsys.readouterr()
     for other, said in (([f"--from={folder / 'hf'}"], str(folder / "hf")), ([], "none")):
@@ -236,7 +236,9 @@ def test_a_run_without_a_checkpoint_may_start_from_something_else(folder, adapte
         assert mentions("\n".join(changed), *said)
         assert facts(run)["from"] == facts(adapted)["from"] | {"path": str(source)} or said[0] == "parameters"
         weights = load_file(source / "model.safetensors")
-        np.testing.assert_array_equal(flat(load(run, 1).params)["masked_head/bias"], weights["cls.predictions.bias"])
+        np.testing.assert_array_equal(
+            flat(load_run(run, 1).params)["masked_head/bias"], weights["cls.predictions.bias"]
+        )
         weights["cls.predictions.bias"] += 1
         save_file(weights, source / "model.safetensors")
     path = [f"--data.tokenizer.path={folder / 'vocab.txt'}"]
@@ -256,8 +258,8 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
     assert listed(said, "fresh") == ["generator", "replaced_head"]
     assert listed(said, "left out") == ["masked_head", "pooler", "sentence_head"]
     assert facts(run)["from"]["step"] == 1
-    made = load(run)
-    found, source = flat(made.params), flat(load(adapted, 1).params)
+    made = load_run(run)
+    found, source = flat(made.params), flat(load_run(adapted, 1).params)
     fresh = flat(nn.meta.unbox(jax.jit(made.objective.init)(jax.random.split(jax.random.key(0))[0])))
     assert found.keys() == fresh.keys()
     for name, array in found.items():
@@ -265,17 +267,17 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
         np.testing.assert_array_equal(array, source[name] if given else fresh[name], err_msg=name)
     assert not np.array_equal(found["embedding/word/embedding"], fresh["embedding/word/embedding"])
 
-    own = warm_start.read(run, recipe(folder, *RTD))
-    assert len(own.said) == 1
-    assert listed(own.said, str(run)) == ["embedding", "encoder", "generator", "replaced_head"]
+    own = warm_start.read_warm_start(run, recipe(folder, *RTD))
+    assert len(own.report) == 1
+    assert listed(own.report, str(run)) == ["embedding", "encoder", "generator", "replaced_head"]
     assert own.params.keys() == found.keys() and all(np.array_equal(own.params[n], found[n]) for n in found)
-    wider = warm_start.read(run, recipe(folder, *RTD, "--objective.generator_width=1"))
-    assert len(wider.said) == 2 and listed(wider.said, "fresh") == ["generator"]
+    wider = warm_start.read_warm_start(run, recipe(folder, *RTD, "--objective.generator_width=1"))
+    assert len(wider.report) == 2 and listed(wider.report, "fresh") == ["generator"]
     assert wider.params.keys() == {name for name in found if not name.startswith("generator/")}
-    masked = warm_start.read(run, recipe(folder, "--model.dropout=0"))
-    assert len(masked.said) == 4 and listed(masked.said, "fresh") == ["masked_head"]
-    assert listed(masked.said, "left out") == ["generator", "replaced_head"]
-    assert mentions(masked.said[3], run, "model.dropout 0.1 -> 0.0")
+    masked = warm_start.read_warm_start(run, recipe(folder, "--model.dropout=0"))
+    assert len(masked.report) == 4 and listed(masked.report, "fresh") == ["masked_head"]
+    assert listed(masked.report, "left out") == ["generator", "replaced_head"]
+    assert mentions(masked.report[3], run, "model.dropout 0.1 -> 0.0")
     assert masked.params.keys() == {name for name in found if name.startswith(("embedding/", "encoder/"))}
 
 
@@ -286,21 +288,21 @@ def test_a_classifier_is_left_out_and_a_sentence_head_of_another_question_too(fo
     labels = {str(i): name for i, name in enumerate("xyz")}
     names = {"id2label": labels, "label2id": {name: int(i) for i, name in labels.items()}}
     source = write(tmp_path / "hf", weights, architectures=["BertForSequenceClassification"], **names)
-    assert listed(warm_start.read(source, recipe(folder)).said, "left out") == ["classifier", "pooler"]
-    made = warm_start.read(source, recipe(folder, *NSP))
-    assert len(made.said) == 3 and listed(made.said, str(source)) == ["embedding", "encoder", "pooler"]
-    assert listed(made.said, "fresh") == ["masked_head", "sentence_head"]
-    assert listed(made.said, "left out") == ["classifier"]
+    assert listed(warm_start.read_warm_start(source, recipe(folder)).report, "left out") == ["classifier", "pooler"]
+    made = warm_start.read_warm_start(source, recipe(folder, *NSP))
+    assert len(made.report) == 3 and listed(made.report, str(source)) == ["embedding", "encoder", "pooler"]
+    assert listed(made.report, "fresh") == ["masked_head", "sentence_head"]
+    assert listed(made.report, "left out") == ["classifier"]
     np.testing.assert_array_equal(made.params["pooler/kernel"], np.eye(24))
     for origin in (folder / "hf", adapted):
-        assert warm_start.read(origin, recipe(folder, *NSP)).said[1:] == []
-        said = warm_start.read(origin, recipe(folder, "--objective.sentence=sop")).said
+        assert warm_start.read_warm_start(origin, recipe(folder, *NSP)).report[1:] == []
+        said = warm_start.read_warm_start(origin, recipe(folder, "--objective.sentence=sop")).report
         assert len(said) == 2 and listed(said, "fresh") == ["sentence_head"] and mentions(said[1], "nsp")
 
 
 def test_the_parameters_are_placed_as_the_run_has_them(folder):
     made = recipe(folder, *NSP)
-    given = warm_start.read(folder / "hf", made).params
+    given = warm_start.read_warm_start(folder / "hf", made).params
     objective, optimizer = made.objective.build(made.model, made.compute), optim.build(made.optimizer, 2)
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=4), jax.devices())
     begun = state.fresh(objective, optimizer, mesh, 0, given)
@@ -350,8 +352,8 @@ def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
     (source / "vocab.txt").rename(tmp_path / "vocab.txt")
     message = refused(capsys, folder, tmp_path, f"--from={source}")
     assert mentions(message, source)
-    made = warm_start.read(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
-    assert mentions(made.said[-1], source, "tokenizer", tmp_path / "vocab.txt")
+    made = warm_start.read_warm_start(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
+    assert mentions(made.report[-1], source, "tokenizer", tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:10]) + "\n")
     message = refused(capsys, folder, tmp_path, f"--from={source}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}")
     assert mentions(message, 10, 24)
@@ -366,12 +368,12 @@ def test_a_corpus_of_another_vocabulary_is_refused(folder, adapted, tmp_path, ca
 
 
 def test_a_backbone_of_other_shapes_is_never_left_to_chance(folder, monkeypatch):
-    found = any_model.read(folder / "hf")
+    found = any_model.read_model(folder / "hf")
     name = "encoder/layers_0/feed_forward/output/bias"
     for params, said in (
         ({n: a for n, a in found.params.items() if n != name}, ("None", "(24,)")),
         ({**found.params, name: np.zeros(7, np.float32)}, ("(7,)", "(24,)")),
     ):
-        monkeypatch.setattr(any_model, "read", lambda path, p=params: replace(found, params=p))
+        monkeypatch.setattr(any_model, "read_model", lambda path, p=params: replace(found, params=p))
         with pytest.raises(ConfigError, match=mentioning("feed_forward/output/bias", *said)):
-            warm_start.read(folder / "hf", recipe(folder))
+            warm_start.read_warm_start(folder / "hf", recipe(folder))

@@ -69,7 +69,7 @@ def test_schedule_is_its_formula(config: Schedule, formula):
 def test_every_layer_of_a_shipped_transfer_is_taught_at_the_authors_rate():
     """Thrice 1.5e-3 times their schedule: 4.48e-3 at most for the layer at work, and nine tenths at the end."""
     recipe = load(Transfer, ["mobilebert_transfer"])
-    assert len(recipe.lessons) == recipe.model.layers == 24
+    assert len(recipe.layer_groups) == recipe.model.layers == 24
     for index, stage in enumerate(recipe.stages[:24]):
         assert recipe.optimizer_of(index).schedule == TRANSFERRED
         assert (stage.steps, stage.learning_rate) == (10_000, 4.5e-3)

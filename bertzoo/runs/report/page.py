@@ -16,7 +16,7 @@ from typing import Any
 from bertzoo.core import config, markdown
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import run_directory
-from bertzoo.runs import facts, prune_layout
+from bertzoo.runs import provenance, prune_layout
 from bertzoo.runs.report import pruning
 
 Line = Mapping[str, Any]
@@ -80,7 +80,7 @@ def open_run(directory: str | Path) -> Run:
         directory=directory,
         history=read_history(directory / "metrics.jsonl"),
         config=config.read(directory / "config.toml"),
-        facts=facts.read(directory, str(directory)),
+        facts=provenance.read_run_json(directory, str(directory)),
     )
 
 
@@ -104,7 +104,7 @@ def _chain(directory: Path, parts: list[Path]) -> Run:
     if not train:
         raise UserError(f"{directory} has no training step yet; run the pruning for longer")
     history = History(train=train, heldout=heldout, events=events, torn=torn)
-    table, said = config.read(directory / "config.toml"), facts.read(directory, str(directory))
+    table, said = config.read(directory / "config.toml"), provenance.read_run_json(directory, str(directory))
     return Run(directory=directory, history=history, config=table, facts=said, since=begun[-1])
 
 
@@ -201,7 +201,7 @@ def page(run: Run) -> str:
 
 
 def _what(run: Run) -> str:
-    told = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items() if key != facts.TOKENIZER)
+    told = ", ".join(f"{key} {_plain(value)}" for key, value in run.facts.items() if key != provenance.TOKENIZER)
     model = ", ".join(f"{key} {_plain(v)}" for key, v in run.config.get("model", {}).items() if not isinstance(v, dict))
     stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))

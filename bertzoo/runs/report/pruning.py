@@ -26,7 +26,7 @@ LAST, FIRST = "#c4452d", "0.55"
 def read(run: Path) -> list[Cut]:
     """What every iteration cut, in their order; raises UserError where a file is damaged."""
     found = []
-    for path in prune_layout.cuts(run):
+    for path in prune_layout.cut_files(run):
         try:
             cut = json.loads(path.read_text(encoding="utf-8"))
             found.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
@@ -40,7 +40,7 @@ def table(cuts: Sequence[Cut]) -> str:
     letters = [letter for letter in NAMES if any(_of(cut["sizes"]["after"], letter) for cut in cuts)]
 
     def shown(amount: float) -> str:
-        return prune_layout.shown(amount, cuts[0]["cost"]["before"])
+        return prune_layout.format_amount(amount, cuts[0]["cost"]["before"])
 
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from bertzoo.runs import software
+from bertzoo.runs import provenance
 
 
 def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
@@ -18,14 +18,14 @@ def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
     for path in (module, other):
         path.parent.mkdir(parents=True)
         path.touch()
-    monkeypatch.setattr(software, "__file__", str(module))
+    monkeypatch.setattr(provenance, "__file__", str(module))
     git("init", "-q")
-    assert software.git_revision() is None
+    assert provenance.git_revision() is None
     git("add", ".")
     git("commit", "-q", "-m", "a")
     commit = git("rev-parse", "HEAD")
-    assert software.git_revision() == software.git_revision("benchmarks") == commit
+    assert provenance.git_revision() == provenance.git_revision("benchmarks") == commit
     other.write_text("1")
-    assert software.git_revision() == commit and software.git_revision("benchmarks") == f"{commit}+changes"
+    assert provenance.git_revision() == commit and provenance.git_revision("benchmarks") == f"{commit}+changes"
     module.write_text("1")
-    assert software.git_revision() == f"{commit}+changes"
+    assert provenance.git_revision() == f"{commit}+changes"

@@ -1,0 +1,42 @@
+"""A lock on a directory, held by one process until it ends."""
+
+import fcntl
+import os
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TextIO
+
+from bertzoo.core.errors import UserError
+
+
+def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
+    """Create and lock a file; closing it, or the end of the process, releases the lock.
+
+    name: what the error calls the directory; patience: seconds to wait for the process that holds the lock.
+    Raises UserError if another process keeps the lock, or the file system has none.
+    """
+    tries = 10
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack, suppress(FileNotFoundError):
+            file = stack.enter_context(lock.open("w"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                patience -= 1
+                if not patience:
+                    raise UserError(f"{name} is in use by another bertzoo process. Wait for it or stop it.") from error
+                time.sleep(1)
+                continue
+            except OSError as error:
+                raise UserError(
+                    f"--run_dir={lock.parent} is on a file system without file locks ({error.strerror}). Mount it with "
+                    "locks or use another directory."
+                ) from error
+            # The last holder may have removed the file, and another process created it anew. After ten tries a file
+            # system that reports two inodes for one file is believed.
+            tries -= 1
+            if not tries or os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                stack.pop_all()
+                return file
