@@ -28,14 +28,14 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="finished runs of it")
     parser.add_argument("--tolerance", type=float, default=0.02, help="nats (default: 0.02)")
     args = parser.parse_args()
-    runs = [page.open_run(path) for path in args.runs]
+    runs = [page.read_run(path) for path in args.runs]
     shipped = config.plain(config.load(kind.recipe_class(args.name), [args.name]))
     for run in runs:
         if apart := golden_curve.differences(shipped, run.config):
             sys.exit(f"{run.directory} is no run of {args.name}: {'; '.join(apart)}")
         if run.config["data"]["source"] != shipped["data"]["source"]:
             sys.exit(f"{run.directory} has the text of {run.config['data']['source']}, not {args.name}'s own")
-        if run.facts["corpus_sha256"] != runs[0].facts["corpus_sha256"]:
+        if run.provenance["corpus_sha256"] != runs[0].provenance["corpus_sha256"]:
             sys.exit(f"{run.directory} was trained on another corpus than {runs[0].directory}")
     names = [key for key in page.keys(runs[0].history, "loss") if key != "loss" and not key.endswith(page.HIDDEN)]
     tables = [{line["step"]: line for line in run.history.heldout} for run in runs]
@@ -50,8 +50,8 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{args.name}.toml"
     record = {
-        "corpus": f"{runs[0].config['data']['source']}, Python {runs[0].facts['python']}",
-        "corpus_sha256": runs[0].facts["corpus_sha256"],
+        "corpus": f"{runs[0].config['data']['source']}, Python {runs[0].provenance['python']}",
+        "corpus_sha256": runs[0].provenance["corpus_sha256"],
         "tolerance": args.tolerance,
         "points": points,
     }

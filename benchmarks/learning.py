@@ -114,7 +114,7 @@ def fitting(arm: Arm, runs: Path, data: Path, minutes: float) -> list[str]:
     warm = ["--optimizer.schedule.warmup_steps=0", "--optimizer.schedule.warmup_share=0.01"]
     given = [f"--stages.0.steps={TRIAL}", "--run.log_every=50", "--run.evaluate_every=0", *warm]
     bertzoo(arm.verb, *arm.configs, *given, f"--data.source={data}", f"--run_dir={trial}")
-    seen = page.open_run(trial)
+    seen = page.read_run(trial)
     fit = 60 * minutes * seen.history.train[-1]["examples_per_second"] / seen.stages()[0]["batch_size"]
     steps = min(PAPER_STEPS, int(fit))
     every = max(1, steps // 20)
@@ -158,7 +158,7 @@ def until(stages: Sequence[tuple[int, int]], step: int) -> int:
 
 def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
     """What is shown of a finished run."""
-    seen, written = page.open_run(run), run / "config.toml"
+    seen, written = page.read_run(run), run / "config.toml"
     recipe = config.load(kinds.recipe_class(written), [written])
     stages, short = spent(recipe), recipe.stages[0].max_length
     steps = sum(count for count, _ in stages)
@@ -174,7 +174,7 @@ def figures(arm: Arm, run: Path, scores: dict[str, Any]) -> Figures:
         minutes=minutes(seen.history.train),
         end=json.loads((run / HELDOUT).read_text()),
         scores=scores,
-        facts=seen.facts,
+        facts=seen.provenance,
     )
 
 

@@ -170,7 +170,7 @@ def slant(runs: Path, seeds: int) -> str:
     for letter in pruning.OF_LAYERS:
         columns = []
         for seed in range(seeds):
-            sizes = pruning.read(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"]
+            sizes = pruning.read_cuts(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"]
             columns.append([_one(sizes, f"encoder/layers_{layer}/", f"/{letter}") for layer in range(LAYERS)])
         means = [statistics.mean(layer) for layer in zip(*columns, strict=True)]
         lines.append(f"- {pruning.NAMES[letter]}: {', '.join(f'{mean:.1f}' for mean in means)}")

@@ -78,14 +78,14 @@ def _pretrained(args: argparse.Namespace) -> int:
 
 def show(figures: dict) -> None:
     """Print the figures for a person."""
-    from bertzoo.runs.report.page import KINDS, NOTHING, nothing, title
+    from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
     unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
-    kinds = {name: kind for name in [*figures, *NOTHING] for kind in KINDS if name.endswith(kind)}
-    measured = [name for kind in KINDS for name in kinds if kinds[name] == kind]
+    kinds = {name: kind for name in [*figures, *ABSENT] for kind in QUALITY if name.endswith(kind)}
+    measured = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
     rows = [(title(name, figures), value(name, figures[name])) for name in measured if name in figures]
-    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := nothing(name, figures))]
+    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := why_absent(name, figures))]
     rows += [
         ("unigram entropy", f"{unigram:8.3f}  nats; how far word frequencies alone can get"),
         ("unigram cross entropy", f"{cross:8.3f}  nats; the training text's word frequencies on the held-out text"),

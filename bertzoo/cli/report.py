@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bertzoo.runs.report.page import Run
+    from bertzoo.runs.report.page import RunRecord
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +38,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     mirror = Bucket(args.run) if args.run.startswith("gs://") else None
     if mirror is not None:
         mirror.fetch()
-    run = report.open_run(mirror.directory if mirror else args.run)
+    run = report.read_run(mirror.directory if mirror else args.run)
     if args.check:
         return _check(run)
     page = run.directory / "report.md"
-    written = [*curves.draw(run), page]
+    written = [*curves.draw_curves(run), page]
     page.write_text(report.page(run), encoding="utf-8")
     if mirror is not None:
         mirror.send([str(path.relative_to(mirror.directory)) for path in written])
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     return 0
 
 
-def _check(run: "Run") -> int:
+def _check(run: "RunRecord") -> int:
     """Say whether a run is on its golden curve."""
     from bertzoo.core import config
     from bertzoo.runs import kind
@@ -62,6 +62,6 @@ def _check(run: "Run") -> int:
 
     recorded = golden_curve.records()
     shipped = {name: config.plain(config.load(kind.recipe_class(name), [name])) for name in recorded}
-    found = golden_curve.check(run, shipped, recorded)
+    found = golden_curve.compare_with_golden_curve(run, shipped, recorded)
     print(found, file=sys.stdout if found.on else sys.stderr)
     return 0 if found.on else 1

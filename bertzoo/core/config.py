@@ -1,10 +1,9 @@
-"""Frozen dataclasses from TOML files and dotted options, strictly, and back to TOML.
+"""Load frozen dataclasses from TOML files and dotted options, strictly, and write them back to TOML.
 
 A config is a frozen keyword-only dataclass whose fields are `bool`, `int`, `float`, `str`, `Literal`, another config, a
-union of configs told apart by their field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`, for which
-the text `none` stands in files and options. Files are laid one over the other, options over the files, and a table over
-the default of its field; a table whose `kind` names another class replaces what it is laid over. No field but `kind` is
-known here by name.
+union of configs distinguished by a field `kind: Literal[...]`, a `tuple[X, ...]` of these, or `X | None`, written as
+`none` in files and options. Later files override earlier ones, options override files, and a table overrides the
+default of its field; a table whose `kind` names another class replaces the whole table.
 """
 
 import dataclasses
@@ -24,25 +23,27 @@ T = TypeVar("T")
 
 
 def load(cls: type[T], files: Iterable[str | Path] = (), overrides: Iterable[tuple[str, str]] = ()) -> T:
-    """The config that `files` (paths or names of shipped configs, later ones win) and then `overrides`, pairs such as
-    `("stages.*.steps", "10")`, describe; raises ConfigError naming the file or the option, and the key."""
+    """Load a config from files (paths or names of shipped configs; later ones win) and options.
+
+    overrides: pairs such as `("stages.*.steps", "10")`. Raises ConfigError naming the file or the option, and the key.
+    """
     table: dict[str, Any] = {}
     for name in files:
         path = find(name)
-        given = read(path)
+        contents = read_toml(path)
         with _named(str(path)):
-            table = schema.merge(cls, table, given)
+            table = schema.merge(cls, table, contents)
             schema.build(cls, table, complete=False)
     return _overridden(cls, table, overrides)
 
 
 def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
-    """The config with `overrides` applied as `load` applies them; raises ConfigError naming the option and the key."""
+    """Return the config with `overrides` applied as in `load`; raises ConfigError naming the option and the key."""
     return _overridden(type(config), plain(config), overrides)
 
 
 def _overridden(cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> T:
-    # A kind decides which keys its table has, so it is set before them, whatever the order on the command line.
+    # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
         with _named(f"--{key}={text}"):
             table = _override(cls, table, key.split("."), text, "", None)
@@ -51,21 +52,21 @@ def _overridden(cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[s
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """The config that `mapping`, shaped like the TOML, describes; raises ConfigError naming the key."""
+    """Return the config that a mapping, shaped like the TOML, describes; raises ConfigError naming the key."""
     return schema.build(cls, mapping)
 
 
 def dump(config: Any) -> str:
-    """The TOML from which `load` makes an equal config."""
+    """Return the TOML from which `load` makes an equal config."""
     return tomli_w.dumps(plain(config))
 
 
 def plain(value: Any) -> Any:
-    """`value` as TOML has it; a field that is None is left out where None is its default, and is `none` otherwise."""
+    """Return `value` as TOML has it; None is left out if it is the field's default, else written as `none`."""
     if dataclasses.is_dataclass(value):
-        given = {f: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        values = {f: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
         return {
-            f.name: NONE if v is None else plain(v) for f, v in given.items() if v is not None or f.default is not None
+            f.name: NONE if v is None else plain(v) for f, v in values.items() if v is not None or f.default is not None
         }
     if isinstance(value, Mapping):
         return {key: plain(v) for key, v in value.items()}
@@ -73,7 +74,7 @@ def plain(value: Any) -> Any:
 
 
 def difference(a: Any, b: Any) -> list[str]:
-    """One line such as `model.layers: 12 -> 6` for each key in which the configs (or mappings) `a` and `b` differ."""
+    """Return a line such as `model.layers: 12 -> 6` for each key in which two configs (or mappings) differ."""
     old, new = dict(_leaves(plain(a), "")), dict(_leaves(plain(b), ""))
     pairs = {key: (old.get(key, NONE), new.get(key, NONE)) for key in old | new}
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
@@ -89,16 +90,17 @@ def reject(run: str, changed: Sequence[str]) -> None:
 
 
 def shipped(folder: str = "") -> dict[str, Path]:
-    """The configs that come with the package, by name: inside it in a wheel, beside it in a source checkout.
+    """Return the configs that come with the package, by name: inside it in a wheel, beside it in a checkout.
 
-    folder: where among them are those that are not of runs, such as sweeps."""
+    folder: a subfolder of configs of another kind, such as sweeps.
+    """
     package = Path(__file__).parents[1]
-    folders = [found for found in (package / "configs", package.parent / "configs") if found.is_dir()]
+    folders = [place for place in (package / "configs", package.parent / "configs") if place.is_dir()]
     return {path.stem: path for path in sorted((folders[0] / folder).glob("*.toml"))} if folders else {}
 
 
 def find(name: str | Path, folder: str = "") -> Path:
-    """The file that `name`, a path or the name of a shipped config, stands for; raises ConfigError."""
+    """Return the file for a path or the name of a shipped config; raises ConfigError if there is none."""
     path, known = Path(name), shipped(folder)
     if path.is_file():
         return path
@@ -109,8 +111,8 @@ def find(name: str | Path, folder: str = "") -> Path:
     raise ConfigError(f"{name} is neither a file nor the name of a shipped config{schema.nearest(path.stem, known)}")
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; raises ConfigError naming the file."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raises ConfigError naming the file."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -130,7 +132,7 @@ def _named(source: str) -> Iterator[None]:
 
 
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:
-    """`node`, a part of the merged files or None, with the part of it at `keys` set to what `text` says."""
+    """Return `node`, a part of the merged files or None, with the value at `keys` replaced by `text`."""
     if not keys:
         return _parse(tp, text)
     key, rest = keys[0], keys[1:]
@@ -161,7 +163,7 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
 
 
 def _parse(tp: Any, text: str) -> Any:
-    """The TOML value that `text` is for a field of type `tp`; other text stays text, to be refused as such."""
+    """Parse an option as TOML for a field of type `tp`; other text stays text, which `build` then rejects."""
     if "\n" in text or str in schema.members(tp) or text in schema.literals(tp):
         return text
     try:

@@ -1,4 +1,4 @@
-"""Where a name points: to this machine's disk, or, as a URL, elsewhere."""
+"""Paths on this machine and URLs."""
 
 import os
 import re
@@ -8,49 +8,49 @@ from typing import cast
 from bertzoo.core.errors import UserError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # of a run's directory, where a model is
-_FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # what a Path makes of a URL
+_INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
+_FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is a URL, such as gs://bucket/text."""
+    """Return whether a name is a URL, such as gs://bucket/text."""
     return _URL.match(name) is not None
 
 
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
-    """The path that a name is; raises UserError for a URL, of which a Path would silently make a directory `gs:`.
+    """Return a name as a path; raises UserError for a URL, from which a Path would silently make a directory `gs:`.
 
-    what: the name's role; instead: what to do about a URL.
+    what: what the error calls the name; instead: what to do.
     """
     if _FLATTENED.match(str(name)):
-        raise UserError(f"{what} {name} is a URL where only a path on disk will do: {instead}")
+        raise UserError(f"{what} {name} is a URL, but only a path on disk works here: {instead}")
     return Path(name)
 
 
 def run_directory(name: Path | str) -> Path:
-    """The path of a run's directory; raises UserError for a URL."""
+    """Return the path of a run's directory; raises UserError for a URL."""
     return on_disk(name, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
 
 
 def place(name: Path | str) -> Path:
-    """The absolute path that a name is, or one that reads and writes what is behind a URL as if it were a path."""
+    """Return an absolute path, or for a URL an `etils.epath.Path`, which reads and writes behind it."""
     if not is_url(str(name)):
         return Path(name).absolute()
     from etils import epath
     from fsspec.config import conf
 
-    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, whose remembered listings would be old ones
+    for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, so its cached listings would be stale
         conf.setdefault(protocol, {})["use_listings_cache"] = False
     return cast(Path, epath.Path(name))
 
 
-def named(name: Path | str) -> str:
-    """Which model a path is of, without where on this machine: RUN, RUN/checkpoints/10, RUN/seed-0/model."""
+def model_name(name: Path | str) -> str:
+    """Return a model's path without the folders above its run: RUN, RUN/checkpoints/10, RUN/seed-0/model."""
     parts = Path(name).parts
     inside = next((i for i, part in enumerate(parts) if i and _INSIDE.fullmatch(part)), len(parts))
     return "/".join(parts[inside - 1 :])
 
 
-def cache(kind: str) -> Path:
-    """The folder of the user's cache for things of a kind; it need not exist."""
+def cache_folder(kind: str) -> Path:
+    """Return the folder of the user's cache for one kind of files; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertzoo" / kind

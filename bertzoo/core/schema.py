@@ -1,4 +1,4 @@
-"""What the annotations of a config dataclass allow, and the way from a mapping to an instance; the core of `config`."""
+"""Build a config dataclass from a mapping, checked against its annotations; the core of `config`."""
 
 import dataclasses
 import functools
@@ -13,34 +13,34 @@ from bertzoo.core.errors import ConfigError
 
 NONE = "none"
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
-_GIVEN = {bool: "a boolean", int: "an integer", float: "a number", str: "text", list: "a list", dict: "a table"}
+_TYPES = {bool: "a boolean", int: "an integer", float: "a number", str: "text", list: "a list", dict: "a table"}
 _MISMATCH = object()
 
 
 @functools.cache
 def hints(cls: type) -> dict[str, Any]:
-    """The annotation of each field that `cls` is made from, by name."""
+    """Return the annotation of each init field of `cls`, by name."""
     annotations = typing.get_type_hints(cls)
     return {f.name: annotations[f.name] for f in dataclasses.fields(cls) if f.init}
 
 
 def members(tp: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type that `tp` is."""
+    """Return the members of a union, or a tuple of the type itself."""
     return typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else (tp,)
 
 
 def tables(tp: Any) -> list[type]:
-    """The config classes among the members of `tp`."""
+    """Return the config classes among the members of `tp`."""
     return [m for m in members(tp) if isinstance(m, type) and dataclasses.is_dataclass(m)]
 
 
 def item(tp: Any) -> Any:
-    """X where `tp` holds `tuple[X, ...]`, else None."""
+    """Return X if `tp` has a member `tuple[X, ...]`, else None."""
     return next((typing.get_args(m)[0] for m in members(tp) if typing.get_origin(m) is tuple), None)
 
 
 def literals(tp: Any) -> list[Any]:
-    """The values that the literals among the members of `tp` allow."""
+    """Return the values of the literals among the members of `tp`."""
     return [value for m in members(tp) if typing.get_origin(m) is Literal for value in typing.get_args(m)]
 
 
@@ -49,7 +49,7 @@ def _kinds(tp: Any) -> list[str]:
 
 
 def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
-    """The class of the union `tp` that `table`, laid over the default `base`, is of; None where it does not say."""
+    """Return the class of the union `tp` for a table over the default `base`, or None if the table does not tell."""
     classes = tables(tp)
     if "kind" in table and len(classes) > 1:
         return next((cls for cls in classes if table["kind"] in _kinds(cls)), None)
@@ -59,7 +59,7 @@ def pick(tp: Any, table: Mapping[str, Any], base: Any) -> type | None:
 
 
 def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
-    """As `pick`, but raises ConfigError that lists the kinds where it would be None."""
+    """Return the class as `pick` does; raises ConfigError listing the kinds if the table does not tell."""
     cls, kinds = pick(tp, table, base), _kinds(tp)
     if cls is not None:
         return cls
@@ -69,7 +69,7 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
 
 
 def default(cls: type, base: Any, name: str) -> Any:
-    """What the field `name` of `cls` is when it is not given: as in `base`, the default that the table is laid over."""
+    """Return the default of field `name` of `cls`: its value in `base`, the default of the table, if there is one."""
     if type(base) is cls:
         return getattr(base, name)
     field = next(f for f in dataclasses.fields(cls) if f.name == name)
@@ -79,14 +79,15 @@ def default(cls: type, base: Any, name: str) -> Any:
 
 
 def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None, complete: bool = True) -> Any:
-    """The instance of `cls` that `table` describes; raises ConfigError naming the key.
+    """Return the instance of `cls` that a table describes; raises ConfigError naming the key.
 
-    With `complete=False` keys and types are checked and nothing is built, since what is missing may still come."""
+    complete=False: only check keys and types and return None, because later tables may add what is missing.
+    """
     values = {}
-    for key, given in table.items():
+    for key, value in table.items():
         if key not in hints(cls):
             raise unknown(cls, path, key)
-        values[key] = _value(hints(cls)[key], given, join(path, key), default(cls, base, key), complete)
+        values[key] = _value(hints(cls)[key], value, join(path, key), default(cls, base, key), complete)
     if not complete:
         return None
     if type(base) is cls:
@@ -115,7 +116,7 @@ def _value(tp: Any, given: Any, path: str, base: Any, complete: bool) -> Any:
             return result
     choices = [str(choice) for choice in literals(tp)]
     near = nearest(given, choices, say_all=False) if isinstance(given, str) else ""
-    kind = _GIVEN.get(type(given), type(given).__name__)
+    kind = _TYPES.get(type(given), type(given).__name__)
     raise ConfigError(f"{path} must be {describe(tp)}, not {show(given)} ({kind}){near}")
 
 
@@ -133,7 +134,7 @@ def _scalar(tp: Any, given: Any) -> Any:
 
 
 def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
-    """`new` laid over `old`, table by table; a table of another class replaces the old one."""
+    """Return `old` overridden by `new`, table by table; a table of another class replaces the old one."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping) and tables(tp)):
         return new
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
@@ -148,17 +149,17 @@ def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
 
 
 def join(path: str, key: str) -> str:
-    """The dotted path of `key` in the table at `path`."""
+    """Return the dotted path of `key` in the table at `path`."""
     return f"{path}.{key}" if path else key
 
 
 def show(value: Any) -> str:
-    """`value` as a message has it."""
+    """Return `value` as errors print it."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def describe(tp: Any) -> str:
-    """What `tp` allows, in words."""
+    """Describe in words what `tp` allows."""
     if typing.get_origin(tp) is tuple:
         return f"a list, each {describe(typing.get_args(tp)[0])}"
     if typing.get_origin(tp) is Literal:
@@ -169,7 +170,7 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """The end of a message about the unknown `name`: the nearest of the `known` names, or else all of them."""
+    """Return the end of an error about an unknown name: the nearest of the known names, or all of them."""
     known = list(known)
     if near := get_close_matches(name, known, n=1):
         return f"; did you mean {near[0]}?"
@@ -177,7 +178,7 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
-    """The error for a `key` that `cls` lacks; names the nearest key of the table, or else of the tables in it."""
+    """Return the error for a key that `cls` lacks, with the nearest key of the table or of the tables in it."""
     inside = {p.split(".")[-1]: p for p in sorted(_paths(cls), key=lambda path: path.count("."), reverse=True)}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]

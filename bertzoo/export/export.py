@@ -12,7 +12,7 @@ import numpy as np
 from bertzoo.conversion import tensors, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.core.paths import named
+from bertzoo.core.paths import model_name
 from bertzoo.core.version import __version__
 from bertzoo.export import card
 from bertzoo.export.beside import companions
@@ -86,5 +86,5 @@ def write(
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
     """Where a model comes from, without where that was on this machine, and the hash of its parameters."""
-    said = {key: named(str(value)) if key in _PATHS else value for key, value in pretrained.source.items()}
+    said = {key: model_name(str(value)) if key in _PATHS else value for key, value in pretrained.source.items()}
     return said | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.generator)}

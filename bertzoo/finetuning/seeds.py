@@ -16,7 +16,7 @@ import optax
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import named
+from bertzoo.core.paths import model_name
 from bertzoo.finetuning.rates import layerwise
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Judged, Lessons
@@ -186,7 +186,7 @@ class Seed:
             "seed": self.seed,
             "epoch": entry["epoch"],
             "max_length": self._work.recipe.max_length,
-            "from": named(begun.record["path"]),
+            "from": model_name(begun.record["path"]),
             "from_sha256": begun.record["parameters_sha256"],
             **({"from_step": begun.record["step"]} if "step" in begun.record else {}),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),

@@ -13,7 +13,7 @@ def directory(given: str | None = None) -> Path:
     """Where results are kept: `given`, or a folder of the user's cache."""
     if given:
         return Path(given).expanduser()
-    return paths.cache("plans")
+    return paths.cache_folder("plans")
 
 
 def key(text: str, *more: str) -> str:

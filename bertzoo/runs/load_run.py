@@ -44,7 +44,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
         try:
-            iterations = config.read(run.config)["cut"]["iterations"]
+            iterations = config.read_toml(run.config)["cut"]["iterations"]
         except KeyError as error:
             raise UserError(
                 f"{run.config} lacks cut.iterations, which every pruning run writes. Restore it."

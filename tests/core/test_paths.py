@@ -8,7 +8,7 @@ from messages import mentioning, mentions
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import is_url, named, on_disk
+from bertzoo.core.paths import is_url, model_name, on_disk
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "s3://bucket/place"
@@ -79,4 +79,4 @@ def test_paths_are_paths(name):
     ],
 )
 def test_a_model_is_named_without_where_it_is(path, name):
-    assert named(path) == name
+    assert model_name(path) == name

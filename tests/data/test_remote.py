@@ -103,7 +103,7 @@ def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
         CorpusError, match=mentioning(f"{URL}/{name} ", "FileNotFoundError" if damage == "missing" else "sha256")
     ):
         copy()
-    (folder,) = (path for path in remote.paths.cache("corpora").iterdir() if path.is_dir())
+    (folder,) = (path for path in remote.paths.cache_folder("corpora").iterdir() if path.is_dir())
     assert not (folder / "manifest.json").exists() and not list(folder.glob(f"{name}*"))
     with pytest.raises(CorpusError):
         copy()
@@ -141,7 +141,7 @@ def test_an_interrupted_copy_goes_on(bucket, corpus, opened, monkeypatch):
         patch.setattr(type(bucket), "open", broken)
         with pytest.raises(CorpusError, match=mentioning(f"{URL}/{wanted}", "OSError: connection reset by peer")):
             copy()
-    (folder,) = (path for path in remote.paths.cache("corpora").iterdir() if path.is_dir())
+    (folder,) = (path for path in remote.paths.cache_folder("corpora").iterdir() if path.is_dir())
     there = {path.name for path in folder.glob("*.*")}
     assert there and not any(name.endswith(".tmp") for name in there)
     opened.clear()
@@ -183,7 +183,7 @@ HOLD = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), fcntl.LOC
 
 def test_another_process_is_waited_for(bucket, corpus):
     """The lock is of the machine's processes, not of one's threads alone."""
-    folder = remote.paths.cache("corpora")
+    folder = remote.paths.cache_folder("corpora")
     folder.mkdir(parents=True)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", HOLD, str(folder / f"{corpus.hash}.lock")], **pipes) as other:

@@ -73,7 +73,7 @@ def test_the_bytes_are_those_of_a_local_corpus_and_the_manifest_is_last(bucket, 
     }
     assert held(bucket) == local and contents.hash == corpus.hash
     assert written[0] == "settings.json" and written[-1] == "manifest.json" and written.count("manifest.json") == 1
-    assert not [path for path in paths.cache("tokenising").iterdir() if path.is_dir()]
+    assert not [path for path in paths.cache_folder("tokenising").iterdir() if path.is_dir()]
     assert remote.open_corpus(URL, lambda line: None).hash == corpus.hash
 
 

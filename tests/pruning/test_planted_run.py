@@ -59,7 +59,7 @@ def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
     )
     run = tmp_path / "run"
     assert main(["prune", str(file), f"--run_dir={run}", f"--from={planted / 'planted'}"]) == 0
-    (cut,) = pruning.read(run)
+    (cut,) = pruning.read_cuts(run)
     assert cut["sizes"]["after"] == structure.sizes | left
     params = any_model.read_model(run).params  # a step of 0.01 after the cut
     for name, axes in (("feed_forward", (1,)), ("attention", (1, 2)), ("attention", (0, 2))):

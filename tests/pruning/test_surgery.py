@@ -97,7 +97,7 @@ def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
     assert difference(run(smaller, head, fewer), run(model, head, hidden)) < 1e-5
     file = tmp_path / "model.toml"
     file.write_text(config.dump({"model": smaller}))
-    assert config.from_dict(Pretrain, config.read(file) | RECIPE).model == smaller
+    assert config.from_dict(Pretrain, config.read_toml(file) | RECIPE).model == smaller
     assert parameter_shapes(smaller, head) == {path: array.shape for path, array in fewer.items()}
     again = declare(smaller, head)
     assert again.sizes == {name: len(indices) for name, indices in kept.items()} | {
@@ -217,7 +217,7 @@ def test_the_result_is_an_ordinary_config(case, tmp_path):
     smaller, params = cut(structure, pretrained(model, head).params, some(structure, cuttable(model)))
     file = tmp_path / "model.toml"
     file.write_text(config.dump({"model": smaller}))
-    assert config.from_dict(Pretrain, config.read(file) | RECIPE).model == smaller
+    assert config.from_dict(Pretrain, config.read_toml(file) | RECIPE).model == smaller
     assert parameter_shapes(smaller, head) == {path: array.shape for path, array in params.items()}
     assert isinstance(smaller, Model)
 

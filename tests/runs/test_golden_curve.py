@@ -95,12 +95,14 @@ def test_a_run_off_the_curve(write, off, capsys):
 )
 def test_what_cannot_be_compared(write, options, parts):
     with pytest.raises(UserError, match=mentioning(*parts)):
-        golden_curve.check(page.open_run(write(**options)), shipped(), {NAME: RECORD})
+        golden_curve.compare_with_golden_curve(page.read_run(write(**options)), shipped(), {NAME: RECORD})
 
 
 def test_a_corpus_that_was_tokenised_before_is_compared(write):
     """It has the hash of the source that it was made of."""
-    found = golden_curve.check(page.open_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD})
+    found = golden_curve.compare_with_golden_curve(
+        page.read_run(write(data={"source": "corpus"})), shipped(), {NAME: RECORD}
+    )
     assert found.on and len(found.points) == found.recorded
 
 
@@ -114,7 +116,7 @@ def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
         (runs[-1] / "run.json").write_text(json.dumps(facts | {"python": "3.11.0"}))
     monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
     script.main()
-    made = config.read(tmp_path / "curves" / "demo.toml")
+    made = config.read_toml(tmp_path / "curves" / "demo.toml")
     said = (tmp_path / "curves" / "demo.toml").read_text().splitlines()[0]
     assert mentions(said, "golden_curve.py demo RUNS --tolerance=0.02", "3 runs")
     assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}

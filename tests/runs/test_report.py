@@ -61,14 +61,14 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_last_line_of_a_step_counts(tmp_path: Path) -> None:
     lines = [train(1, 9.0), heldout(1, 8.0), train(2, 8.0), train(2, 7.0), heldout(1, 7.5)]
-    got = report.open_run(write_run(tmp_path, lines)).history
+    got = report.read_run(write_run(tmp_path, lines)).history
     assert [(line["step"], line["mlm_loss"]) for line in got.train] == [(1, 9.0), (2, 7.0)]
     assert [line["mlm_loss"] for line in got.heldout] == [7.5]
 
 
 def test_a_resume_undoes_the_steps_after_it(tmp_path: Path) -> None:
     lines = [train(s, 9.0 - s) for s in (1, 2, 3)] + [heldout(3, 6.0), {"event": "resumed", "step": 1}, train(2, 5.0)]
-    got = report.open_run(write_run(tmp_path, lines)).history
+    got = report.read_run(write_run(tmp_path, lines)).history
     assert [line["step"] for line in got.train] == [1, 2]
     assert got.heldout == []
     assert [event["event"] for event in got.events] == ["resumed"]
@@ -76,7 +76,7 @@ def test_a_resume_undoes_the_steps_after_it(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = write_run(tmp_path, [train(1, 9.0), train(2, 8.0)], tail='{"step": 3, "spl')
-    got = report.open_run(run).history
+    got = report.read_run(run).history
     assert got.torn and [line["step"] for line in got.train] == [1, 2]
     assert cli.main(["report", str(run)]) == 0
     assert mentions(capsys.readouterr().out, "metrics.jsonl")
@@ -86,7 +86,7 @@ def test_a_torn_last_line_is_left_out_and_told(tmp_path: Path, capsys: pytest.Ca
 def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, [train(1, 9.0)], tail="garbage\n" + json.dumps(train(2, 8.0)) + "\n")
     with pytest.raises(UserError, match=mentioning("metrics.jsonl", "line 2")):
-        report.open_run(run)
+        report.read_run(run)
 
 
 def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
         heldout(2, math.nan),
         {"event": "non_finite", "step": 2},
     ]
-    got = report.open_run(write_run(tmp_path, lines))
+    got = report.read_run(write_run(tmp_path, lines))
     assert report.series(got.history.train, "mlm_loss") == ([1], [9.0])
     assert report.best(got.history.heldout, "mlm_loss") == (1, 8.0)
     assert mentions(report.page(got), "step 2")
     report.sketch(got.history)
-    curves.draw(got)
+    curves.draw_curves(got)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "config.toml"])
@@ -116,7 +116,7 @@ def test_a_directory_that_is_no_run(run: Path, name: str, capsys: pytest.Capture
 
 def test_a_run_without_a_step_yet(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=mentioning("training")):
-        report.open_run(write_run(tmp_path, []))
+        report.read_run(write_run(tmp_path, []))
 
 
 def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
         heldout(700, 4.5),
         {"event": "finished", "step": 700},
     ]
-    page = report.page(report.open_run(write_run(tmp_path / "named", lines)))
+    page = report.page(report.read_run(write_run(tmp_path / "named", lines)))
     assert page.startswith("# named\n")
     assert "| MLM loss | 3.0000 | 4.5000 | 4.0000 at step 10 |" in page
     assert "| MLM accuracy | 25.0 % | 18.2 % | 20.0 % at step 10 |" in page
@@ -139,15 +139,15 @@ def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
 
 def test_a_single_term_is_the_loss_itself(tmp_path: Path) -> None:
     lines = [{k: v for k, v in train(s, 5.0).items() if not k.startswith("sop")} for s in (1, 2)]
-    assert report.keys(report.open_run(write_run(tmp_path, lines)).history, "loss") == ["mlm_loss"]
+    assert report.keys(report.read_run(write_run(tmp_path, lines)).history, "loss") == ["mlm_loss"]
     lines = [line | {"mlm_hidden_loss": 6.0} for line in lines]
-    run = report.open_run(write_run(tmp_path, lines))
+    run = report.read_run(write_run(tmp_path, lines))
     assert report.keys(run.history, "loss") == ["mlm_loss", "mlm_hidden_loss"]
     assert mentions(report.page(run), "MLM", "6.0000")
 
 
 def test_the_sketch_shows_the_curve_and_the_heldout_values(run: Path) -> None:
-    sketch = report.sketch(report.open_run(run).history)
+    sketch = report.sketch(report.read_run(run).history)
     lines = sketch.splitlines()
     assert "loss (nats)" in lines[0] and max(map(len, lines[:16])) <= 78
     assert "held-out, step 1000:" in lines[-1] and "MLM accuracy 24.2 %" in lines[-1]
@@ -176,10 +176,10 @@ def test_stage_boundaries_and_resumes_are_marked(run: Path) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure().subplots()
-    curves._panel(axes, report.open_run(run), "mlm_loss")
+    curves._panel(axes, report.read_run(run), "mlm_loss")
     marks = {line.get_label(): np.asarray(line.get_xdata())[0] for line in axes.lines}
     assert marks["next stage"] == 600 and marks["resumed"] == 300
-    assert report.open_run(write_run(run, [train(500, 3.0)])).boundaries() == []
+    assert report.read_run(write_run(run, [train(500, 3.0)])).boundaries() == []
     assert axes.get_ylabel() == "MLM loss\n(nats a masked token)"
 
 
@@ -190,17 +190,17 @@ def test_a_mean_over_nothing_is_said_to_be_none(tmp_path: Path) -> None:
     """The figure of an earlier step is not the last one's."""
     lines = [{"step": s, "split": split, "loss": 20.0, **RTD} for s in (1, 2) for split in ("train", "heldout")]
     lines[0]["rtd_precision"] = lines[3]["rtd_precision"] = 0.25
-    page = report.page(report.open_run(write_run(tmp_path, lines)))
+    page = report.page(report.read_run(write_run(tmp_path, lines)))
     assert mentions(page, "RTD", "25.0", "step 2")
     lines[0]["rtd_precision"] = lines[2]["rtd_precision"] = 0.5
     lines = [{k: v for k, v in line.items() if k != "rtd_auc" or line["step"] == 1} for line in lines]
-    page = report.page(report.open_run(write_run(tmp_path, lines)))
+    page = report.page(report.read_run(write_run(tmp_path, lines)))
     assert "| RTD precision | 50.0 % | 25.0 % |" in page
     assert mentions(page, "RTD", "AUC", "0.5000", "step 1")
 
 
 def test_the_generators_figures_are_named_as_its_own(tmp_path: Path) -> None:
-    run = report.open_run(write_run(tmp_path, [{"step": 1, "split": "heldout", "loss": 20.0, **RTD}, train(1, 5.0)]))
+    run = report.read_run(write_run(tmp_path, [{"step": 1, "split": "heldout", "loss": 20.0, **RTD}, train(1, 5.0)]))
     assert mentions(report.page(run), "MLM", "5.0000") and "| RTD loss |" in report.page(run)
     assert mentions(report.sketch(run.history), "MLM", "loss 5.0000", "RTD", "loss 0.3000")
     assert report.title("mlm_hidden_loss", RTD) == "generator MLM loss of hidden tokens"

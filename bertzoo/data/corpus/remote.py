@@ -134,7 +134,7 @@ def open_corpus(url: str, tell: Tell) -> Corpus:
     folder = Folder.at(url)
     raw = folder.read(NAME)
     contents = manifest.parse(raw, f"{url}/{NAME}")
-    directory = paths.cache("corpora") / contents.hash
+    directory = paths.cache_folder("corpora") / contents.hash
     with lock(directory):
         if (directory / NAME).is_file():
             try:
@@ -237,7 +237,7 @@ def send(corpus: Corpus, folder: Folder, tell: Tell) -> None:
 def workplace(kind: str, *described: object) -> Path:
     """Where on this machine something is made that is to be sent to a bucket: the same place when begun again."""
     text = json.dumps(described, sort_keys=True)
-    return paths.cache(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]
+    return paths.cache_folder(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @contextlib.contextmanager

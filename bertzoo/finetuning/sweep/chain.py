@@ -86,7 +86,7 @@ def load(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> Chain:
     """
     path = config.find(name)
     try:
-        return _build(config.read(path), overrides)
+        return _build(config.read_toml(path), overrides)
     except ConfigError as error:
         raise ConfigError(str(error) if str(error).startswith(("--", str(path))) else f"{path}: {error}") from error
 

@@ -1,10 +1,10 @@
-"""The curves of a run as PNG files."""
+"""Draw the curves of a run as PNG files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from bertzoo.runs.report import pruning
-from bertzoo.runs.report.page import SHARES, Run, keys, names, series, title
+from bertzoo.runs.report.page import SHARES, RunRecord, keys, metric_names, series, title
 
 _UNITS = {
     "mlm_loss": "nats a masked token",
@@ -16,21 +16,22 @@ _UNITS = {
 TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
 
-def draw(run: Run) -> list[Path]:
-    """Write `loss.png` and, if accuracies were logged, `accuracy.png` with them and any area under a ROC curve, into
-    the run directory, and `layers.png` for what a pruning has cut; returns their paths.
+def draw_curves(run: RunRecord) -> list[Path]:
+    """Write `loss.png`, `accuracy.png` if accuracies were logged (with any ROC AUC), and `layers.png` for a pruning.
+
+    Returns their paths, in the run directory.
     """
     written = []
     for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
         if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
             written.append(_figure(run, chosen, run.directory / f"{name}.png"))
-    if found := pruning.read(run.directory):
-        written.append(pruning.draw(found, run.directory / "layers.png"))
+    if cuts := pruning.read_cuts(run.directory):
+        written.append(pruning.draw_layers(cuts, run.directory / "layers.png"))
     return written
 
 
-def _figure(run: Run, chosen: Sequence[str], path: Path) -> Path:
-    # Without pyplot: no backend is chosen, nothing is shown, and no figure is kept by a global.
+def _figure(run: RunRecord, chosen: Sequence[str], path: Path) -> Path:
+    # pyplot would choose a backend and keep the figure in a global.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 1.2 + 2.8 * len(chosen)), layout="constrained")
@@ -44,7 +45,7 @@ def _figure(run: Run, chosen: Sequence[str], path: Path) -> Path:
     return path
 
 
-def _panel(axes, run: Run, key: str) -> None:
+def _panel(axes, run: RunRecord, key: str) -> None:
     scale = 100 if key.endswith(SHARES) else 1
     for lines, label, style in (
         (run.history.train, "train", {"color": TRAIN, "linewidth": 1.2}),
@@ -58,7 +59,9 @@ def _panel(axes, run: Run, key: str) -> None:
     for i, step in enumerate(dict.fromkeys(e["step"] for e in run.history.events if e["event"] == "resumed")):
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
     unit = "%" if scale == 100 else _UNITS.get(key, "nats") if key.endswith("loss") else ""
-    name = title(key, names(run.history))
-    axes.set_ylabel(f"{name}\n({unit})" if unit else name)  # two lines: long names are wider than a panel is high
+    name = title(key, metric_names(run.history))
+    axes.set_ylabel(
+        f"{name}\n({unit})" if unit else name
+    )  # two lines, because long names are wider than a panel is high
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

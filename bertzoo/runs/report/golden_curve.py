@@ -1,8 +1,7 @@
-"""Whether a run of a shipped config learns as that config does elsewhere: its held-out losses beside those on record.
+"""Compare the held-out losses of a run of a shipped config with recorded ones.
 
-A record is `configs/curves/NAME.toml`, of the shipped config of that name, and made by `benchmarks/golden_curve.py`:
-`corpus_sha256`, the hash of the tokenised corpus that it belongs to; `tolerance`, in nats; `points`, each a `step` and
-held-out losses in nats after it.
+`configs/curves/NAME.toml` is the record of the shipped config NAME: `corpus_sha256`, the hash of its tokenised corpus;
+`tolerance`, in nats; `points`, each a `step` and held-out losses in nats after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,48 +10,47 @@ from typing import Any
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.runs.report.page import Run, title
+from bertzoo.runs.report.page import RunRecord, title
 
 FOLDER = "curves"
-# What changes how a run is done and not what comes of it, but for the rounding of sums; and the text, as the corpus's
-# hash says what that was, even of one that was tokenised before.
+# Keys that change losses only by rounding; and the text, which the hash of the corpus identifies.
 FREE = ("run.log_every", "run.evaluate_every", "run.save_every", "run.keep_", "mesh.", "data.source", "data.mixture")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One loss of a run, and the one on record."""
+class LossPoint:
+    """One loss of a run and the recorded one, in nats."""
 
     step: int
     name: str
-    found: float
+    loss: float
     expected: float
 
     @property
     def off(self) -> float:
-        """Nats between the two; infinite where what was found is no number."""
-        difference = abs(self.found - self.expected)
+        """Nats between the two; infinite for NaN."""
+        difference = abs(self.loss - self.expected)
         return difference if difference == difference else float("inf")
 
     def __str__(self) -> str:
-        return f"{title(self.name)} {self.found:.4f} at step {self.step}, on record {self.expected:.4f}"
+        return f"{title(self.name)} {self.loss:.4f} at step {self.step}, on record {self.expected:.4f}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What came of a comparison: the points, in the order of steps, that both sides have, and how many the record has.
+class Comparison:
+    """The points that run and record share, in order of steps.
 
-    tolerance: in nats.
+    tolerance: in nats; recorded: how many points the record has.
     """
 
     name: str
     tolerance: float
-    points: list[Point]
+    points: list[LossPoint]
     recorded: int
 
     @property
     def on(self) -> bool:
-        """Whether every point is on the curve."""
+        """Whether every point is within the tolerance."""
         return all(point.off < self.tolerance for point in self.points)
 
     def __str__(self) -> str:
@@ -68,49 +66,50 @@ class Found:
 
 
 def records() -> dict[str, dict[str, Any]]:
-    """Those that come with the package, by the names of their configs."""
-    return {name: config.read(path) for name, path in config.shipped(FOLDER).items()}
+    """Return the records that come with the package, by the name of their config."""
+    return {name: config.read_toml(path) for name, path in config.shipped(FOLDER).items()}
 
 
-def differences(shipped: Any, found: Any) -> list[str]:
-    """One line for each key in which a run's resolved config is not the shipped one, and so may come to another end."""
-    return [line for line in config.difference(shipped, found) if not line.startswith(FREE)]
+def differences(shipped: Any, resolved: Any) -> list[str]:
+    """Return a line for each key of a run's resolved config that differs from the shipped one and may change losses."""
+    return [line for line in config.difference(shipped, resolved) if not line.startswith(FREE)]
 
 
-def check(run: Run, shipped: Mapping[str, Any], recorded: Mapping[str, Mapping[str, Any]]) -> Found:
-    """Compare a run with the record of the shipped config that it is a run of; both by name, configs resolved.
+def compare_with_golden_curve(
+    run: RunRecord, shipped: Mapping[str, Any], recorded: Mapping[str, Mapping[str, Any]]
+) -> Comparison:
+    """Compare a run with the record of its config.
 
-    Raises UserError where the run is of no such config, was trained on another corpus, or has not come to a point on
-    record.
+    shipped: resolved configs by name; recorded: records by name. Raises UserError if the run has no such config, was
+    trained on another corpus, or has not reached a recorded point.
     """
     apart = {name: differences(table, run.config) for name, table in shipped.items()}
     name = min(apart, key=lambda name: len(apart[name]))
     if apart[name]:
         more = f" and {len(apart[name]) - 3} more" if len(apart[name]) > 3 else ""
         raise UserError(
-            f"{run.directory} is no run of a config with a golden curve ({', '.join(shipped)}); from {name} it differs "
-            f"in {'; '.join(apart[name][:3])}{more}"
+            f"{run.directory} is not a run of a config with a golden curve ({', '.join(shipped)}); it differs from "
+            f"{name} in {'; '.join(apart[name][:3])}{more}"
         )
     record = recorded[name]
-    corpus, known = run.facts.get("corpus_sha256"), record["corpus_sha256"]
+    corpus, known = run.provenance.get("corpus_sha256"), record["corpus_sha256"]
     if corpus != known:
         raise UserError(
-            f"{run.directory} was trained on another corpus than the golden curve of {name} is of: its hash is "
-            f"{corpus}, the curve's {known} ({record['corpus']}); losses on other text, or on the same from "
-            "another source, cannot be compared"
+            f"{run.directory} was trained on another corpus than the golden curve of {name}: its hash is {corpus}, the "
+            f"curve's {known} ({record['corpus']}). Losses on other text cannot be compared."
         )
     points = list(_points(run, record["points"]))
     if not points:
         steps = ", ".join(str(point["step"]) for point in record["points"])
         raise UserError(f"{run.directory} has no held-out losses at the steps of the golden curve of {name}: {steps}")
     whole = sum(len(point) - 1 for point in record["points"])
-    return Found(name=name, tolerance=record["tolerance"], points=points, recorded=whole)
+    return Comparison(name=name, tolerance=record["tolerance"], points=points, recorded=whole)
 
 
-def _points(run: Run, recorded: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
+def _points(run: RunRecord, recorded: Iterable[Mapping[str, Any]]) -> Iterator[LossPoint]:
     lines = {line["step"]: line for line in run.history.heldout}
     for point in recorded:
         line = lines.get(point["step"], {})
         for name, expected in point.items():
             if name != "step" and name in line:
-                yield Point(step=point["step"], name=name, found=line[name], expected=expected)
+                yield LossPoint(step=point["step"], name=name, loss=line[name], expected=expected)

@@ -1,4 +1,4 @@
-"""What a pruning run has cut so far: read back, as a table, and as a picture of the sizes across the layers."""
+"""Report the cuts of a pruning run: a table, and a picture of the sizes across the layers."""
 
 import json
 import re
@@ -23,45 +23,45 @@ OF_LAYERS = ("f", "a", "k", "v")
 LAST, FIRST = "#c4452d", "0.55"
 
 
-def read(run: Path) -> list[Cut]:
-    """What every iteration cut, in their order; raises UserError where a file is damaged."""
-    found = []
+def read_cuts(run: Path) -> list[Cut]:
+    """Return the cut of every iteration, in order; raises UserError if a file is damaged."""
+    cuts = []
     for path in prune_layout.cut_files(run):
         try:
             cut = json.loads(path.read_text(encoding="utf-8"))
-            found.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
+            cuts.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error}): put back a copy of it, or remove it") from error
-    return found
+            raise UserError(f"{path} is damaged ({error}). Restore a copy or remove it.") from error
+    return cuts
 
 
 def table(cuts: Sequence[Cut]) -> str:
-    """Markdown: what was left after every iteration, of the whole and of every dimension."""
-    letters = [letter for letter in NAMES if any(_of(cut["sizes"]["after"], letter) for cut in cuts)]
+    """Return a Markdown table of what is left after every iteration, in total and in every dimension."""
+    letters = [letter for letter in NAMES if any(_sizes(cut["sizes"]["after"], letter) for cut in cuts)]
 
-    def shown(amount: float) -> str:
-        return prune_layout.format_amount(amount, cuts[0]["cost"]["before"])
+    def amount(value: float) -> str:
+        return prune_layout.format_amount(value, cuts[0]["cost"]["before"])
 
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
     drawn = markdown.table(
-        head, ([number, shown(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
+        head, ([number, amount(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
     )
-    return f"What was cut, to a budget of {shown(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
+    return f"What was cut, to a budget of {amount(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
 
 
-def draw(cuts: Sequence[Cut], path: Path) -> Path:
-    """The sizes of every layer before and after (Khetan and Karnin 2020, Fig. 3 to 6) and the widths by iteration."""
+def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
+    """Draw layer sizes before and after (Khetan and Karnin 2020, Fig. 3 to 6) and the widths by iteration."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     states = [cuts[0]["sizes"]["before"], *(cut["sizes"]["after"] for cut in cuts)]
-    letters = [letter for letter in NAMES if _of(states[0], letter)]
+    letters = [letter for letter in NAMES if _sizes(states[0], letter)]
     figure = Figure(figsize=(8, 1.2 + 2.2 * len(letters)), layout="constrained")
     figure.suptitle(path.parent.resolve().name)
     for axes, letter in zip(figure.subplots(len(letters), 1, squeeze=False)[:, 0], letters, strict=True):
-        sizes = [_of(state, letter) for state in states]
+        sizes = [_sizes(state, letter) for state in states]
         if letter in OF_LAYERS:
             for number, state in enumerate(sizes):
                 ends = number in (0, len(sizes) - 1)
@@ -76,7 +76,7 @@ def draw(cuts: Sequence[Cut], path: Path) -> Path:
             axes.set_xlabel("iteration")
         axes.set_ylabel(NAMES[letter])
         axes.set_ylim(bottom=0)
-        for axis in (axes.xaxis, axes.yaxis):  # sizes are whole, too
+        for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -85,18 +85,18 @@ def draw(cuts: Sequence[Cut], path: Path) -> Path:
     return path
 
 
-def _of(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
-    """The sizes of a dimension by layer, from 1; those of a layer with several side by side; 0 stands for no layer."""
-    found: dict[float, int] = {}
+def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
+    """The sizes of a dimension by layer, from 1; several of one layer have fractions; 0 is outside the layers."""
+    by_layer: dict[float, int] = {}
     for name, size in sizes.items():
         if name.rpartition("/")[2] != letter:
             continue
         layer = re.search(r"layers_(\d+)", name)
         inside = re.search(r"feed_forward_(\d+)", name)
-        found[(int(layer[1]) + 1 if layer else 0) + (int(inside[1]) / 10 if inside else 0)] = size
-    return dict(sorted(found.items()))
+        by_layer[(int(layer[1]) + 1 if layer else 0) + (int(inside[1]) / 10 if inside else 0)] = size
+    return dict(sorted(by_layer.items()))
 
 
 def _span(sizes: Mapping[str, int], letter: str) -> str:
-    found = _of(sizes, letter).values()
-    return str(min(found)) if len(set(found)) == 1 else f"{min(found)} to {max(found)}"
+    values = _sizes(sizes, letter).values()
+    return str(min(values)) if len(set(values)) == 1 else f"{min(values)} to {max(values)}"
