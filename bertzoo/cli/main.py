@@ -1,11 +1,12 @@
 """The command line: `bertzoo VERB …`, its options, exit codes and error messages.
 
-Exit codes: 0 done, 2 the user's input is wrong, 3 stopped by a signal and ready to be run again, 4 another process of
-the run is lost and all are to be run again, 1 anything else.
-A verb is a module of `bertzoo.cli` with its help text as docstring, `arguments(parser)`, which declares its flags,
-and `main(args, overrides) -> int`, which returns the exit code; one that takes a config also has `config() -> type`,
-the class whose fields `--a.b=value` may set, and one that runs another verb has `PASSES_ON = True` and takes any. Only
-the verb that was asked for is imported.
+Exit codes: 0 done; 2 wrong input; 3 stopped by a signal, run it again to resume; 4 another process of the run is lost,
+run all of them again; 1 anything else.
+
+A verb is a module of `bertzoo.cli` with its help text as docstring, `arguments(parser)`, which declares its flags, and
+`main(args, overrides) -> int`, which returns the exit code. A verb with a config also has `config() -> type`, the class
+whose fields `--a.b=value` sets; one that runs another verb has `PASSES_ON = True` and accepts any option. Only the
+requested verb is imported.
 """
 
 import argparse
@@ -31,21 +32,21 @@ VERBS = {
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
     "prune": "prune a model to a budget (schuBERT); run it again to resume",
     "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
-    "evaluate": "losses of a run on its held-out text, scores of a fine-tuned model on its task",
-    "predict": "what a run puts into the blanks of a sentence, or a fine-tuned model says of texts",
-    "submission": "the zip that GLUE's leaderboard takes, from fine-tuned models",
+    "evaluate": "measure a run on its held-out text, or a fine-tuned model on its task",
+    "predict": "fill the blanks of a sentence, or label texts with a fine-tuned model",
+    "submission": "write the zip for GLUE's leaderboard from fine-tuned models",
     "sweep": "fine-tune over a grid of settings; run it again to resume",
-    "chain": "fine-tunings that begin with one another and teach one another; run it again to resume",
-    "report": "curves and a page about a run",
-    "results": "fine-tuning runs as the papers' tables, beside what the papers print",
-    "inspect": "attention maps of a model, or of a teacher and a student side by side",
-    "checkpoints": "what a run's checkpoints hold, from their files alone",
+    "chain": "run fine-tunings that start from or learn from one another; run it again to resume",
+    "report": "draw the curves of a run and write a page about it",
+    "results": "print fine-tuning runs as the papers' tables, beside the published numbers",
+    "inspect": "draw attention maps of a model, or of a teacher beside a student",
+    "checkpoints": "list what a run's checkpoints hold, from their files alone",
     "tokenize": "turn text into a tokenised corpus",
-    "convert": "a model from and to Hugging Face's format, or to a file for phones",
-    "benchmark": "speed, size and memory of models in the runtimes that run them",
-    "phone": "what a phone is to compute of a LiteRT file, and whether it did",
-    "models": "parameters, operations and memory of every shipped model",
-    "plan": "what a run needs and costs on a TPU slice that need not be there",
+    "convert": "convert a model from and to Hugging Face's format, or to a file for phones",
+    "benchmark": "measure speed, size and memory of models in their runtimes",
+    "phone": "pack test inputs for a phone and check its outputs",
+    "models": "list parameters, FLOPs and memory of every shipped model",
+    "plan": "estimate memory and cost of a run on a TPU slice, without one",
     "config": "print the resolved config",
 }
 
@@ -55,7 +56,7 @@ examples:
   bertzoo config squeezebert --optimizer.learning_rate=2e-3
   bertzoo pretrain squeezebert --data.source='text/*.txt.xz' --run_dir=runs/first
   bertzoo report runs/first
-`bertzoo VERB --help` says more about a verb."""
+`bertzoo VERB --help` explains a verb."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,15 +66,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (`{self.prog} --help` says more)")
+        raise UserError(f"{message}. See `{self.prog} --help`.")
 
     def flags(self) -> list[str]:
-        """The names of the declared options, without dashes."""
+        """Return the names of the declared options, without dashes."""
         return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
 
 
 def entry() -> NoReturn:
-    """The `bertzoo` command; a SIGTERM, or a SIGHUP that nohup does not ignore, ends it as Ctrl-C does."""
+    """Run the `bertzoo` command; SIGTERM, and SIGHUP unless nohup ignores it, end it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, _terminate)
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
@@ -86,13 +87,13 @@ def entry() -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes it on: once is enough
+    signal.signal(number, signal.SIG_IGN)  # Slurm signals a process and its parent, which passes the signal on
     leave_closed_terminal()
     raise KeyboardInterrupt
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Interrupt again, a moment later, what a signal hit in a weak reference's callback: Python goes on from there."""
+    """Raise a signal again that arrived in a weak reference's callback, where Python swallows the exception."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
@@ -101,16 +102,16 @@ def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line `argv` (without the program's name), print what goes wrong, and return the exit code."""
+    """Run a command line (without the program's name), print errors, and return the exit code."""
     try:
         code = run(argv)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("bertzoo: interrupted; run the same command again to go on", file=sys.stderr)
+        print("bertzoo: interrupted; run the same command again to resume", file=sys.stderr)
         return Stopped.exit_code
     except Exception as error:
         if "--debug" in argv:
@@ -120,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def sentence(error: Exception) -> str:
-    """What to tell a person about `error`, on one line."""
+    """Return the error as one line for the user."""
     if hasattr(error, "exit_code"):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -128,11 +129,11 @@ def sentence(error: Exception) -> str:
         return f"{file}{error.strerror}"
     first = next(iter(str(error).splitlines()), "")  # JAX prints whole trees of parameters
     shown = textwrap.shorten(first, 300, placeholder=" …") if len(first) > 300 else first
-    return f"{type(error).__name__}: {shown} (this should not happen; --debug shows where it did)"
+    return f"{type(error).__name__}: {shown} (a bug in bertzoo; --debug shows the traceback)"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the command line `argv`; raises whatever goes wrong."""
+    """Run a command line and return the exit code; raises every error."""
     if not argv or argv[0] in ("-h", "--help"):
         print(overview())
         return 0 if argv else 2
@@ -144,15 +145,15 @@ def run(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, list[tuple[str, str]]]:
-    """The verb that a command line names, its own arguments, and the options that set keys of its config.
+    """Return the verb of a command line, its arguments, and the options that set keys of its config.
 
-    The arguments are None where only help was asked for, which is printed. Raises UserError.
+    The arguments are None if the command line asks for help, which is then printed. Raises UserError.
     """
     name = argv[0]
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the verbs are {', '.join(VERBS)}"
-        raise UserError(f"unknown verb {name}; {hint}")
+        hint = f"Did you mean {near[0]}?" if near else f"The verbs are {', '.join(VERBS)}."
+        raise UserError(f"unknown verb {name}. {hint}")
     verb = importlib.import_module(f"bertzoo.cli.{name}")
     parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -161,20 +162,20 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
         own, overrides = split(argv[1:], parser.flags(), verb)
         # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
         args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
-    except SystemExit:  # argparse has printed the help
+    except SystemExit:  # argparse has printed its help
         return verb, None, []
     return verb, args, overrides
 
 
 def overview() -> str:
-    """The help of the program as a whole."""
+    """Return the help of the program."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {text}" for name, text in VERBS.items())
     return f"usage: bertzoo VERB … [--help] [--debug]\n\nPretrain the phone-sized BERTs.\n\n{verbs}\n\n{EPILOG}"
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
-    """What of `argv` is for the verb's own parser, and the options that set keys of its config, in order."""
+    """Divide a command line into words for the verb's parser and options that set keys of its config, in order."""
     own: list[str] = []
     overrides: list[tuple[str, str]] = []
     words = iter(argv)
@@ -195,9 +196,9 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 
 
 def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
-    """Raises UserError, naming the nearest option, where `key` is neither dotted nor the name of a config's own key.
+    """Raise UserError, naming the nearest option, if `key` is neither dotted nor a top-level key of the config.
 
-    A verb with `PASSES_ON` hands what it does not know to another, which looks at it then.
+    A verb with `PASSES_ON` passes unknown options to another verb, which checks them.
     """
     if getattr(verb, "PASSES_ON", False):
         return

@@ -1,10 +1,10 @@
 """Pretrain a model from config files; run the same command again to resume.
 
-Everything of the run goes to --run_dir: resolved config, tokenised corpus, checkpoints, metrics.jsonl, TensorBoard.
-SIGTERM, Ctrl-C or a closed terminal saves and stops with exit code 3.
+--run_dir receives the resolved config, the tokenised corpus, checkpoints, metrics.jsonl and TensorBoard files. SIGTERM,
+Ctrl-C or a closed terminal saves and stops with exit code 3.
 
---from continues another model's training, on other text or under another objective: with its embedding and encoder, the
-heads that the objective has too, and its tokenizer, which the text is tokenised with. [model] must be that model's.
+--from continues another model's training, on other text or under another objective. The run takes its embedding and
+encoder, the heads that the objective has too, and its tokenizer. [model] must describe that model.
 
 examples:
   bertzoo pretrain demo --run_dir=runs/demo
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return the class of the config."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
@@ -38,17 +38,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=training.model_flag("--from"),
         metavar="MODEL",
         help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
-        "checkpoint; a run that is resumed has all it needs and does not read it again",
+        "checkpoint; a resumed run does not read it again",
     )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Train to the end, as one process or as one of several."""
+    """Train to the end, as one process or one of several."""
     return training.main(args, overrides, config(), train)
 
 
 def train(args: argparse.Namespace, recipe: "Pretrain") -> str:
-    """Train to the end and return what there is to say."""
+    """Train to the end and return the closing line."""
     from bertzoo.runs import open_run
 
     step = open_run.pretrain(recipe, args.run_dir, args.origin, training.options(args))

@@ -1,9 +1,9 @@
 """Teach a student with a teacher, layer by layer or all at once, then distil; run the same command again to resume.
 
-The config has the teacher's model as [teacher], the student's as [model], the strategy as [transfer] (progressive,
-joint, auxiliary or nothing), what passes between them as [knowledge] and the stages after it as [[distillation]].
---teacher is a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint. It
-is not in the student's checkpoints: a resumed run reads it again, and refuses another.
+The config describes the teacher's model in [teacher], the student's in [model], the strategy in [transfer] (progressive,
+joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in [[distillation]].
+--teacher is a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint. The
+student's checkpoints do not contain it: a resumed run reads it again, and rejects another teacher.
 
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return the class of the config."""
     from bertzoo.runs.transfer_config import Transfer
 
     return Transfer
@@ -37,34 +37,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--teacher",
         type=training.model_flag("--teacher"),
         metavar="MODEL",
-        help="the teacher; a run that is resumed knows where it was",
+        help="the teacher; a resumed run finds its own in run.json",
     )
     parser.add_argument(
         "--stages",
         type=_range,
         metavar="A-B",
-        help="only the stages from A to B, counted from 1; the same command with others goes on from there",
+        help="train only stages A to B, counted from 1; the same command with later stages continues",
     )
 
 
 def _range(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)-(\d+)", text)
-    if found and 1 <= int(found[1]) <= int(found[2]):
-        return int(found[1]), int(found[2])
+    ends = re.fullmatch(r"(\d+)-(\d+)", text)
+    if ends and 1 <= int(ends[1]) <= int(ends[2]):
+        return int(ends[1]), int(ends[2])
     raise UserError(f"--stages={text} is not a range of stages such as 1-3")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Teach to the end, as one process or as one of several."""
+    """Train the student to the end, as one process or one of several."""
     return training.main(args, overrides, config(), train)
 
 
 def train(args: argparse.Namespace, recipe: "Transfer") -> str:
-    """Teach to the end and return what there is to say."""
+    """Train the student to the end and return the closing line."""
     from bertzoo.runs import open_run
 
     step = open_run.transfer(recipe, args.run_dir, args.teacher, args.stages, training.options(args))
     if args.stages is not None and step < sum(stage.steps for stage in recipe.stages):
         last, count = args.stages[1], len(recipe.stages)
-        return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages goes on"
+        return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages continues"
     return training.finished(step, args.run_dir)

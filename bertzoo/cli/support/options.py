@@ -1,4 +1,4 @@
-"""What several verbs have in common."""
+"""Flags, progress lines and output files that several verbs share."""
 
 import argparse
 import sys
@@ -12,40 +12,35 @@ from typing import TextIO
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 
-INTERVAL = 10.0  # seconds between two lines of progress where the output is no terminal
+INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
 
 
 def say(message: str) -> None:
-    """Tell a person something that is not the verb's result."""
+    """Print a line to standard error; results go to standard output."""
     print(message, file=sys.stderr, flush=True)
 
 
 def workers_option(parser: argparse.ArgumentParser) -> None:
     """Declare --workers."""
-    parser.add_argument("--workers", type=_workers, default=0, help="processes that tokenise; 0 (default): one a core")
+    _count_option(parser, "--workers", "processes that tokenise; 0 (default) for one per core")
 
 
 def batch_workers_option(parser: argparse.ArgumentParser) -> None:
     """Declare --batch_workers."""
-    parser.add_argument(
+    _count_option(
+        parser,
         "--batch_workers",
-        type=_batch_workers,
-        default=0,
-        help="processes that make the batches; 0 (default): a thread of the one that trains, good for some 20,000 rows "
-        "of 128 tokens a second",
+        "processes that make batches; 0 (default) for a thread, which makes some 20,000 rows of 128 tokens a second",
     )
 
 
-def _workers(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    raise UserError(f"--workers={text} is not a number of processes; 0 stands for one a core")
+def _count_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
+    def count(value: str) -> int:
+        if value.isdecimal():
+            return int(value)
+        raise UserError(f"{flag}={value} is not a number of processes: {text}")
 
-
-def _batch_workers(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    raise UserError(f"--batch_workers={text} is not a number of processes; 0 stands for a thread")
+    parser.add_argument(flag, type=count, default=0, help=text)
 
 
 def checkpoint_option(
@@ -55,20 +50,20 @@ def checkpoint_option(
     parser.add_argument("--checkpoint", type=_checkpoint, default=default, help=shown)
 
 
-def corpus_option(parser: argparse.ArgumentParser, whose: str) -> None:
-    """Declare --corpus, of what moved since the run."""
+def corpus_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Declare --corpus, the new place of a corpus that has moved."""
     parser.add_argument(
         "--corpus",
         type=_corpus,
         metavar="DIR|URL",
-        help=f"where {whose} is by now (default: where it was); another is refused",
+        help=f"where {name} is now (default: its old place); must have the same hash",
     )
 
 
 def _corpus(text: str) -> str:
     if text:
         return text
-    raise UserError("--corpus is empty; name the tokenised corpus")
+    raise UserError("--corpus is empty. Name the tokenised corpus.")
 
 
 def _checkpoint(text: str) -> str | int:
@@ -76,12 +71,12 @@ def _checkpoint(text: str) -> str | int:
         return text
     if text.isdecimal():
         return int(text)
-    raise UserError(f"--checkpoint={text} is neither latest nor best nor a step")
+    raise UserError(f"--checkpoint={text} is not latest, best or a step")
 
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """A function that shows how many pieces are tokenised and how many bytes read: a live line, or one now and then."""
+    """Yield a function that prints how many shards are done and how many bytes read, on a live line or every 10 s."""
     live, shown, last = sys.stderr.isatty(), False, time.monotonic()
 
     def show(pieces: int, size: int) -> None:
@@ -102,24 +97,24 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
 
 
 def check_file(name: Path | str, flag: str) -> None:
-    """Raise UserError where `written` could write no such file in the end."""
+    """Raise UserError if `written` could not write this file in the end."""
     if Path(name).is_dir():
-        raise UserError(f"{flag} is a directory: name a file")
+        raise UserError(f"{flag}={name} is a directory. Name a file.")
     check_folder(Path(name).parent, flag)
 
 
 def check_folder(folder: Path, flag: str) -> None:
-    """Raise UserError where a directory is not there or takes no file, which is tried; nothing of that stays."""
+    """Raise UserError if a directory is missing or takes no file; creates and removes one."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError as error:
-        raise UserError(f"{flag} cannot be written ({error.strerror}: {folder}): name another place") from error
+        raise UserError(f"{flag} cannot be written ({error.strerror}: {folder}). Name another place.") from error
 
 
 @contextmanager
 def written(name: str | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there only when it is whole."""
+    """Yield standard output, or a file that appears only when it is complete."""
     if not name:
         yield sys.stdout
         return

@@ -168,7 +168,7 @@ def keys(history: History, ending: str) -> list[str]:
 
 
 def title(key: str, among: Iterable[str] = ()) -> str:
-    """Return the heading of a metric: `mlm_loss` is "MLM loss", "generator MLM loss" beside an `rtd_loss` in `among`."""
+    """Return the heading of a metric: `mlm_loss` is "MLM loss", or "generator MLM loss" if `among` has `rtd_loss`."""
     if key.endswith(HIDDEN):
         return f"{title(key.removesuffix(HIDDEN) + '_loss', among)} of hidden tokens"
     term, _, kind = key.rpartition("_")
