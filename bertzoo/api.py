@@ -1,9 +1,9 @@
-"""The commands as functions: the same settings, a result object instead of printed text.
+"""Every command as a function: the same settings, and a result object instead of printed text.
 
-`config` is the name of a shipped config, a file, several of them (later ones win), or a config object. `overrides` are
-the command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. `tell` receives
-each line for a person; None silences a function. Every function raises UserError where something does not fit. A signal
-raises Stopped after a checkpoint; the same call resumes.
+config: the name of a shipped config, a file, several of them (later ones win), or a config object. overrides: the
+command line's options by key, such as `{"stages.0.steps": 100, "optimizer.learning_rate": 2e-3}`. tell: receives each
+line for the user; None silences a function. Every function raises UserError on wrong input. A signal raises Stopped
+after a checkpoint; the same call resumes.
 """
 
 import json
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 class Loaded(NamedTuple):
-    """model: a Linen module; params: its parameters; tokenizer: None where the directory has none."""
+    """A model. model: a Linen module; params: its parameters; tokenizer: None if the source has none."""
 
     model: Any
     params: Any
@@ -42,7 +42,7 @@ class Run(NamedTuple):
         return dict(lines[-1]) if lines else {}
 
     def load(self) -> Loaded:
-        """The model with its newest parameters."""
+        """Load the model with its newest parameters."""
         return load(self.run_dir)
 
 
@@ -58,16 +58,16 @@ class FineTuned(NamedTuple):
         return self.results["median"]
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """As `bertzoo.predict` with the model of the best seed."""
+        """Apply the model of the best seed to texts, as `bertzoo.predict`."""
         return predict(self.run_dir, texts)
 
 
 def load(path: Path | str) -> Loaded:
-    """The model at `path`: a run's directory, one of its checkpoints, a model directory, a Hugging Face directory, or
-    an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
+    """Load the model at `path`: a run or one of its checkpoints, a model directory, a Hugging Face directory, or an
+    original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
-    A masked language model takes the positions whose words are wanted as a fourth array (B,P) and returns
-    `masked_logits` (B,P,V); any other head returns `logits`.
+    A masked language model takes the positions to predict as a fourth array (B,P) and returns `masked_logits` (B,P,V);
+    any other head returns `logits`.
 
     >>> import jax, numpy as np
     >>> model, params, tokenizer = bertzoo.load("tiny")
@@ -101,7 +101,9 @@ def tokenize(
     from bertzoo.data.settings import Text
 
     if "data.source" in (overrides or {}):
-        raise UserError("data.source and source say the same thing; give source alone")
+        raise UserError(
+            f"overrides has data.source = {(overrides or {})['data.source']!r}, and source = {source!r}. Remove it."
+        )
     data = replace(_resolved(Text, (), overrides).data, source=str(source))
     if is_url(str(destination)):
         return tokenize_to(data, str(destination), workers=workers, progress=None, tell=lambda line: None).raw
@@ -137,7 +139,7 @@ def transfer(
     workers: int = 0,
     tell: Say | None = print,
 ) -> Run:
-    """Teach a student with a teacher, or resume, as `bertzoo transfer`; a resumed run knows where its teacher was."""
+    """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json."""
     from bertzoo.runs import open_run
     from bertzoo.runs.transfer_config import Transfer
 
@@ -154,7 +156,7 @@ def prune(
     workers: int = 0,
     tell: Say | None = print,
 ) -> Path:
-    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the pruned model's directory."""
+    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model."""
     from bertzoo.pruning.run import prune
     from bertzoo.pruning.settings import Prune
 
@@ -194,7 +196,7 @@ def evaluate(
     """Measure a model, as `bertzoo evaluate`.
 
     A fine-tuned model: its task, the number of examples and `scores` by split and metric, in points, on `split` (train,
-    dev or test; default dev) of the files in `data_dir`, or where they were. A pretraining run: its held-out losses and
+    dev or test; default dev) of the files in `data_dir` (default: the training files' folder). A pretraining run: its held-out losses and
     metrics, with the unigram entropy, at a `checkpoint` (latest, best or a step; default latest).
     """
     from bertzoo.finetuning import evaluate
@@ -225,17 +227,17 @@ def predict(
     from bertzoo.runs.load_run import fill_blanks, load_run
 
     if isinstance(texts, str):
-        raise UserError(f"texts is one text, {texts[:40]!r}: give a list of texts")
+        raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
     if is_finetuned(path):
         _reject(path, "a fine-tuned model", top=top)
         return evaluate.predict(evaluate.load(path), texts)
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
-    trained = load_run(path)
-    entries = trained.tokenizer.vocab_size
+    loaded = load_run(path)
+    entries = loaded.tokenizer.vocab_size
     if top is not None and not 1 <= top <= entries:
         raise UserError(f"top={top} is not between 1 and the {entries} entries of the vocabulary")
-    filled = [fill_blanks(trained, str(text), "[MASK]", top or 5) for text in texts]
+    filled = [fill_blanks(loaded, str(text), "[MASK]", top or 5) for text in texts]
     return [
         {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
         for text, blanks in zip(texts, filled, strict=True)
@@ -269,7 +271,7 @@ def convert(
 
 
 def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
-    """The config object that the arguments describe."""
+    """Return the config object that the arguments describe."""
     from bertzoo.core import config as loader
 
     pairs = list(_as_options(overrides or {}))
@@ -280,7 +282,7 @@ def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None)
 
 
 def _as_options(overrides: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Keys and values as the command line has them."""
+    """Yield keys and values as the command line has them."""
     for key, value in overrides.items():
         if isinstance(value, str | Path):
             yield key, str(value)
@@ -294,13 +296,13 @@ def _options(workers: int, tell: Say | None) -> Any:
     return Options(workers=workers, tell=tell or _silent, console=tell is not None)
 
 
-def _reject(path: Path | str, what: str, **given: Any) -> None:
-    """Raise UserError for an argument that does not apply to `what` the path holds."""
+def _reject(path: Path | str, what: str, **arguments: Any) -> None:
+    """Raise UserError for an argument that does not apply to what the path holds."""
     from bertzoo.core.errors import UserError
 
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
-            raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds: leave it out")
+            raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds. Leave it out.")
 
 
 @overload
@@ -310,7 +312,7 @@ def _on_disk(name: Path | str, argument: str) -> Path: ...
 @overload
 def _on_disk(name: Path | str | None, argument: str) -> Path | None: ...
 def _on_disk(name: Path | str | None, argument: str) -> Path | None:
-    """A path on this machine; raises UserError for a URL."""
+    """Return a path on this machine; raises UserError for a URL."""
     from bertzoo.core.paths import on_disk
 
     return None if name is None else on_disk(name, f"{argument} =", "copy it to this machine and name the copy")

@@ -1,9 +1,9 @@
 """Teach a student with a teacher, layer by layer or all at once, then distil; run the same command again to resume.
 
-The config describes the teacher's model in [teacher], the student's in [model], the strategy in [transfer] (progressive,
-joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in [[distillation]].
---teacher is a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint. The
-student's checkpoints do not contain it: a resumed run reads it again, and rejects another teacher.
+The config describes the teacher's model in [teacher], the student's in [model], the strategy in [transfer]
+(progressive, joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in [[distillation]].
+--teacher is a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint.
+The student's checkpoints do not contain it: a resumed run reads it again, and rejects another teacher.
 
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
