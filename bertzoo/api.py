@@ -196,7 +196,8 @@ def evaluate(
     """Measure a model, as `bertzoo evaluate`.
 
     A fine-tuned model: its task, the number of examples and `scores` by split and metric, in points, on `split` (train,
-    dev or test; default dev) of the files in `data_dir` (default: the training files' folder). A pretraining run: its held-out losses and
+    dev or test; default dev) of the files in `data_dir` (default: the training files' folder).
+    A pretraining run: its held-out losses and
     metrics, with the unigram entropy, at a `checkpoint` (latest, best or a step; default latest).
     """
     from bertzoo.finetuning import evaluate
