@@ -1,11 +1,12 @@
-"""What a run needs and costs on a TPU slice, before there is one.
+"""Memory, operations, time and cost of a run on a TPU slice, before there is one.
 
-For every stage: the memory of a device by kind and whether it fits, what the devices send one another, operations with
-and without the padding of the matrix units, the least time of a step; for the whole run steps a second, chip-hours,
-dollars where a price is given, the size of a checkpoint, and training operations as ELECTRA's authors count them.
+For every stage: the memory of a device and whether it fits, collectives, operations with and without the padding of
+the matrix units, the least time of a step, steps a second; for the whole run chip-hours, dollars where a price is
+given, the size of a checkpoint, and training operations as ELECTRA's authors count them.
 
 Where libtpu is installed (`pip install '.[tpu-plan]'` in the checkout), the TPU compiler compiles the real steps for
 the slice, here: minutes for each stage, seconds the next time. A step that does not fit is a result and no error.
+Without it, bytes of parameters, moments, batch and gradients are exact and those of activations are an upper bound.
 
 examples:
   bertzoo plan squeezebert --topology=v5e:16x16
@@ -61,27 +62,24 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Plan and print."""
     import jax
 
-    # A plan is made on the processor, whatever else is here: no device of this machine is looked at. It is the setting
-    # and not the environment, which is too late where an option's key has been looked up in the config's class.
+    # A plan uses no device of this machine. This is jax's setting and not the environment variable, which is too late
+    # where looking up an option's key in the config's class has imported jax.
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.core import config as loader
-    from bertzoo.planning import cache, chips, compiled, convention, estimate, page, step
+    from bertzoo.planning import electra_flops, estimate, page
     from bertzoo.runs.kind import recipe_class
 
-    topology = chips.parse(args.topology)
-    recipe = loader.load(recipe_class(*args.files), args.files, overrides)
-    step.imagined(recipe, topology)  # what a run there would refuse is said before anything takes long
-    found, missing = None, None
-    if args.no_compile:
-        missing = "--no-compile was given"
-    elif not compiled.available():
-        missing = compiled.INSTALL
-    else:
-        found = compiled.compile_stages(recipe, topology, cache.directory(args.cache), say)
     name = Path(args.files[0]).stem
-    # What is printed of a recipe is not printed of another that more files or options have made of it.
-    own = not overrides and len(args.files) == 1
-    published = convention.PUBLISHED.get(name) if own else None
-    plan = estimate.make(recipe, topology, found, price=args.price, published=published)
-    print(json.dumps(page.as_json(name, plan, missing)) if args.json else page.as_text(name, plan, missing))
+    # A paper's figure for a config does not apply to another that more files or options have made of it.
+    unchanged = not overrides and len(args.files) == 1
+    plan = estimate.plan(
+        loader.load(recipe_class(*args.files), args.files, overrides),
+        args.topology,
+        compile_steps=not args.no_compile,
+        cache_dir=args.cache,
+        price=args.price,
+        published=electra_flops.PUBLISHED_FLOPS.get(name) if unchanged else None,
+        tell=say,
+    )
+    print(json.dumps(page.plan_to_json(name, plan)) if args.json else page.plan_to_text(name, plan))
     return 0

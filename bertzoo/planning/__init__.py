@@ -1,4 +1,4 @@
-"""What a run needs and costs on a TPU slice that is not there: memory, time, the compiler's account.
+"""Cost of a run on a TPU slice before renting it: memory, operations, time, the TPU compiler's figures.
 
-It lowers the step of `train` for imagined devices and reads no run directory.
+It lowers the step of `train` for devices that are not there and reads no run directory.
 """

@@ -1,38 +1,33 @@
-"""Results of the compiler kept by what was compiled: a step takes minutes, and jax's own cache serves no topologies."""
+"""The compiler's results on disk: a step takes minutes to compile, and jax's own cache does not serve topologies."""
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import paths
+from bertzoo.core import atomic, paths
 
 
-def directory(given: str | None = None) -> Path:
-    """Where results are kept: `given`, or a folder of the user's cache."""
-    if given:
-        return Path(given).expanduser()
-    return paths.cache_folder("plans")
+def result_folder(folder: Path | str | None = None) -> Path:
+    """Return `folder`, or by default a folder of the user's cache; it need not exist."""
+    return Path(folder).expanduser() if folder else paths.cache_folder("plans")
 
 
-def key(text: str, *more: str) -> str:
-    """The name of the result of compiling `text` for what `more` says: slice and versions."""
-    return hashlib.sha256("\0".join((*more, text)).encode()).hexdigest()
+def result_key(program: str, *versions: str) -> str:
+    """Name the result of compiling a program's text; `versions`: of jax and libtpu, and the slice."""
+    return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 
-def read(folder: Path, name: str) -> dict[str, Any] | None:
-    """The result of that name; None where there is none or it was cut off."""
+def read_result(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the result with that name, or None if there is none or its file is damaged."""
     try:
-        found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        result = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return result if isinstance(result, dict) else None
 
 
-def write(folder: Path, name: str, result: dict[str, Any]) -> None:
-    """Keep a result; readers see all of it or nothing."""
+def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
+    """Save a result; the folder need not exist."""
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{name}.{os.getpid()}.part"
-    part.write_text(json.dumps(result), encoding="utf-8")
-    part.replace(folder / f"{name}.json")
+    atomic.write_json(folder / f"{name}.json", result)

@@ -1,12 +1,13 @@
-"""The TPU chips a plan may be made for, the slices of them that exist, and how a slice is named.
+"""TPU chips that a plan may be made for, the slices of them that exist, and how a slice is named.
 
 Sources: peak and bandwidth of the memory from the pages v3, v4, v5e, v5p, v6e and tpu7x of
-https://docs.cloud.google.com/tpu/docs/; cores that are devices, the matrix unit and the memory beside it from
-https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 says is available when a program
-does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. The interconnect's bandwidth is all links'
-together in one direction: 2,400, 1,600 and 4,800 Gb/s on the pages of v4, v5e and v5p, half of the "bidirectional"
-figure on those of v6e and TPU7x, 4 links of 656 Gb/s for v3 (Jouppi et al. 2020, "A Domain-Specific Supercomputer for
-Training Deep Neural Networks"). Slices: the pages, and the list of https://github.com/AI-Hypercomputer/xpk.
+https://docs.cloud.google.com/tpu/docs/; cores that are devices and the matrix unit from
+https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 reports as available when a
+program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. The interconnect's bandwidth is the
+sum of all links in one direction: 2,400, 1,600 and 4,800 Gb/s on the pages of v4, v5e and v5p, half of the
+"bidirectional" figure on those of v6e and TPU7x, 4 links of 656 Gb/s for v3 (Jouppi et al. 2020, "A Domain-Specific
+Supercomputer for Training Deep Neural Networks"). Slices: the pages, and the list of
+https://github.com/AI-Hypercomputer/xpk.
 """
 
 import math
@@ -19,18 +20,14 @@ GIB = 1 << 30
 CUBE = 4  # larger 3D slices are made of cubes of 4x4x4 chips
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Chip:
-    """A kind of TPU; figures are a chip's.
+    """A kind of TPU; figures are for a whole chip.
 
-    `devices`: what JAX sees of a chip (its cores, or 1 where both work as one); `hbm`: GiB of memory that a program may
-    use, of all devices together; `flops`: bfloat16 operations a second; `hbm_bandwidth`, `ici_bandwidth`: bytes a
-    second; `mxu`: rows and columns of the matrix unit; `on_chip`: MiB of memory beside a device's cores, where arrays
-    live that are soon used.
-
-    What libtpu 0.0.42.1 does for it: `keeps_shares`: what a softmax makes, dropped out and converted, is written out
-    for the product that uses it and kept for the backward pass, where for others it is made again; `late_gradients`:
-    the products that give gradients of weights come last, so that all gradients are there while activations still are.
+    `devices`: JAX devices of a chip (its cores, or 1 where both work as one); `hbm`: GiB of memory that programs may
+    use, summed over its devices; `flops`: bfloat16 operations per second; `hbm_bandwidth`, `ici_bandwidth`: bytes per
+    second; `mxu`: rows and columns of the matrix unit; `largest`: chips of the largest slice; `slices`: all shapes of
+    a 2D torus, or those below 4x4x4 of a 3D one; `configuration`: the compiler's name for how the cores are used.
     """
 
     name: str
@@ -40,108 +37,31 @@ class Chip:
     hbm_bandwidth: float
     ici_bandwidth: float
     mxu: int
-    on_chip: int
-    slices: tuple[str, ...]  # those of fewer chips than a cube, or all of a 2D torus
-    largest: int  # chips of the largest slice
-    keeps_shares: bool
-    late_gradients: bool = False
-    configuration: str = "default"  # the compiler's name for how a chip's cores are used
+    largest: int
+    slices: tuple[str, ...]
+    configuration: str = "default"
 
     @property
     def capacity(self) -> int:
-        """Bytes that a program may use of one device's memory."""
+        """Bytes of one device's memory that a program may use."""
         return int(self.hbm / self.devices * GIB)
 
 
-_FLAT = ("4x4", "4x8", "8x8", "8x16", "16x16")
-_SOLID = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
+_SQUARES = ("4x4", "4x8", "8x8", "8x16", "16x16")
+_SMALL_3D = ("2x2x1", "2x2x2", "2x2x4", "2x4x4")
 
-CHIPS = {
-    chip.name: chip
-    for chip in (
-        Chip(
-            name="v3",
-            devices=2,
-            hbm=2 * 15.48,
-            flops=123e12,
-            hbm_bandwidth=900e9,
-            ici_bandwidth=328e9,
-            mxu=128,
-            on_chip=16,
-            slices=("2x2", *_FLAT, "16x32", "32x32"),
-            largest=1024,
-            keeps_shares=True,
-        ),
-        Chip(
-            name="v4",
-            devices=1,
-            hbm=30.75,
-            flops=275e12,
-            hbm_bandwidth=1200e9,
-            ici_bandwidth=300e9,
-            mxu=128,
-            on_chip=32,
-            slices=_SOLID,
-            largest=4096,
-            keeps_shares=True,
-            configuration="megacore",
-        ),
-        Chip(
-            name="v5e",
-            devices=1,
-            hbm=15.75,
-            flops=197e12,
-            hbm_bandwidth=819e9,
-            ici_bandwidth=200e9,
-            mxu=128,
-            on_chip=128,
-            slices=("1x1", "2x2", "2x4", *_FLAT),
-            largest=256,
-            keeps_shares=False,
-        ),
-        Chip(
-            name="v5p",
-            devices=1,
-            hbm=95.74,
-            flops=459e12,
-            hbm_bandwidth=2765e9,
-            ici_bandwidth=600e9,
-            mxu=128,
-            on_chip=128,
-            slices=_SOLID,
-            largest=6144,
-            keeps_shares=True,
-            configuration="megacore",
-        ),
-        Chip(
-            name="v6e",
-            devices=1,
-            hbm=31.25,
-            flops=918e12,
-            hbm_bandwidth=1638e9,
-            ici_bandwidth=400e9,
-            mxu=256,
-            on_chip=128,
-            slices=("1x1", "2x2", "2x4", *_FLAT),
-            largest=256,
-            keeps_shares=False,
-        ),
-        Chip(
-            name="tpu7x",
-            devices=2,
-            hbm=2 * 94.75,
-            flops=2307e12,
-            hbm_bandwidth=7380e9,
-            ici_bandwidth=600e9,
-            mxu=256,
-            on_chip=64,
-            slices=("1x1x1", *_SOLID),
-            largest=9216,
-            keeps_shares=True,
-            late_gradients=True,
-        ),
-    )
-}
+# fmt: off
+_CHIPS = (
+    #   name   devices  hbm     flops    hbm_bandwidth  ici  mxu  largest  slices
+    Chip("v3",    2, 2 * 15.48,  123e12,  900e9, 328e9, 128, 1024, ("2x2", *_SQUARES, "16x32", "32x32")),
+    Chip("v4",    1,     30.75,  275e12, 1200e9, 300e9, 128, 4096, _SMALL_3D, "megacore"),
+    Chip("v5e",   1,     15.75,  197e12,  819e9, 200e9, 128,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("v5p",   1,     95.74,  459e12, 2765e9, 600e9, 128, 6144, _SMALL_3D, "megacore"),
+    Chip("v6e",   1,     31.25,  918e12, 1638e9, 400e9, 256,  256, ("1x1", "2x2", "2x4", *_SQUARES)),
+    Chip("tpu7x", 2, 2 * 94.75, 2307e12, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
+)
+# fmt: on
+CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +73,7 @@ class Topology:
 
     @property
     def name(self) -> str:
-        """As the compiler and --topology call it."""
+        """Name of the slice for the compiler and --topology, such as v5e:16x16."""
         return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
 
     @property
@@ -162,28 +82,28 @@ class Topology:
 
     @property
     def devices(self) -> int:
-        """What JAX sees of the slice."""
+        """Number of JAX devices of the slice."""
         return self.chips * self.chip.devices
 
 
-def parse(text: str) -> Topology:
-    """The slice that a text such as v5e:16x16 names; raises ConfigError listing those there are."""
+def parse_topology(text: str) -> Topology:
+    """Return the slice named by a text such as v5e:16x16; raise ConfigError with the existing ones for any other."""
     kind, _, shape = text.partition(":")
     chip = CHIPS.get(kind)
     if chip is None:
         raise ConfigError(
-            f"--topology={text} names no kind of TPU; the kinds are {', '.join(CHIPS)}, as in --topology=v5e:16x16"
+            f"--topology={text} names no kind of TPU; use one of {', '.join(CHIPS)}, as in --topology=v5e:16x16"
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
-    if shape not in chip.slices and not _cubes(chip, sizes):
-        raise ConfigError(f"--topology={text} does not exist: the slices of {kind} are {described(chip)}")
+    if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
+        raise ConfigError(f"--topology={text} does not exist: the slices of {kind} are {describe_slices(chip)}")
     return Topology(chip=chip, shape=sizes)
 
 
-def described(chip: Chip) -> str:
-    """The slices that there are of a chip, in words."""
+def describe_slices(chip: Chip) -> str:
+    """Return the slices of a chip in words."""
     listed = ", ".join(chip.slices)
-    if "x" not in chip.slices[-1].partition("x")[2]:
+    if not _is_3d(chip):
         return listed
     return (
         f"{listed} and every AxBxC of multiples of {CUBE} in rising order with at most {chip.largest} chips, "
@@ -191,8 +111,11 @@ def described(chip: Chip) -> str:
     )
 
 
-def _cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
-    """Whether these are the sizes of a slice of whole cubes."""
-    solid = chip.slices[-1].count("x") == 2
+def _is_3d(chip: Chip) -> bool:
+    return chip.slices[-1].count("x") == 2
+
+
+def _is_made_of_cubes(chip: Chip, sizes: tuple[int, ...]) -> bool:
+    """Whether these are the rising sizes of an existing slice of whole cubes."""
     whole = len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
-    return solid and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest
+    return _is_3d(chip) and whole and sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest

@@ -1,8 +1,7 @@
-"""What the TPU's own compiler says of a run's steps for a slice that need not be there.
+"""The TPU compiler's figures for the steps of a run on a slice that need not be there.
 
-The compiler is in libtpu, whose environment and lock no other part of the program should see: it runs in a process of
-its own, `python -m bertzoo.planning.compiled CONFIG SLICE FOLDER`, which prints one JSON object for every stage, and
-one more before it compiles.
+The compiler is libtpu. It runs in a process of its own, so that its environment and its lock do not reach this one:
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one a line.
 """
 
 import dataclasses
@@ -21,11 +20,12 @@ from typing import Any
 
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
-from bertzoo.planning import cache, chips, hlo
+from bertzoo.planning import cache, chips
+from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
-INSTALL = "the compiler of TPUs (libtpu) is missing: `pip install '.[tpu-plan]'` in the checkout adds it"
+INSTALL = "the TPU compiler (libtpu) is missing: `pip install '.[tpu-plan]'` in the checkout adds it"
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -41,19 +41,20 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """The compiler's account of one stage's step, bytes of one device; `needed` is set where it does not fit, and all
-    else is then None.
+class CompiledStep:
+    """The compiler's figures for one stage's step, in bytes of one device.
 
-    arguments: state and batch; temporaries: all that comes and goes within a step; code: the program itself.
+    seconds: of compiling; needed: what a step that does not fit wants, and all that follows is then None; arguments:
+    state and batch; temporaries: peak of everything else; code: the program; collectives: None if the compiler could
+    not print the program.
     """
 
-    seconds: float  # that compiling took
+    seconds: float
     needed: int | None = None
     arguments: int | None = None
     temporaries: int | None = None
     code: int | None = None
-    collectives: tuple[hlo.Collective, ...] | None = None
+    collectives: tuple[Collective, ...] | None = None
 
     @property
     def fits(self) -> bool:
@@ -61,10 +62,15 @@ class Compiled:
 
     @property
     def total(self) -> int | None:
-        """Bytes of memory that the step takes, where it was compiled."""
+        """Bytes of memory that the step takes, or None if it does not fit."""
         if self.arguments is None or self.temporaries is None or self.code is None:
             return None
         return self.arguments + self.temporaries + self.code
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of memory that the step takes or would take."""
+        return self.total or self.needed or 0
 
 
 def available() -> bool:
@@ -73,23 +79,23 @@ def available() -> bool:
 
 
 def compile_stages(
-    recipe: Recipe, topology: chips.Topology, folder: Path, said: Callable[[str], None], *, kept: bool = False
-) -> list[Compiled | None]:
-    """Compile the step of every stage, or read what an earlier call found; `said` hears of each, before and after.
+    recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
+) -> dict[int, CompiledStep]:
+    """Compile the step of every planned stage, or read the result of an earlier call from `folder`.
 
-    kept: compile nothing; a stage that no earlier call compiled is None. Raises UserError where there is no compiler
-    or it fails otherwise than for want of memory.
+    tell: receives lines of progress; cached_only: compile nothing and leave out stages without a result. Raises
+    UserError if there is no compiler, or if it fails for another reason than memory.
     """
     if not available():
         raise UserError(INSTALL)
-    found: list[Compiled | None] = []
+    results: dict[int, CompiledStep] = {}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         command = [sys.executable, "-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        command += ["kept"] * kept
-        here = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        command += ["cached"] * cached_only
+        checkout = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
@@ -97,39 +103,33 @@ def compile_stages(
         ):
             try:
                 for line in process.stdout or ():
-                    if not line.startswith("{"):  # libtpu, too, writes here
+                    if not line.startswith("{"):  # libtpu writes to standard output too
                         continue
-                    record = json.loads(line)
-                    stage = f"stage {len(found)} on {topology.name}"
-                    if "compiling" in record:
-                        said(f"{stage}: compiling, which takes minutes")
-                        continue
-                    known = record.pop("known", False)
-                    found.append(one := _read(record))
-                    if "passed_over" not in record:
-                        took = f"{one.seconds:.0f} s to compile" if one else "not compiled yet"
-                        said(f"{stage}: {'compiled before' if known else took}")
-            except BaseException:  # who interrupts this does not wait for minutes
+                    message = json.loads(line)
+                    if "result" in message:
+                        results[message["stage"]] = _parse_result(message["result"])
+                    tell(f"stage {message['stage']} on {topology.name}: {message['progress']}")
+            except BaseException:  # an interrupt does not wait for minutes
                 process.kill()
                 raise
             if process.wait():
                 errors.seek(0)
                 last = [line for line in errors.read().splitlines() if line.strip()][-1:]
-                raise UserError(f"the compiler of TPUs failed for {topology.name}: {''.join(last)[:300]}")
-    return found
+                raise UserError(f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}")
+    return results
 
 
-def _read(record: dict[str, Any]) -> Compiled | None:
-    if not record or "passed_over" in record:
-        return None
-    made = record.pop("collectives", None)
-    return Compiled(**record, collectives=None if made is None else tuple(hlo.Collective(**one) for one in made))
+def _parse_result(result: dict[str, Any]) -> CompiledStep:
+    collectives = result.pop("collectives", None)
+    if collectives is not None:
+        collectives = tuple(Collective(**fields) for fields in collectives)
+    return CompiledStep(**result, collectives=collectives)
 
 
-def needed(message: str) -> int | None:
-    """The bytes that a program wanted, in the compiler's words of what does not fit; None where it says something else.
+def needed_bytes(message: str) -> int | None:
+    """Return the bytes that a program wants from the compiler's out-of-memory error, or None for another error.
 
-    The words are those of libtpu 0.0.42 and 0.0.51, with and without what the program's parts take.
+    The wordings are those of libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
     """
     for pattern in (
         r"Total hbm usage >= ([\d.]+)([KMGT]?)",
@@ -141,71 +141,71 @@ def needed(message: str) -> int | None:
     return None
 
 
-def _one(lowered: Any, devices: int) -> dict[str, Any]:
-    """The record of a lowered step: compiled, or what it would have needed."""
+def _compile(lowered: Any, device_count: int) -> dict[str, Any]:
+    """Compile a lowered step; return the fields of a CompiledStep."""
     import jax
 
-    began = time.monotonic()
+    start = time.monotonic()
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error) or (wanted := needed(str(error))) is None:
+        needed = needed_bytes(str(error))
+        if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
-        return {"seconds": time.monotonic() - began, "needed": wanted}
+        return {"seconds": time.monotonic() - start, "needed": needed}
     memory = program.memory_analysis()
     try:
-        found = [dataclasses.asdict(one) for one in hlo.collectives(program.as_text(), devices)]
+        collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
     except jax.errors.JaxRuntimeError:  # libtpu 0.0.51 could not read back some of its own programs for a v6e
-        found = None
+        collectives = None
     return {
-        "seconds": time.monotonic() - began,
-        # What goes out in place of what came in takes no memory of its own.
+        "seconds": time.monotonic() - start,
+        # Outputs that replace donated inputs take no memory of their own.
         "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporaries": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
-        "collectives": found,
+        "collectives": collectives,
     }
 
 
-def devices(topology: chips.Topology) -> list[Any]:
-    """The slice's devices as the compiler describes them; only in a process of its own, with ENVIRONMENT."""
+def slice_devices(topology: chips.Topology) -> list[Any]:
+    """Return the compiler's devices of a slice; call it only in a process of its own with ENVIRONMENT."""
     from jax.experimental import topologies
 
     # A host has 2x2 chips, unless the slice is one.
     host = {"chips_per_host_bounds": (1, 1, 1)} if topology.chips == 1 else {}
-    described = topologies.get_topology_desc(
+    return topologies.get_topology_desc(
         platform="tpu", topology_name=topology.name, chip_config_name=topology.chip.configuration, **host
-    )
-    return described.devices
+    ).devices
 
 
 def main(file: str, slice_name: str, folder: str, mode: str = "compile") -> None:
-    """Print the record of every stage of a config, {} where it is not to be compiled and was not."""
+    """Compile every planned stage, or in mode "cached" read the results so far; print messages for compile_stages."""
     import jax
 
     from bertzoo.planning import step
     from bertzoo.train import sharding
 
-    recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse(slice_name)
-    mesh = step.checked(recipe, sharding.make_mesh(recipe.mesh, devices(topology)))
+    recipe, topology = loader.load(recipe_class(file), [file], []), chips.parse_topology(slice_name)
+    mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name)
-    shown = step.planned(recipe)
-    for index in range(len(recipe.stages)):
-        if index not in shown:
-            print(json.dumps({"passed_over": True}), flush=True)
-            continue
+    for index in step.planned_stages(recipe):
         lowered = step.lower(recipe, index, mesh)
-        name = cache.key(lowered.as_text(), *versions)
-        record = cache.read(Path(folder), name)
-        if record is not None:
-            print(json.dumps({**record, "known": True}), flush=True)
-        elif mode == "compile":
-            print(json.dumps({"compiling": True}), flush=True)
-            record = _one(lowered, topology.devices)
-            cache.write(Path(folder), name, record)
-            print(json.dumps(record), flush=True)
+        name = cache.result_key(lowered.as_text(), *versions)
+        result = cache.read_result(Path(folder), name)
+        if result is not None:
+            _send(index, "compiled before", result=result)
+        elif mode == "cached":
+            _send(index, "not compiled yet")
         else:
-            print(json.dumps({}), flush=True)
+            _send(index, "compiling, which takes minutes")
+            result = _compile(lowered, topology.devices)
+            cache.write_result(Path(folder), name, result)
+            _send(index, f"{result['seconds']:.0f} s to compile", result=result)
+
+
+def _send(stage: int, progress: str, **result: dict[str, Any]) -> None:
+    print(json.dumps({"stage": stage, "progress": progress, **result}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,76 @@
-"""A plan: what each stage of a run needs and takes on a slice, and what the whole run costs."""
+"""A run's plan on a slice: exact memory of the state, a bound of the activations, operations, time and cost.
+
+The TPU compiler's figures (planning/compiled.py) replace the bound and the derived collectives where it is installed.
+"""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import core
 
-from bertzoo.core.errors import ConfigError
-from bertzoo.planning import convention, step
-from bertzoo.planning.analytic import Estimate, Memory
+from bertzoo.planning import cache, chips, compiled, electra_flops, liveness, step
 from bertzoo.planning.chips import Chip, Topology
-from bertzoo.planning.compiled import Compiled
-from bertzoo.planning.tiles import padded_flops
+from bertzoo.planning.compiled import CompiledStep
+from bertzoo.planning.matrix_unit import padded_flops
 from bertzoo.runs import phases
 from bertzoo.runs.batches import batch_shapes
-from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
 
-# Model operations over peak operations in the time of a step: what runs of BERT-like models on TPUs come to.
+# Model operations over peak operations in the time of a step, of runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
-ASSUMED = (
+ASSUMPTIONS = (
+    "activations: an upper bound, all values alive at once in the forward and backward pass of a device's rows if "
+    "nothing is fused, nothing is split by tensor and all that fsdp splits is gathered at once",
+    "fits, without the compiler: room for all of that and a second copy of parameters and moments, in place of what "
+    "only the compiler knows: the program, the padding of arrays and the optimiser's temporaries",
     f"steps/s and chip-hours: {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak spent on the model's own "
     "operations, where the three below allow it: at best they overlap wholly, at worst not at all",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
-    "memory: the state read and written once, every array of the step written once and read once, at full bandwidth",
-    "interconnect: what the collectives send on rings, over all links of a chip at once",
+    "memory: all that a step holds (without the compiler its state and batch) read once, parameters and moments "
+    "written once, at full bandwidth; arrays that share a place in turn count once, so that this is a floor",
+    "interconnect: what the collectives send on rings, over all links of a chip at once; without the compiler these "
+    "are the sums of float32 gradients and the gathers of what fsdp splits, and nothing for tensor",
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Bytes of one device during a step. All are exact but `activations`, an upper bound (ASSUMPTIONS).
+
+    gradients: float32; in microbatches, those of one microbatch and their sum.
+    """
+
+    parameters: int
+    optimizer: int
+    teacher: int
+    batch: int
+    gradients: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return sum(dataclasses.astuple(self))
+
+    @property
+    def exact(self) -> int:
+        """Everything but the activations."""
+        return self.total - self.activations
+
+    @property
+    def ample(self) -> int:
+        """The total and a second copy of parameters and moments, for what only the compiler knows (ASSUMPTIONS)."""
+        return self.total + self.parameters + self.optimizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Seconds that a step takes at least: for the matrix units, for memory, for the interconnect."""
+    """Least seconds of a step for the matrix units, the memory and the interconnect."""
 
     compute: float
     memory: float
@@ -39,11 +78,12 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
+        """Seconds if the three overlap wholly."""
         return max(dataclasses.astuple(self))
 
     @property
-    def apart(self) -> float:
-        """Seconds where none overlaps another."""
+    def sum(self) -> float:
+        """Seconds if none overlaps another."""
         return sum(dataclasses.astuple(self))
 
     @property
@@ -54,10 +94,11 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One stage; bytes and rows are of one device, operations of one step over all of them.
+    """One stage; bytes and rows are of one device, operations of one step over all devices.
 
-    model_flops: 3 times the products of the forward pass; computed_flops: all products of the step, recomputed ones
-    too; padded_flops: the same padded to the matrix unit; step_seconds: (at best, at worst).
+    fits: None for a step that was not compiled and that neither the exact bytes nor the bound decide; model_flops: 3
+    times the products of the forward pass; computed_flops: all products of the step, recomputed ones too; padded_flops:
+    the same padded to the matrix unit; step_seconds: (at best, at worst).
     """
 
     index: int
@@ -67,11 +108,10 @@ class StagePlan:
     max_length: int
     accumulate: int
     rows: int
-    estimated: Memory
-    compiled: Compiled | None
+    estimated: StepMemory
+    compiled: CompiledStep | None
     capacity: int
-    fits: bool
-    largest_rows: int
+    fits: bool | None
     advice: str
     model_flops: int
     computed_flops: int
@@ -81,12 +121,12 @@ class StagePlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
-    fallbacks: in words, where parameters go that the mesh does not divide as it should; model_flops: of the whole run;
-    electra_flops: the same as ELECTRA's authors count; published_flops: as printed, of what `published_note` says where
-    that is not this recipe.
+    fallbacks: sentences, one for each parameter that the mesh does not divide; model_flops: of the whole run;
+    electra_flops: the same as ELECTRA's authors count; published_flops: as ConvBERT prints it, for the recipe that
+    `published_note` describes if it is not this one; not_compiled: why there is nothing of the compiler, or None.
     """
 
     topology: str
@@ -102,74 +142,101 @@ class Plan:
     published_note: str
     chip_hours: tuple[float, float]
     dollars: tuple[float, float] | None
+    not_compiled: str | None
 
 
-def make(
+def plan(
+    recipe: Recipe,
+    topology: str,
+    *,
+    compile_steps: bool = True,
+    cache_dir: Path | str | None = None,
+    price: float | None = None,
+    published: tuple[float, str] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> RunPlan:
+    """Plan a run on a slice such as "v5e:16x16", as `bertzoo plan` does.
+
+    compile_steps: compile the steps if libtpu is installed, minutes each, or read them from `cache_dir` (default:
+    ~/.cache/bertzoo/plans); price: dollars of a chip for an hour; published: (training operations that a paper prints,
+    note); tell: receives a line of progress. Raises ConfigError as a run on the slice does, UserError if the compiler
+    fails.
+    """
+    devices = chips.parse_topology(topology)
+    step.abstract_mesh(recipe, devices)  # raises before anything takes minutes
+    results, not_compiled = None, None
+    if not compile_steps:
+        not_compiled = "compiling is turned off (--no-compile)"
+    elif not compiled.available():
+        not_compiled = compiled.INSTALL
+    else:
+        results = compiled.compile_stages(recipe, devices, cache.result_folder(cache_dir), tell)
+    return make_plan(recipe, devices, results, price=price, published=published, not_compiled=not_compiled)
+
+
+def make_plan(
     recipe: Recipe,
     topology: Topology,
-    compiled: Sequence[Compiled | None] | None = None,
+    compiled_steps: Mapping[int, CompiledStep] | None = None,
     *,
     price: float | None = None,
     published: tuple[float, str] | None = None,
-) -> Plan:
-    """The plan of a recipe, with what the compiler found of its stages; raises ConfigError as a run there does.
+    not_compiled: str | None = None,
+) -> RunPlan:
+    """Plan a run with the compiler's results by stage; raises ConfigError as a run on the slice does."""
+    mesh = step.abstract_mesh(recipe, topology)
+    planned = step.planned_stages(recipe)
+    stages = tuple(_plan_stage(recipe, index, topology, mesh, (compiled_steps or {}).get(index)) for index in planned)
 
-    price: of a chip for an hour.
-    """
-    mesh = step.imagined(recipe, topology)
-    shown = step.planned(recipe)
-    estimates = {index: Estimate(recipe, index, mesh, topology.chip) for index in shown}
-    stages = tuple(
-        _stage(recipe, index, topology, mesh, estimate, compiled[index] if compiled else None)
-        for index, estimate in estimates.items()
-    )
-
-    def total(of: Callable[[StagePlan], float]) -> float:
-        """Over all stages; those between two that are looked at lie between them."""
-        given = np.interp(range(len(recipe.stages)), shown, [of(stage) for stage in stages])
-        return float(sum(stage.steps * value for stage, value in zip(recipe.stages, given, strict=True)))
+    def total(value: Callable[[StagePlan], float]) -> float:
+        """Sum over the steps of all stages; a stage between two planned ones lies on the line between them."""
+        values = np.interp(range(len(recipe.stages)), planned, [value(stage) for stage in stages])
+        return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
 
     best, worst = (total(lambda stage, end=end: stage.step_seconds[end]) * topology.chips / 3600 for end in (0, 1))
-    return Plan(
+    return RunPlan(
         topology=topology.name,
         chips=topology.chips,
         devices=topology.devices,
         mesh=dict(mesh.shape),
-        fallbacks=step.fallbacks(recipe, mesh),
+        fallbacks=step.mesh_fallbacks(recipe, mesh),
         stages=stages,
-        checkpoint_bytes=max(estimate.checkpoint for estimate in estimates.values()),
+        checkpoint_bytes=max(_bytes(step.state_shapes(recipe, index, mesh), whole=True) for index in planned),
         model_flops=total(lambda stage: stage.model_flops),
-        electra_flops=None if isinstance(recipe, Transfer) else convention.train_flops(recipe),
+        electra_flops=None if isinstance(recipe, Transfer) else electra_flops.train_flops(recipe),
         published_flops=published[0] if published else None,
         published_note=published[1] if published else "",
         chip_hours=(best, worst),
         dollars=None if price is None else (best * price, worst * price),
+        not_compiled=not_compiled,
     )
 
 
-def _stage(
-    recipe: Recipe,
-    index: int,
-    topology: Topology,
-    mesh: jax.sharding.Mesh,
-    estimate: Estimate,
-    compiled: Compiled | None,
+def _plan_stage(
+    recipe: Recipe, index: int, topology: Topology, mesh: jax.sharding.Mesh, compiled_step: CompiledStep | None
 ) -> StagePlan:
-    stage, chip, devices = recipe.stages[index], topology.chip, topology.devices
-    memory = estimate.memory()
-    fits = memory.total <= chip.capacity if compiled is None else compiled.fits
-    model = stage.batch_size * phases.model_flops(recipe, index)
-    plain, padded = _products(recipe, index, estimate.rows, mesh, chip)
-    copies = stage.accumulate * estimate.shards  # those that share a batch's rows; `tensor` splits the products
-    traffic, sent = estimate.traffic(), None
-    if compiled is not None and compiled.collectives is not None:
-        sent = sum(collective.sent for collective in compiled.collectives)
+    stage, chip = recipe.stages[index], topology.chip
+    shards = sharding.row_shards(mesh)
+    rows = stage.batch_size // stage.accumulate // shards
+    gradients = step.trace_gradients(recipe, index, rows)
+    memory = step_memory(recipe, index, mesh, gradients)
+    if compiled_step is not None:
+        fits = compiled_step.fits
+    else:
+        fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
+    model_flops = stage.batch_size * phases.model_flops(recipe, index)
+    computed, padded = padded_flops(gradients, chip.mxu)
+    copies = stage.accumulate * shards  # runs of the traced gradients in a step; `tensor` splits each over its devices
+    held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
+    sent = _derived_traffic(recipe, index, mesh)
+    if compiled_step is not None and compiled_step.collectives is not None:
+        sent = sum(collective.sent for collective in compiled_step.collectives)
     roofline = Roofline(
-        compute=padded * copies / devices * chip.devices / chip.flops,
-        memory=traffic.memory * chip.devices / chip.hbm_bandwidth,
-        interconnect=(traffic.sent if sent is None else sent) * chip.devices / chip.ici_bandwidth,
+        compute=padded * copies / topology.devices * chip.devices / chip.flops,
+        memory=(held + memory.parameters + memory.optimizer) * chip.devices / chip.hbm_bandwidth,
+        interconnect=sent * chip.devices / chip.ici_bandwidth,
     )
-    slow, fast = (model / (topology.chips * chip.flops * share) for share in UTILISATION)
+    slow, fast = (model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
         index=index,
         name=phases.of(recipe)[index].name,
@@ -177,80 +244,78 @@ def _stage(
         batch_size=stage.batch_size,
         max_length=stage.max_length,
         accumulate=stage.accumulate,
-        rows=estimate.rows,
+        rows=rows,
         estimated=memory,
-        compiled=compiled,
+        compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        largest_rows=estimate.largest_rows(),
-        advice=_advice(recipe, index, mesh, chip, fits),
-        model_flops=model,
-        computed_flops=plain * copies,
+        advice=_advice(recipe, index, mesh, memory, chip, fits),
+        model_flops=model_flops,
+        computed_flops=computed * copies,
         padded_flops=padded * copies,
         roofline=roofline,
-        step_seconds=(max(fast, roofline.seconds), max(slow, roofline.apart)),
+        step_seconds=(max(fast, roofline.seconds), max(slow, roofline.sum)),
     )
 
 
-def _products(recipe: Recipe, index: int, rows: int, mesh: jax.sharding.Mesh, chip: Chip) -> tuple[int, int]:
-    """Operations of the products for so many rows, forward and backward, and once padded to the matrix unit."""
-    params, batch = step.parameters(recipe), batch_shapes(recipe, index, rows)
-    return padded_flops(phases.gradient_function(recipe, index), chip.mxu, params, step.frozen(recipe, mesh), batch)
+def step_memory(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, gradients: core.Jaxpr) -> StepMemory:
+    """Return the memory of a stage's step; `gradients`: its traced gradients for the rows of one device."""
+    stage, state = recipe.stages[index], step.state_shapes(recipe, index, mesh)
+    rows = stage.batch_size // sharding.row_shards(mesh)
+    parameters = _bytes(state.params)
+    return StepMemory(
+        parameters=parameters,
+        optimizer=_bytes(state.opt_state),
+        teacher=_bytes(step.teacher_shapes(recipe, mesh)),
+        batch=_bytes(batch_shapes(recipe, index, rows)),
+        gradients=parameters * (2 if stage.accumulate > 1 else 1),
+        activations=liveness.peak_beside_results(gradients) + _bytes(state.params, whole=True) - parameters,
+    )
 
 
-def _advice(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, chip: Chip, fits: bool) -> str:
-    """Whether recomputing, sharding or microbatches are needed, and the least of each that fits by the estimate."""
+def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
+    """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
+
+    Gradients are summed over the devices that share the rows, or scattered over `fsdp` and summed over `data`. What
+    `fsdp` splits is gathered for the forward and the backward pass of every microbatch.
+    """
+    data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
+    width = np.dtype(recipe.compute.dtype).itemsize
+    sent = 0.0
+    for leaf in jax.tree.leaves(step.state_shapes(recipe, index, mesh).params):
+        part = _bytes(leaf)
+        if any("fsdp" in np.atleast_1d(axes) for axes in leaf.sharding.spec if axes):
+            gathers = 2 * recipe.stages[index].accumulate * (fsdp - 1) * part * width / leaf.dtype.itemsize
+            sent += (fsdp - 1 + _ring_share(data)) * part + gathers
+        else:
+            sent += _ring_share(data * fsdp) * part
+    return int(sent)
+
+
+def _ring_share(devices: int) -> float:
+    """Return the bytes that a device sends on a ring for each byte of an all-reduce."""
+    return 2 * (devices - 1) / devices
+
+
+def _bytes(tree: Any, whole: bool = False) -> int:
+    """Return the bytes of all leaves on one device, or with `whole` over all devices."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        place = None if whole else getattr(leaf, "sharding", None)
+        total += math.prod(place.shard_shape(leaf.shape) if place else leaf.shape) * np.dtype(leaf.dtype).itemsize
+    return total
+
+
+def _advice(
+    recipe: Recipe, index: int, mesh: jax.sharding.Mesh, memory: StepMemory, chip: Chip, fits: bool | None
+) -> str:
+    """Return which options reduce the memory of a stage that may not fit."""
     if fits:
         return "neither remat nor fsdp is needed"
-
-    def total(changed: Recipe, place: jax.sharding.Mesh) -> int | None:
-        try:
-            stage = changed.stages[index]
-            sharding.check_rows(stage.batch_size, stage.accumulate, place)
-            return Estimate(changed, index, place, chip).memory().total
-        except ConfigError:  # that mesh or that cut cannot be
-            return None
-
-    found = []
-    if not recipe.compute.remat:
-        remat = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=True))
-        found.append(("--compute.remat=true", total(remat, mesh)))
-    devices = list(mesh.devices.flat)
-    for name, sizes in (("fsdp", (2, 4, 8, 16)), ("accumulate", (2, 4, 8, 16))):
-        for size in sizes:
-            if name == "fsdp":
-                config = sharding.Mesh(data=-1, fsdp=size * mesh.shape["fsdp"], tensor=mesh.shape["tensor"])
-                option = _mesh_options(recipe.mesh, config)
-                even = len(devices) % (config.fsdp * config.tensor) == 0
-                needed = total(recipe, sharding.make_mesh(config, devices)) if even else None
-            else:
-                parts = size * recipe.stages[index].accumulate
-                option = f"--{recipe.where(index)}.accumulate={parts}"
-                needed = total(_cut(recipe, index, parts), mesh) if _divides(recipe, index, parts) else None
-            if needed is not None and needed <= chip.capacity:
-                found.append((option, needed))
-                break
-    fitting = [option for option, needed in found if needed is not None and needed <= chip.capacity]
-    if not fitting:
-        return "neither remat nor fsdp nor microbatches alone make it fit; take a larger slice or a smaller batch"
-    return f"it would fit with {' or '.join(fitting)}"
-
-
-def _mesh_options(given: sharding.Mesh, wanted: sharding.Mesh) -> str:
-    """What makes one mesh of the other: all sizes that differ, as a run refuses those that do not fit its devices."""
-    before = given.sizes
-    return " ".join(f"--mesh.{name}={size}" for name, size in wanted.sizes.items() if size != before[name])
-
-
-def _divides(recipe: Recipe, index: int, parts: int) -> bool:
-    return recipe.stages[index].batch_size % parts == 0
-
-
-def _cut(recipe: Recipe, index: int, parts: int) -> Recipe:
-    """The recipe with a stage in so many microbatches."""
-    if isinstance(recipe, Transfer) and index < len(recipe.layer_groups):
-        return dataclasses.replace(recipe, transfer=dataclasses.replace(recipe.transfer, accumulate=parts))
-    name = "stages" if isinstance(recipe, Pretrain) else "distillation"
-    stages, place = list(getattr(recipe, name)), index - (len(recipe.stages) - len(getattr(recipe, name)))
-    stages[place] = dataclasses.replace(stages[place], accumulate=parts)
-    return dataclasses.replace(recipe, **{name: tuple(stages)})
+    if memory.exact > chip.capacity:
+        size = mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / chip.capacity))
+        return f"its state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
+    options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].accumulate}"]
+    options += [] if recipe.compute.remat else ["--compute.remat=true"]
+    unknown = "only the compiler can tell whether it fits" if fits is None else "its activations are too large"
+    return f"{unknown}; {' or '.join(options)} makes them smaller, and so does a smaller batch"

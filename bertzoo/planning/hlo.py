@@ -1,4 +1,4 @@
-"""What a compiled program's text (XLA's HLO) says of what its chips send one another."""
+"""The collectives of a compiled program, from its text (XLA's HLO)."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-# What a chip sends in the best algorithm on a ring of n, for each byte of the operation's result.
+# Bytes that a device sends in the best algorithm on a ring of n, for each byte of the operation's result.
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
     "all-gather": lambda n: (n - 1) / n,
@@ -27,43 +27,50 @@ _CALLS = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_co
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """All of a kind over groups of one size: how many a step, bytes of their results, bytes that a device sends."""
+    """All collectives of a kind over groups of `group` devices in a step.
+
+    size: bytes of their results; sent: bytes that a device sends, in the best algorithm on a ring.
+    """
 
     kind: str
     group: int
     count: int
     size: int
-    sent: int  # in the best algorithm on a ring, for which a reduction sends nearly twice its size
+    sent: int
 
 
-def collectives(text: str, devices: int) -> list[Collective]:
-    """The collectives of one run of a program on so many devices, the largest first; those in a loop every time."""
-    bodies = dict(_bodies(text))
-    runs, found, seen = _runs(text, bodies), defaultdict(lambda: [0, 0, 0.0]), set()
+def find_collectives(text: str, devices: int) -> list[Collective]:
+    """Return the collectives of one run of a program over `devices` devices, the largest traffic first.
+
+    A collective in a loop counts once per iteration.
+    """
+    bodies = dict(_computations(text))
+    runs, seen = _count_runs(text, bodies), set()
+    totals = defaultdict(lambda: [0, 0, 0.0])
     for name, lines in bodies.items():
         for line in lines:
             if not (match := _COLLECTIVE.search(line)):
                 continue
-            # What runs beside other work is written once for each part of that work, always of the same channel.
+            # An asynchronous collective is printed once for each part of the work beside it, with the same channel.
             channel = re.search(r"channel_id=(\d+)", line)
             if channel and channel[1] in seen:
                 continue
             seen.update(channel.groups() if channel else ())
             shape, kind, start = match.groups()
-            group = _group(line, devices)
-            size = _size(shape, kind, bool(start))
-            total = found[kind, group]
+            group = _group_size(line, devices)
+            size = _result_bytes(shape, kind, bool(start))
+            total = totals[kind, group]
             for place, value in enumerate((1, size, size * _SENT[kind](group))):
                 total[place] += value * runs.get(name, 1)
-    made = [
+    collectives = [
         Collective(kind=kind, group=group, count=int(count), size=int(size), sent=round(sent))
-        for (kind, group), (count, size, sent) in found.items()
+        for (kind, group), (count, size, sent) in totals.items()
     ]
-    return sorted(made, key=lambda collective: (-collective.sent, collective.kind, collective.group))
+    return sorted(collectives, key=lambda one: (-one.sent, one.kind, one.group))
 
 
-def _bodies(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and lines of every computation."""
+def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the lines of every computation."""
     name, lines = "", []
     for line in text.splitlines():
         if match := _COMPUTATION.match(line):
@@ -74,8 +81,8 @@ def _bodies(text: str) -> Iterator[tuple[str, list[str]]]:
             lines.append(line)
 
 
-def _runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
-    """How often the program runs each computation: once for the innermost loops around it and all that they repeat."""
+def _count_runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
+    """Return how often the program runs each computation, with the iterations of all loops around it."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     runs: dict[str, int] = {}
 
@@ -85,34 +92,34 @@ def _runs(text: str, bodies: Mapping[str, list[str]]) -> dict[str, int]:
         runs[name] = times
         for line in bodies.get(name, ()):
             condition, body = _CONDITION.search(line), _BODY.search(line)
-            trips = _trips(bodies.get(condition[1], ())) if condition else 1
+            iterations = _iterations(bodies.get(condition[1], ())) if condition else 1
             for called in _CALLS.findall(line):
-                visit(called, times * (trips if body and called == body[1] else 1))
+                visit(called, times * (iterations if body and called == body[1] else 1))
 
     if entry:
         visit(entry[1], 1)
     return runs
 
 
-def _trips(condition: Iterable[str]) -> int:
-    """The runs of a loop that counts up to a constant; 1 where its condition is another."""
+def _iterations(condition: Iterable[str]) -> int:
+    """Return the iterations of a loop that counts up to a constant, or 1 for any other condition."""
     lines = list(condition)
     limits = [match[1] for line in lines if (match := _LIMIT.search(line))]
     return int(limits[0]) if len(limits) == 1 and any("direction=LT" in line for line in lines) else 1
 
 
-def _size(shape: str, kind: str, start: bool) -> int:
-    """Bytes of a result; the start of an asynchronous one, but for all-reduce, gives (operands, results, counters)."""
-    found = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
-    arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in found]
+def _result_bytes(shape: str, kind: str, start: bool) -> int:
+    """Return the bytes of a result. An asynchronous start, but for all-reduce, has (operands, results, counters)."""
+    shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
+    arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
     if start and kind != "all-reduce":
         arrays = [size for size in arrays if size > 4]
         return sum(arrays[len(arrays) // 2 :])
     return sum(arrays)
 
 
-def _group(line: str, devices: int) -> int:
-    """Devices in one group of a collective, in any of the ways the text writes them."""
+def _group_size(line: str, devices: int) -> int:
+    """Return the number of devices in one group of a collective, in any of the text's notations."""
     if match := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
         parts = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])

@@ -1,7 +1,7 @@
-"""The most memory that values of a function hold at once, from its jaxpr, as `flops` counts its operations."""
+"""Bytes of the values that a function holds at once, from its jaxpr, as if XLA fused nothing."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 from jax.extend import core
@@ -11,43 +11,64 @@ from bertzoo.nn.flops import inner_jaxprs
 
 
 def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
-    """Bytes of the values live at once in `function(params, *inputs)` that depend on `inputs`, at the worst moment.
+    """Peak bytes of the values in `function(params, *inputs)` that depend on `inputs`, results included.
 
-    Arguments may be ShapeDtypeStructs. Every value is counted from the operation that makes it to its last use, as if
-    nothing were fused; what depends on the parameters alone is not, as a runtime computes it once.
+    Arguments may be ShapeDtypeStructs and are not counted. A value lives from the operation that computes it to its
+    last use. Values that depend on the parameters alone are not counted, since a runtime computes them once.
     """
     jaxpr = jax.make_jaxpr(function)(params, *inputs).jaxpr
-    fixed = len(jax.tree.leaves(params))
-    kept, used = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    moving = [index >= fixed for index, uses in enumerate(used) if uses]
-    return _peak(kept, moving)[0]
+    param_count = len(jax.tree.leaves(params))
+    used_jaxpr, used = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return _peak(used_jaxpr, [index >= param_count for index, uses in enumerate(used) if uses])[0]
 
 
-def _peak(jaxpr: core.Jaxpr, moving: list[bool]) -> tuple[int, list[bool]]:
-    """(peak bytes beside the arguments, which outputs depend on the inputs) where `moving` says which arguments do."""
-    depends = dict(zip(jaxpr.invars, moving, strict=True))
+def peak_beside_results(jaxpr: core.Jaxpr) -> int:
+    """Peak bytes of all values of a jaxpr but its arguments and results: of a gradient function, an upper bound of the
+    activations and temporaries.
+    """
+    used_jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    results = {variable for variable in used_jaxpr.outvars if isinstance(variable, core.Var)}
+    return _peak(used_jaxpr, [True] * len(used_jaxpr.invars), count_constants=True, skipped=results)[0]
 
-    def is_moving(variable: core.Var | core.Literal) -> bool:
+
+def _peak(
+    jaxpr: core.Jaxpr,
+    input_dependent: Sequence[bool],
+    count_constants: bool = False,
+    skipped: Collection[core.Var] = (),
+) -> tuple[int, list[bool]]:
+    """Return (peak bytes beside the arguments, which outputs depend on the inputs).
+
+    input_dependent: which arguments do; count_constants: count values that depend on no argument too, such as dropout
+    masks of a fixed key; skipped: variables that are not counted.
+    """
+    depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
+
+    def is_counted(variable: core.Var | core.Literal) -> bool:
         return isinstance(variable, core.Var) and depends.get(variable, False)
 
-    last = {v: i for i, equation in enumerate(jaxpr.eqns) for v in equation.invars if isinstance(v, core.Var)}
-    last |= {v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, core.Var)}
-    alive: dict[core.Var, int] = {}
-    peak = 0
+    last_use = {v: i for i, equation in enumerate(jaxpr.eqns) for v in equation.invars if isinstance(v, core.Var)}
+    last_use |= {v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, core.Var)}
+    live: dict[core.Var, int] = {}
+    total = peak = 0
     for index, equation in enumerate(jaxpr.eqns):
-        arguments = [is_moving(v) for v in equation.invars]
-        inside = 0
-        outputs = [any(arguments)] * len(equation.outvars)
+        arguments = [is_counted(v) for v in equation.invars]
+        outputs = [count_constants or any(arguments)] * len(equation.outvars)
+        inner_peak = 0
         for inner in inner_jaxprs(equation.params):
             matched = arguments if len(inner.invars) == len(arguments) else [any(arguments)] * len(inner.invars)
-            beneath, found = _peak(inner, matched)
-            inside = max(inside, beneath)
-            outputs = found if len(found) == len(outputs) else outputs
+            size, inner_outputs = _peak(inner, matched, count_constants)
+            inner_peak = max(inner_peak, size)
+            outputs = inner_outputs if len(inner_outputs) == len(outputs) else outputs
         depends |= dict(zip(equation.outvars, outputs, strict=True))
-        made = {v: _bytes(v) for v in equation.outvars if is_moving(v)}
-        peak = max(peak, sum(alive.values()) + max(inside, sum(made.values())))
-        alive = {v: size for v, size in (alive | made).items() if last.get(v, -1) > index}
-    return peak, [is_moving(v) for v in jaxpr.outvars]
+        new = {v: _bytes(v) for v in equation.outvars if is_counted(v) and v not in skipped}
+        peak = max(peak, total + max(inner_peak, sum(new.values())))
+        live |= new
+        total += sum(new.values())
+        for variable in (*equation.invars, *equation.outvars):
+            if isinstance(variable, core.Var) and last_use.get(variable, -1) <= index:
+                total -= live.pop(variable, 0)
+    return peak, [is_counted(v) for v in jaxpr.outvars]
 
 
 def _bytes(variable: core.Var) -> int:

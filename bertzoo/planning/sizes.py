@@ -1,4 +1,4 @@
-"""How large a model is: parameters, operations and memory, counted on the real module."""
+"""Parameters, operations and memory of a model, counted on the real module."""
 
 import functools
 from dataclasses import dataclass
@@ -12,14 +12,16 @@ from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import Masked, MaskedObjective, Replaced
 from bertzoo.planning.liveness import peak_bytes
 
-LENGTH = 128  # tokens of the one row that operations and memory are counted for
+LENGTH = 128  # tokens of the one row whose operations and memory are counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Parameters of the encoder with its embeddings, of that with the pooler, and of all that is pretrained (a
-    generator too); and of one inference of a row of 128 tokens, the operations (2 per multiply-add) and the peak bytes
-    of activations.
+    """Sizes of a model.
+
+    params_encoder: of the encoder with its embeddings; params_pretraining: of everything that is pretrained, a
+    generator too; flops_128, activation_bytes: operations (2 per multiply-add) and peak bytes of activations of one
+    inference of a row of 128 tokens.
     """
 
     params_encoder: int
@@ -31,14 +33,14 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What a paper prints of its model, in millions of parameters and 10^9 operations; None where it says nothing."""
+    """A paper's figures of its model: millions of parameters and 10^9 operations, or None."""
 
     paper: str
     params: float | None = None
     gflops: float | None = None
 
 
-# By the name of the config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
+# By config. BERT-base's, ALBERT's, DistilBERT's and SqueezeBERT's figures are SqueezeBERT's Table 2,
 # those of the 6 layers and the operations of ELECTRA-small its Table 3; those of 4 and 3 layers and of TinyBERT are
 # MobileBERT's Table 4, BERT-large's its Table 1; MobileBERT's and IB-BERT's its Tables 1, 4 and 7, but the operations
 # of the released model SqueezeBERT's Table 2; the sizes of ConvBERT, BERT-small and ELECTRA are ConvBERT's Tables 1
@@ -78,15 +80,15 @@ PUBLISHED = {
 
 @functools.cache
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
-    """Count a model and, of its pretraining, the parameters."""
+    """Count a model's sizes, and the parameters of its pretraining."""
     whole = objective.build(config, Compute())
-    # What is pretrained is the model and more; but not its pooler without a sentence task or in replaced detection.
+    # Without a sentence task, and in replaced token detection, the pooler is not pretrained but counts as the model's.
     alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"
     model = whole.model if alone else pretraining(config, Compute(), sentence=False)
     ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     key = jax.eval_shape(jax.random.key, 0)
 
-    @jax.jit  # traced once for all that is counted of it, which is what takes the time
+    @jax.jit  # traced once for all counts; tracing takes the time
     def start(key, ids, types, mask, one):
         output, variables = model.init_with_output(key, ids, types, mask, one)
         return output.pooled, variables["params"]

@@ -1,7 +1,6 @@
-"""The training step of a run on devices that need not be there: its mesh, its state, its batch, the step lowered."""
+"""The training step of a run for devices that are not there: its mesh, state, batch, gradients and lowered program."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import flax.linen as nn
@@ -20,8 +19,8 @@ from bertzoo.train.step import make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """Stands for a device in a mesh of which only the shape is asked for."""
+class AbsentDevice:
+    """Stands for a device in a mesh that is used for its shape alone."""
 
     id: int
     process_index: int = 0
@@ -29,88 +28,79 @@ class Place:
     device_kind: str = "none"
 
 
-def imagined(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
-    """The recipe's mesh over a slice's devices; raises ConfigError as a run on them does."""
-    return checked(recipe, sharding.make_mesh(recipe.mesh, [Place(index) for index in range(topology.devices)]))
+def abstract_mesh(recipe: Recipe, topology: Topology) -> jax.sharding.Mesh:
+    """Return the recipe's mesh over a slice's devices; raises ConfigError as a run on them does."""
+    devices = [AbsentDevice(index) for index in range(topology.devices)]
+    return check_mesh(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
-def checked(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-    """The mesh; raises ConfigError unless it divides the batch of every stage and every parameter."""
+def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    """Return the mesh; raises ConfigError unless it divides the batch of every stage and every parameter."""
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
-    fallbacks(recipe, mesh)
+    mesh_fallbacks(recipe, mesh)
     return mesh
 
 
-def fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
-    """In words, where parameters go that the mesh does not divide as it should; raises ConfigError where none will."""
-    boxed = _boxed(recipe)
+def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
+    """Describe each fallback taken for a parameter that the mesh does not divide; raises ConfigError without one."""
+    boxed = _boxed_shapes(recipe)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
-    placed = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
-    leaves = jax.tree.leaves(placed, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
+    placements = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
+    leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
 
 
-def planned(recipe: Recipe) -> list[int]:
-    """The stages that are looked at: of those that differ in depth alone, the first, the middle and the last."""
-    lessons = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
-    return sorted({0, (lessons - 1) // 2, lessons - 1} if lessons else {}) + list(range(lessons, len(recipe.stages)))
+def planned_stages(recipe: Recipe) -> list[int]:
+    """Return the stages to plan: of those that differ in depth alone, the first, the middle and the last."""
+    groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
+    return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
 
-def abstract(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
-    """Shapes and places of a stage's state; raises ConfigError where the mesh does not divide a parameter."""
+def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
+    """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as `check_mesh`."""
     return states.abstract(phases.of(recipe)[index].objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
 
 
-def frozen(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
-    """Shapes and places of a teacher's parameters; None without one."""
+def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
+    """Return shapes, dtypes and shardings of a teacher's parameters, or None without a teacher."""
     return phases.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
 
 
-def parameters(recipe: Recipe) -> Any:
-    """The shapes of the parameters, wherever they are."""
-    return nn.unbox(_boxed(recipe))
+def parameter_shapes(recipe: Recipe) -> Any:
+    """Return shapes and dtypes of the parameters."""
+    return nn.unbox(_boxed_shapes(recipe))
 
 
-@functools.lru_cache(maxsize=16)
-def traced(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
-    """The jaxpr of what a stage's step learns by of so many rows: (parameters, teacher, batch), wherever they are.
-
-    Kept, as plans for several meshes and what is advised ask for the same.
-    """
+def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
+    """Return the jaxpr of (parameters, teacher, batch of `rows` rows) -> gradients in a stage's step."""
     teacher = phases.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
-    return jax.make_jaxpr(phases.gradient_function(recipe, index))(
-        parameters(recipe), teacher, batch_shapes(recipe, index, rows)
-    ).jaxpr
-
-
-def _boxed(recipe: Recipe) -> Any:
-    return states.boxed_shapes(phases.of(recipe)[0].objective)
+    arguments = parameter_shapes(recipe), teacher, batch_shapes(recipe, index, rows)
+    return jax.make_jaxpr(phases.gradient_function(recipe, index))(*arguments).jaxpr
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
-    """The step of a stage as a run on a TPU would compile it for the mesh's devices."""
-    stage, state = recipe.stages[index], abstract(recipe, index, mesh)
+    """Lower the step of a stage as a run on a TPU compiles it for the mesh's devices."""
+    stage, phase, state = recipe.stages[index], phases.of(recipe)[index], state_shapes(recipe, index, mesh)
     rows = sharding.batch_sharding(mesh)
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
         for name, array in batch_shapes(recipe, index, stage.batch_size).items()
     }
-    objective, optimizer, places = (
-        phases.of(recipe)[index].trained,
-        _optimizer(recipe, index),
-        states.shardings_of(state),
-    )
-    fixed = frozen(recipe, mesh)
+    teacher = teacher_shapes(recipe, mesh)
     step = make_train_step(
-        objective,
-        optimizer,
+        phase.trained,
+        _optimizer(recipe, index),
         accumulate=stage.accumulate,
-        shardings=places,
-        frozen_shardings=states.shardings_of(fixed),
+        shardings=states.shardings_of(state),
+        frozen_shardings=states.shardings_of(teacher),
     )
-    return step.lower(state, fixed, batch)  # type: ignore[attr-defined]  # it is jitted
+    return step.lower(state, teacher, batch)  # type: ignore[attr-defined]  # it is jitted
+
+
+def _boxed_shapes(recipe: Recipe) -> Any:
+    return states.boxed_shapes(phases.of(recipe)[0].objective)
 
 
 def _optimizer(recipe: Recipe, index: int):

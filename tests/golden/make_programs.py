@@ -29,7 +29,7 @@ def hashes(name: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the hash of each planned stage, lowered for one device without locations."""
     recipe = config.load(recipe_class(name), [name])
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-    for index in step.planned(recipe):
+    for index in step.planned_stages(recipe):
         program = step.lower(recipe, index, mesh).as_text()
         yield f"{name}/{index}", hashlib.sha256(program.encode()).hexdigest()[:16]
 

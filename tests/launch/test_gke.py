@@ -122,13 +122,13 @@ def test_a_slice_that_does_not_exist_is_refused_with_those_that_do(cloud: Cloud,
     chip = chips.CHIPS[tpu]
     flat = "2x2" in chip.slices
     for topology in ("1x8", "3x3", "4x4x4") if flat else ("4x4", "2x4x2", "8x4x4", "4x4x6", "32x32x32", "0x0x0"):
-        with pytest.raises(ConfigError, match=mentioning(tpu, topology, chips.described(chip))):
-            chips.parse(f"{tpu}:{topology}")
+        with pytest.raises(ConfigError, match=mentioning(tpu, topology, chips.describe_slices(chip))):
+            chips.parse_topology(f"{tpu}:{topology}")
         out = cloud.run("gke/job.sh", "show", *IMAGE, f"--tpu={tpu}", f"--topology={topology}", *RUN, code=2)
-        known = tpu, chips.described(chip)
+        known = tpu, chips.describe_slices(chip)
         assert out.startswith("job.sh: ") and out.count("\n") == 1 and mentions(out, f"--topology={topology}", *known)
     for topology in () if flat else ("4x4x12", "8x16x16"):
-        assert chips.parse(f"{tpu}:{topology}")
+        assert chips.parse_topology(f"{tpu}:{topology}")
         shown(cloud, f"--tpu={tpu}", f"--topology={topology}", *RUN)
 
 

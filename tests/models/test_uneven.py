@@ -10,7 +10,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.planning.convention import _layers
+from bertzoo.planning.electra_flops import _elementwise_flops
 from bertzoo.runs.pretrain_config import Pretrain
 
 KINDS = ["squeezebert", "convbert-span", "mobilebert"]
@@ -29,8 +29,10 @@ def test_every_layer_has_its_own(case: str) -> None:
         path: (wider if path.startswith("encoder/layers_1/") else shapes)[path] for path in shapes
     }
     assert parameter_shapes(replace(even, feed_forward_size=(20, 20)), NoHead()) == shapes
-    between = _layers(uneven, uneven.hidden_size, 16)
-    assert between == (_layers(even, even.hidden_size, 16) + _layers(wide, even.hidden_size, 16)) / 2
+    between = _elementwise_flops(uneven, uneven.hidden_size, 16)
+    assert (
+        between == (_elementwise_flops(even, even.hidden_size, 16) + _elementwise_flops(wide, even.hidden_size, 16)) / 2
+    )
 
 
 @pytest.mark.parametrize("case", KINDS)

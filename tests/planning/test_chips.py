@@ -1,10 +1,10 @@
-"""The slices that exist are taken, others are refused with those that do."""
+"""parse_topology accepts the slices that exist and lists them in its error for any other."""
 
 import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.planning.chips import CHIPS, parse
+from bertzoo.planning.chips import CHIPS, parse_topology
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ from bertzoo.planning.chips import CHIPS, parse
     ],
 )
 def test_a_slice_has_its_chips_and_devices(text, chips, devices):
-    topology = parse(text)
+    topology = parse_topology(text)
     assert (topology.name, topology.chips, topology.devices) == (text, chips, devices)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "parts"),
     [
         ("v5e:3x3", ("2x2, 2x4, 4x4",)),
         ("v5e:16x32", ("16x16",)),
@@ -42,12 +42,12 @@ def test_a_slice_has_its_chips_and_devices(text, chips, devices):
         ("", ("v3, v4, v5e, v5p, v6e, tpu7x",)),
     ],
 )
-def test_what_does_not_exist_is_refused_with_what_does(text, said):
-    with pytest.raises(ConfigError, match=mentioning(*said)):
-        parse(text)
+def test_a_slice_that_does_not_exist_raises_with_those_that_do(text, parts):
+    with pytest.raises(ConfigError, match=mentioning(*parts)):
+        parse_topology(text)
 
 
-def test_every_listed_slice_is_one():
+def test_every_listed_slice_parses():
     for chip in CHIPS.values():
-        assert all(parse(f"{chip.name}:{shape}").chips <= chip.largest for shape in chip.slices)
+        assert all(parse_topology(f"{chip.name}:{shape}").chips <= chip.largest for shape in chip.slices)
         assert 15 < chip.capacity / 2**30 < 100

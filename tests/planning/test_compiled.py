@@ -1,6 +1,7 @@
-"""The compiler's process and its results: kept by what was compiled, and read in its own words."""
+"""The compiler's process, its cached results and its errors."""
 
 import importlib.metadata
+import json
 import stat
 import sys
 import tomllib
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from messages import mentioning, mentions
+from messages import mentioning
 from packaging.requirements import Requirement
 
 from bertzoo.core import config
@@ -17,10 +18,13 @@ from bertzoo.planning import cache, chips, compiled
 from bertzoo.runs.pretrain_config import Pretrain
 
 ROOT = Path(__file__).parents[2]
-RECORD = (
-    '{"seconds": 2.0, "arguments": 10, "temporaries": 5, "code": 1, "collectives": [{"kind": "all-reduce", "group": 4,'
-)
-RECORD += ' "count": 1, "size": 8, "sent": 12}]}'
+SENT = {"kind": "all-reduce", "group": 4, "count": 1, "size": 8, "sent": 12}
+RESULT = {"seconds": 2.0, "arguments": 10, "temporaries": 5, "code": 1, "collectives": [SENT]}
+
+
+def message_line(stage: int, progress: str, **result: dict) -> str:
+    """A line of the compiler's process."""
+    return json.dumps({"stage": stage, "progress": progress, **result})
 
 
 @pytest.fixture
@@ -43,39 +47,35 @@ def recipe(tmp_path) -> Pretrain:
     return config.load(Pretrain, [tiny.write_config(tmp_path, "text.txt")], [])
 
 
-def test_results_are_read_stage_by_stage(compiler, recipe, tmp_path):
-    compiler(["what libtpu says", RECORD, '{"seconds": 1.0, "needed": 99}', "{}"])
-    said: list[str] = []
-    first, second, third = compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, said.append)
-    assert first is not None and first.fits and first.total == 16 and first.collectives is not None
-    assert first.collectives[0].sent == 12
-    assert second is not None and not second.fits and second.total is None
-    assert third is None
-    assert len(said) == 3 and mentions(said[0], "stage 0 on v5e:2x2", "2 s")
-    assert mentions(said[2], "stage 2 on v5e:2x2") and " s " not in said[2]
+def test_results_and_progress_are_read_stage_by_stage(compiler, recipe, tmp_path):
+    large = {"seconds": 1.0, "needed": 99}
+    compiler(
+        [
+            "a line of libtpu",
+            message_line(0, "slow"),
+            message_line(0, "2 s", result=RESULT),
+            message_line(3, "1 s", result=large),
+        ]
+    )
+    lines: list[str] = []
+    results = compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, lines.append)
+    assert list(results) == [0, 3]
+    assert results[0].fits and results[0].total == results[0].wanted == 16 and results[0].collectives is not None
+    assert results[0].collectives[0].sent == 12
+    assert not results[3].fits and results[3].total is None and results[3].wanted == 99
+    assert lines == [f"stage {text}" for text in ("0 on v5e:2x2: slow", "0 on v5e:2x2: 2 s", "3 on v5e:2x2: 1 s")]
 
 
-def test_it_is_said_what_is_compiled_and_what_is_known(compiler, recipe, tmp_path):
-    known = RECORD[:-1] + ', "known": true}'
-    compiler(['{"compiling": true}', RECORD, known, '{"passed_over": true}'])
-    said: list[str] = []
-    first, second, _ = compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, said.append)
-    assert first == second is not None
-    stages = [f"stage {index} on v5e:2x2: " for index in (0, 0, 1)]
-    for line, stage, word in zip(said, stages, ("compiling", "2 s", "before"), strict=True):
-        assert line.startswith(stage) and mentions(line, word)
-
-
-def test_a_compiler_that_fails_is_one_sentence(compiler, recipe, tmp_path):
+def test_a_compiler_that_fails_raises_its_last_line(compiler, recipe, tmp_path):
     compiler([], 1, "RuntimeError: no such thing")
     with pytest.raises(UserError, match=mentioning("v5e:2x2", "RuntimeError: no such thing")):
-        compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, print)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
 
 
-def test_without_a_compiler_it_says_how_to_have_one(recipe, tmp_path, monkeypatch):
+def test_a_missing_compiler_raises_with_its_install_command(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "available", lambda: False)
     with pytest.raises(UserError, match=mentioning("'.[tpu-plan]'")):
-        compiled.compile_stages(recipe, chips.parse("v5e:2x2"), tmp_path, print)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
 
 
 @pytest.mark.parametrize(
@@ -100,37 +100,39 @@ def test_without_a_compiler_it_says_how_to_have_one(recipe, tmp_path, monkeypatc
         ("RESOURCE_EXHAUSTED: too many open files", None),
     ],
 )
-def test_what_does_not_fit_says_what_it_wanted(message, expected):
-    assert compiled.needed(message) == expected
+def test_needed_bytes_of_an_error(message, expected):
+    assert compiled.needed_bytes(message) == expected
 
 
-def test_a_result_is_kept_by_text_slice_and_versions(tmp_path):
-    names = {cache.key(*parts) for parts in (("a",), ("b",), ("a", "v5e:2x2"), ("a", "v5e:2x2", "1"), ("av5e:2x2",))}
+def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
+    names = {
+        cache.result_key(*parts) for parts in (("a",), ("b",), ("a", "v5e:2x2"), ("a", "v5e:2x2", "1"), ("av5e:2x2",))
+    }
     assert len(names) == 5
-    name = cache.key("text", "v5e:2x2")
-    assert cache.read(tmp_path, name) is None
-    cache.write(tmp_path / "new", name, {"seconds": 1.0})
-    assert cache.read(tmp_path / "new", name) == {"seconds": 1.0}
+    name = cache.result_key("text", "v5e:2x2")
+    assert cache.read_result(tmp_path, name) is None
+    cache.write_result(tmp_path / "new", name, {"seconds": 1.0})
+    assert cache.read_result(tmp_path / "new", name) == {"seconds": 1.0}
     (tmp_path / "new" / f"{name}.json").write_text('{"seconds"', encoding="utf-8")
-    assert cache.read(tmp_path / "new", name) is None
+    assert cache.read_result(tmp_path / "new", name) is None
 
 
-def test_plans_are_made_with_the_compiler_of_runs():
-    """What is installed for plans is what `jax[tpu]` installs, and at one version with all else."""
+def test_the_compiler_is_the_one_that_runs_use():
+    """The extra is `jax[tpu]`, at the versions of constraints.txt."""
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (extra,) = map(Requirement, metadata["project"]["optional-dependencies"]["tpu-plan"])
     assert extra.name == "jax" and extra.extras == {"tpu"}
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
     pinned = dict(line.split("==") for line in lines)
     assert pinned["jax"] == importlib.metadata.version("jax")
-    asked = [Requirement(line) for line in importlib.metadata.requires("jax") or ()]
+    requirements = [Requirement(line) for line in importlib.metadata.requires("jax") or ()]
     (compiler,) = [
-        one for one in asked if one.name == "libtpu" and one.marker and one.marker.evaluate({"extra": "tpu"})
+        one for one in requirements if one.name == "libtpu" and one.marker and one.marker.evaluate({"extra": "tpu"})
     ]
     assert compiler.specifier.contains(pinned["libtpu"])
 
 
-def test_where_results_are_kept(monkeypatch):
+def test_result_folder(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "somewhere")
-    assert cache.directory() == Path("somewhere/bertzoo/plans")
-    assert cache.directory("here") == Path("here")
+    assert cache.result_folder() == Path("somewhere/bertzoo/plans")
+    assert cache.result_folder("here") == Path("here")

@@ -1,6 +1,6 @@
 """Collectives are read from a program's text: kinds, bytes, groups, loops, and each but once."""
 
-from bertzoo.planning.hlo import Collective, collectives
+from bertzoo.planning.hlo import Collective, find_collectives
 
 TEXT = """\
 HloModule jit_train_step, is_scheduled=true, entry_computation_layout={(f32[4]{0})->f32[4]{0}}
@@ -53,7 +53,7 @@ channel_id=3, source_target_pairs={{0,1},{1,0}}
 
 
 def test_the_collectives_of_a_program():
-    found = {(one.kind, one.group): (one.count, one.size, one.sent) for one in collectives(TEXT, devices=8)}
+    found = {(one.kind, one.group): (one.count, one.size, one.sent) for one in find_collectives(TEXT, devices=8)}
     assert found == {
         ("reduce-scatter", 2): (6, 6 * 400, 6 * 400),  # 2 times in each of 3
         ("all-gather", 2): (3, 3 * 8192, 3 * 4096),
@@ -65,5 +65,7 @@ def test_the_collectives_of_a_program():
 
 
 def test_the_largest_comes_first():
-    assert collectives(TEXT, devices=8)[0] == Collective(kind="all-gather", group=2, count=3, size=24576, sent=12288)
-    assert collectives("ENTRY %main (x: f32[]) -> f32[] {\n  ROOT %y = f32[] add(%x, %x)\n}\n", devices=8) == []
+    assert find_collectives(TEXT, devices=8)[0] == Collective(
+        kind="all-gather", group=2, count=3, size=24576, sent=12288
+    )
+    assert find_collectives("ENTRY %main (x: f32[]) -> f32[] {\n  ROOT %y = f32[] add(%x, %x)\n}\n", devices=8) == []

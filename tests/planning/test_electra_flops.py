@@ -6,7 +6,7 @@ import pytest
 
 from bertzoo.core import config
 from bertzoo.models import Bert, Electra
-from bertzoo.planning.convention import PUBLISHED, train_flops
+from bertzoo.planning.electra_flops import PUBLISHED_FLOPS, train_flops
 from bertzoo.runs.pretrain_config import Pretrain
 
 VOCABULARY = 30522
@@ -48,7 +48,7 @@ def test_electra():
 @pytest.mark.parametrize(
     ("name", "printed"), [("electra_small", 1.293743798272e18), ("electra_base", 6.42454183426e19)]
 )
-def test_the_script_prints(name, printed):
+def test_train_flops_equal_what_the_script_prints(name, printed):
     assert train_flops(config.load(Pretrain, [name], [])) == pytest.approx(printed, rel=1e-10)
 
 
@@ -60,7 +60,7 @@ def test_every_kind_of_model_is_counted():
     assert train_flops(config.load(Pretrain, ["schubert_33m"], [])) > 1e15
 
 
-def test_what_is_printed_is_what_the_paper_prints():
+def test_published_flops_are_the_papers_table():
     """ConvBERT's Table 3, which also prints each as so many times that of ConvBERT-small."""
     times = {
         "bert_base": 49,
@@ -70,7 +70,7 @@ def test_what_is_printed_is_what_the_paper_prints():
         "electra_base": 49,
     }
     times |= {"electra_small": 1.1, "mobilebert": 49, "tinybert": 49}
-    assert {name: float(f"{flops / 1.3e18:.2g}") for name, (flops, _) in PUBLISHED.items()} == times
+    assert {name: float(f"{flops / 1.3e18:.2g}") for name, (flops, _) in PUBLISHED_FLOPS.items()} == times
     # Printed with a "+", as what a teacher took is left out; and BERT's run is not ours.
-    assert {name for name, (_, note) in PUBLISHED.items() if note} == {"bert_base", "mobilebert", "tinybert"}
-    assert all("teacher" in PUBLISHED[name][1] for name in ("mobilebert", "tinybert"))
+    assert {name for name, (_, note) in PUBLISHED_FLOPS.items() if note} == {"bert_base", "mobilebert", "tinybert"}
+    assert all("teacher" in PUBLISHED_FLOPS[name][1] for name in ("mobilebert", "tinybert"))

@@ -1,0 +1,93 @@
+"""Training operations of a pretraining run as ELECTRA's authors count them, and as ConvBERT's paper prints them.
+
+https://github.com/google-research/electra/blob/master/flops_computation.py: 2 operations for a multiply-add; the
+backward pass costs as much as the forward pass; a look-up is a product with a one-hot vector over the whole table; the
+output softmax sees 5/32 of the positions, however many are masked; pooler and sentence head are not counted;
+element-wise operations are, with the constants below. ConvBERT (Jiang et al. 2020) prints its "Train FLOPs" by it. Here
+products are counted on the real modules, which covers models without a formula in that script.
+"""
+
+from typing import Any
+
+import jax
+
+from bertzoo.models.generator import generator_config, generator_sizes
+from bertzoo.models.uneven import per_layer
+from bertzoo.nn.flops import matmul_flops
+from bertzoo.objectives import Replaced
+from bertzoo.planning import step
+from bertzoo.runs.batches import batch_shapes
+from bertzoo.runs.pretrain_config import Pretrain
+
+OUTPUT_SHARE = 0.15625
+_DROPOUT, _NORM, _ACTIVATION, _SOFTMAX = 4, 5, 8, 5
+
+# ConvBERT's Table 3 by config: (operations, the recipe that it counts if that is not ours).
+PUBLISHED_FLOPS: dict[str, tuple[float, str]] = {
+    "bert_base": (6.4e19, "1 M steps of 256 rows of 512"),
+    "convbert_base": (1.4e19, ""),
+    "convbert_medium_small": (1.5e18, ""),
+    "convbert_small": (1.3e18, ""),
+    "electra_base": (6.4e19, ""),
+    "electra_small": (1.4e18, ""),
+    "mobilebert": (6.4e19, "at least, as its teacher is left out"),
+    "tinybert": (6.4e19, "at least, as its teacher is left out"),
+}
+
+
+def train_flops(recipe: Pretrain) -> float:
+    """Return the operations of all stages of a recipe."""
+    return sum(
+        2 * stage.steps * stage.batch_size * _row_flops(recipe, index) for index, stage in enumerate(recipe.stages)
+    )
+
+
+def _row_flops(recipe: Pretrain, index: int) -> float:
+    """Return the operations of the forward pass of one row."""
+    objective: Any = recipe.objective.build(recipe.model, recipe.compute)
+    params = step.parameter_shapes(recipe)
+    batch, model = batch_shapes(recipe, index), recipe.model
+    length = recipe.stages[index].max_length
+    width = params["embedding"]["word"]["embedding"].shape[1]
+    slots = OUTPUT_SHARE * length
+
+    def masked(count: int) -> int:
+        positions = jax.ShapeDtypeStruct((1, count), batch["masked_positions"].dtype)
+        return matmul_flops(objective.masked_logits, params, batch | {"masked_positions": positions})
+
+    head = masked(2) - masked(1)
+    embedding = _embedding_flops(model, width, length)
+    masked_flops = masked(1) - head + slots * head + slots * (14 * width + (_SOFTMAX + 2) * model.vocab_size)
+    if not isinstance(recipe.objective, Replaced):
+        return embedding + masked_flops + _elementwise_flops(model, width, length)
+    share = recipe.objective.generator_width
+    generator: Any = generator_config(model, share)
+    if generator is None:
+        hidden, heads = generator_sizes(model, share)
+        body = model.layers * _layer_flops(hidden, heads, 4 * hidden, length) + (hidden != width) * length * hidden
+    else:
+        body = _elementwise_flops(generator, width, length)
+    discriminator_flops = matmul_flops(objective.replaced_logits, params, batch)
+    discriminator_flops += length * (1 + _ACTIVATION) * model.hidden_size
+    return 2 * embedding + masked_flops + body + discriminator_flops + _elementwise_flops(model, width, length)
+
+
+def _embedding_flops(model: Any, width: int, length: int) -> float:
+    """Return the operations of a row's look-ups as products, their sum, norm and dropout."""
+    tables = 2 * width * model.vocab_size + 2 * width * (length + 2)
+    return length * (tables + (2 + _NORM + _DROPOUT) * width)
+
+
+def _elementwise_flops(model: Any, width: int, length: int) -> float:
+    """Return the element-wise operations of all layers, with the bias of a projection from the embedding's width."""
+    inner = getattr(model, "feed_forward_sizes", None) or per_layer(model.feed_forward_size, model.layers)
+    heads = model.heads if isinstance(model.heads, tuple) else (model.heads,) * model.layers
+    blocks = sum(_layer_flops(model.hidden_size, *sizes, length) for sizes in zip(heads, inner, strict=True))
+    return blocks + (model.hidden_size != width) * length * model.hidden_size
+
+
+def _layer_flops(hidden: int, heads: int, inner: int, length: int) -> float:
+    """Return the element-wise operations of one layer over a row; as in the script, the first norm counts 5 in all."""
+    attention = 3 * hidden + (_SOFTMAX + _DROPOUT + 1) * length * heads + (2 + _DROPOUT) * hidden + _NORM
+    feed_forward = (_ACTIVATION + 1) * inner + (2 + _DROPOUT + _NORM) * hidden
+    return length * (attention + feed_forward)

@@ -1,0 +1,142 @@
+"""The plan without a compiler: exact state, the bound of activations, derived traffic, and the lowered step."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from jax.extend import core
+from messages import mentioning, mentions
+
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
+from bertzoo.planning import chips, compiled, estimate, step
+from bertzoo.planning.liveness import peak_beside_results
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.train import sharding
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    file = tiny.write_config(tmp_path_factory.mktemp("plan"), "text.txt")
+    return lambda **options: config.load(Pretrain, [file], [(k.replace("__", "."), v) for k, v in options.items()])
+
+
+def first_stage(recipe: Pretrain, slice_: str = "v5e:2x2", **sizes) -> estimate.StagePlan:
+    topology = chips.parse_topology(slice_)
+    if sizes:
+        topology = dataclasses.replace(topology, chip=dataclasses.replace(topology.chip, **sizes))
+    return estimate.make_plan(dataclasses.replace(recipe, stages=recipe.stages[:1]), topology).stages[0]
+
+
+@pytest.fixture(scope="module")
+def usual(load) -> estimate.StagePlan:
+    return first_stage(load())
+
+
+def test_the_state_is_exact(load, usual):
+    recipe, memory = load(), usual.estimated
+    count = sum(leaf.size for leaf in jax.tree.leaves(step.parameter_shapes(recipe)))
+    assert memory.parameters == memory.gradients == 4 * count
+    assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and the step counter
+    assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
+    assert memory.teacher == 0
+    assert memory.total == memory.exact + memory.activations == sum(dataclasses.asdict(memory).values())
+    topology = chips.parse_topology("v5e:2x2")
+    assert estimate.make_plan(recipe, topology).checkpoint_bytes == pytest.approx(12 * count, abs=64)
+
+
+def test_sharded_parameters_take_their_part(load, usual):
+    whole, parts = usual.estimated, first_stage(load(mesh__fsdp="4")).estimated
+    assert parts.parameters == parts.gradients < whole.parameters
+    assert parts.optimizer == pytest.approx(2 * parts.parameters, abs=16)
+    assert parts.batch == whole.batch
+    # The bound has the other devices' parts gathered at once.
+    assert parts.activations == whole.activations + whole.parameters - parts.parameters
+
+
+def test_microbatches_hold_fewer_activations_beside_the_sum_of_their_gradients(load, usual):
+    parts = first_stage(load(stages__0__accumulate="2"))
+    assert (usual.rows, parts.rows) == (4, 2)
+    assert parts.estimated.gradients == 2 * usual.estimated.gradients
+    assert parts.estimated.batch == usual.estimated.batch
+    assert parts.estimated.activations < usual.estimated.activations
+
+
+def test_remat_and_fewer_rows_lower_the_bound(load):
+    def bound(rows: int, remat: str) -> int:
+        recipe = load(model__layers="3", compute__remat=remat)
+        return peak_beside_results(step.trace_gradients(recipe, 0, rows))
+
+    usual = bound(64, "false")
+    assert bound(64, "true") < 0.8 * usual and bound(16, "false") < usual / 3
+
+
+def test_the_bound_holds_for_the_compiler_of_this_machine(load):
+    """The temporaries of the gradient function, compiled for the CPU, without the returned gradients."""
+    recipe, rows = load(model__layers="2", compute__dtype="float32"), 64
+    jaxpr = step.trace_gradients(recipe, 0, rows)
+    arguments: Any = [variable.aval for variable in jaxpr.invars]
+    run = jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ())))
+    memory: Any = run.lower(*arguments).compile().memory_analysis()
+    assert memory.temp_size_in_bytes <= peak_beside_results(jaxpr)
+
+
+def test_a_stage_fits_by_the_bound_or_not_by_its_state_or_is_left_to_the_compiler(load, usual):
+    memory = usual.estimated
+    for capacity, fits, part in (
+        (memory.ample, True, "remat"),
+        (memory.ample - 1, None, "--compute.remat=true"),
+        (memory.exact, None, "--stages.0.accumulate=2"),
+        (memory.exact - 1, False, "--mesh.fsdp=2"),
+    ):
+        stage = first_stage(load(), hbm=capacity / chips.GIB)
+        assert (stage.capacity, stage.fits) == (capacity, fits)
+        assert mentions(stage.advice, part)
+
+
+def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
+    sent = usual.roofline.interconnect * chips.CHIPS["v5e"].ici_bandwidth
+    assert sent == pytest.approx(1.5 * usual.estimated.parameters, rel=1e-4)
+
+
+def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
+    """A gather for the forward and one for the backward pass beside half of the sum over all devices."""
+    parts = first_stage(load(mesh__fsdp="4", compute__dtype="float32"))
+    split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of what is split, whole
+    more = (parts.roofline.interconnect - usual.roofline.interconnect) * chips.CHIPS["v5e"].ici_bandwidth
+    assert more == pytest.approx((0.75 + 2 * 0.75 - 1.5) * split, rel=1e-3)
+
+
+def test_the_memory_roofline_is_of_what_is_held(load, usual):
+    memory, bandwidth = usual.estimated, chips.CHIPS["v5e"].hbm_bandwidth
+    state = memory.parameters + memory.optimizer
+    assert usual.roofline.memory == pytest.approx((2 * state + memory.batch) / bandwidth)
+    result = compiled.CompiledStep(seconds=1.0, arguments=state, temporaries=10**8, code=10**6, collectives=())
+    topology = chips.parse_topology("v5e:2x2")
+    line = estimate.make_plan(load(), topology, {0: result}).stages[0].roofline
+    assert line.memory == pytest.approx((2 * state + 10**8 + 10**6) / bandwidth) and line.interconnect == 0
+
+
+def test_a_mesh_that_a_run_rejects_raises(load):
+    with pytest.raises(ConfigError, match=mentioning("batch_size=16", "32 devices")):
+        estimate.plan(load(), "v3:4x4", compile_steps=False)
+    with pytest.raises(ConfigError, match=mentioning("data=3", "4 devices")):
+        estimate.plan(load(mesh__data="3"), "v5e:2x2", compile_steps=False)
+
+
+def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
+    recipe = load(mesh__fsdp="2", compute__dtype="bfloat16")
+    mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh))
+    lowered = step.lower(recipe, 1, mesh)
+    sizes = [math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(lowered.args_info)]
+    state = step.state_shapes(recipe, 1, mesh)
+    held = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
+    batch = 4 * (8 * (3 * 48 + 3 * 7) + 2 * 8)
+    assert sum(sizes) == held + batch
+    donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
+    assert sum(donated) == len(jax.tree.leaves(state))
+    assert '"fsdp"=2' in lowered.as_text()
