@@ -167,7 +167,7 @@ def measure_waiting(options: argparse.Namespace, corpus: Corpus, directory: Path
         return clocks[0]
 
     job = loop.Job(
-        phases=phases.of(recipe),
+        setups=phases.of(recipe),
         stages=recipe.stages,
         config=recipe.run,
         mesh=mesh,

@@ -34,7 +34,7 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
     return config.load(Transfer, ["mobilebert_transfer"], [(key, str(value)) for key, value in (sizes | fixed).items()])
 
 
-def phase_of(recipe: Any) -> Any:
+def setup_of(recipe: Any) -> Any:
     """What the stage trains, and by which loss."""
     from bertzoo.runs import phases
 
@@ -47,9 +47,9 @@ def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: 
     import transfer_step  # which imports JAX: not in the other side's process
 
     recipe = recipe_of(rows, length, predictions, setting.dtype)
-    phase = phase_of(recipe)
+    setup = setup_of(recipe)
     frozen = jax.tree.map(lambda leaf: leaf.astype(setting.dtype), transfer_step.teacher_parameters(recipe))
-    return sides.our_step(phase.objective, adamw, trained=phase.trained, rates=phase.rates, frozen=frozen)
+    return sides.our_step(setup.objective, adamw, trained=setup.trained, rates=setup.rates, frozen=frozen)
 
 
 def flops(rows: int, length: int, predictions: int) -> int:

@@ -68,11 +68,11 @@ def main() -> None:
     running: dict[int, tuple[Any, Any, Any]] = {}
     compiling: dict[int, float] = {}
     for index in shown:
-        phase = phases.of(recipe)[index]
-        optimizer = optim.build(phase.optimizer, 1_000_000, rates=phase.rates)
-        state = states.fresh(phase.objective, optimizer, mesh, 0)
+        setup = phases.of(recipe)[index]
+        optimizer = optim.build(setup.optimizer, 1_000_000, rates=setup.rates)
+        state = states.fresh(setup.objective, optimizer, mesh, 0)
         batch, began = batch_of(recipe, index, args.rows), time.perf_counter()
-        step = make_train_step(phase.trained, optimizer).lower(state, frozen, batch).compile()  # type: ignore[attr-defined]
+        step = make_train_step(setup.trained, optimizer).lower(state, frozen, batch).compile()  # type: ignore[attr-defined]
         compiling[index] = time.perf_counter() - began
         running[index] = step, state, batch
     times: dict[int, list[float]] = {index: [] for index in shown}

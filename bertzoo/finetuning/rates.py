@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-from bertzoo.train.phase import Rates
+from bertzoo.train.stage_setup import Rates
 
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 BELOW = ("embedding/", "encoder/projection/")

@@ -26,8 +26,8 @@ from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter
+from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.step import Batch
 
 SCORES, MODEL = "scores.json", "model"
@@ -94,7 +94,7 @@ class Seed:
             return
         every = self._epoch
         shapes = parameter_shapes(begun.model, begun.head)
-        phase = Phase(
+        setup = StageSetup(
             objective=begun.objective, optimizer=recipe.optimizer, rates=layerwise(shapes, recipe.layer_decay)
         )
         reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), Console([self._stage])]
@@ -102,9 +102,9 @@ class Seed:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
                     loop.Job(
-                        phases=[phase],
+                        setups=[setup],
                         stages=[self._stage],
-                        config=loop.Run(
+                        config=loop.RunSettings(
                             log_every=recipe.log_every, evaluate_every=every, save_every=every, keep_last=1, keep_best=0
                         ),
                         mesh=self._work.mesh,

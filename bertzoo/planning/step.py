@@ -104,6 +104,6 @@ def _boxed_shapes(recipe: Recipe) -> Any:
 
 
 def _optimizer(recipe: Recipe, index: int):
-    group, phase = staging.schedule_group(recipe.stages, index), phases.of(recipe)[index]
+    group, setup = staging.schedule_group(recipe.stages, index), phases.of(recipe)[index]
     # Stacked as on a TPU, whatever this process runs on.
-    return optim.build(phase.optimizer, group.steps, group.learning_rate, stack=True, rates=phase.rates)
+    return optim.build(setup.optimizer, group.steps, group.learning_rate, stack=True, rates=setup.rates)

@@ -33,8 +33,8 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
-from bertzoo.train.phase import Phase
 from bertzoo.train.restore import restore_params
+from bertzoo.train.stage_setup import StageSetup
 
 GENERATOR = "generator/"
 Chosen = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> by dimension what stays
@@ -197,7 +197,7 @@ class Pruning:
 
         if not part.finished:
             self.tell(f"iteration {iteration} of {recipe.cut.iterations}, weighing {', '.join(recipe.letters)}")
-            phase = Phase(
+            setup = StageSetup(
                 objective=objective,
                 optimizer=weigh.optimizer,
                 rule=lambda rate: _rule(rate, objective, weigh.penalty),
@@ -205,7 +205,7 @@ class Pruning:
                 name=f"weighing {', '.join(recipe.letters)}",
             )
             given = replace(source, params={}, frozen=self._placed(inner, self._padded(model, source.params)))
-            self._run(part, made, corpus, given, [phase], followed=True)
+            self._run(part, made, corpus, given, [setup], followed=True)
         mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
         return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
 
@@ -215,12 +215,12 @@ class Pruning:
         recipe: Any,
         corpus: Corpus,
         given: WarmStart | None,
-        made: list[Phase] | None = None,
+        made: list[StageSetup] | None = None,
         followed: bool = True,
     ) -> None:
         hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         feed = RunBatches(recipe, corpus, self.run.plans, self._warn, workers=self.batch_workers, first=part.first)
-        job.train(recipe, feed, part.run, self.mesh, given, stage_phases=made, followed=followed, console=self.console)
+        job.train(recipe, feed, part.run, self.mesh, given, setups=made, followed=followed, console=self.console)
 
     def _record(
         self,

@@ -21,7 +21,7 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.target import Flops, Target
 from bertzoo.runs.pretrain_config import Pretrain, check_tables
 from bertzoo.runs.transfer_config import Nothing, StrategyStages, Transfer
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import AdamW, Optimizer
 from bertzoo.train.schedule import Schedule
 from bertzoo.train.sharding import Mesh
@@ -165,7 +165,7 @@ class Prune:
     teaching: Teaching = field(default_factory=Teaching)
     compute: Compute = field(default_factory=Compute)
     mesh: Mesh = field(default_factory=Mesh)
-    run: Run = field(default_factory=Run)
+    run: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self):
         if not self.tuning:

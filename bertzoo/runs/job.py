@@ -13,8 +13,8 @@ from bertzoo.runs.transfer_config import Recipe
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, loop, restore, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
+from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import locate, stage_of
 
 
@@ -33,8 +33,8 @@ def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh)
     step = run.latest()
     if step is None:
         return
-    phase = phases.of(recipe)[stage_of(recipe.stages, step)]
-    abstract = state.abstract(phase.objective, phase.transformation(1), mesh, recipe.mesh.fallbacks)
+    setup = phases.of(recipe)[stage_of(recipe.stages, step)]
+    abstract = state.abstract(setup.objective, setup.transformation(1), mesh, recipe.mesh.fallbacks)
     restore.check(run.checkpoints, abstract)
 
 
@@ -45,14 +45,14 @@ def train(
     mesh: jax.sharding.Mesh,
     start: WarmStart | None = None,
     until: int | None = None,
-    stage_phases: Sequence[Phase] | None = None,
+    setups: Sequence[StageSetup] | None = None,
     followed: bool = False,
     console: bool = True,
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as `loop.run` does.
 
     start: initial parameters of a run without a checkpoint, and frozen ones; until: the step to stop after;
-    stage_phases: replace the recipe's own; followed: other runs come after this one; console: print progress to
+    setups: replace the recipe's own; followed: other runs come after this one; console: print progress to
     standard error. Process 0 writes everything but the checkpoints.
     """
 
@@ -84,7 +84,7 @@ def train(
         ) as checkpoints:
             done = loop.run(
                 loop.Job(
-                    phases=phases.of(recipe) if stage_phases is None else stage_phases,
+                    setups=phases.of(recipe) if setups is None else setups,
                     stages=recipe.stages,
                     config=recipe.run,
                     mesh=mesh,

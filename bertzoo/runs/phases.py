@@ -19,7 +19,7 @@ from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Auxiliary, Progressive, Recipe, Transfer
 from bertzoo.train import sharding
-from bertzoo.train.phase import Phase
+from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.state import boxed_shapes, shapes_of
 from bertzoo.train.step import gradients
 
@@ -28,11 +28,11 @@ BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @functools.lru_cache(maxsize=4)
-def of(recipe: Recipe) -> tuple[Phase, ...]:
+def of(recipe: Recipe) -> tuple[StageSetup, ...]:
     """Return the phases of a recipe's stages; raises ConfigError if its models cannot be built."""
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
-        return (Phase(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
+        return (StageSetup(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
     phases = _TransferPhases(recipe)
     strategy = [phases.of_layers(index, layers) for index, layers in enumerate(recipe.layer_groups)]
     return (*strategy, *[phases.distillation()] * len(recipe.distillation))
@@ -40,10 +40,10 @@ def of(recipe: Recipe) -> tuple[Phase, ...]:
 
 def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
     """Return the function (params, frozen, batch) -> gradients of a stage."""
-    phase = of(recipe)[index]
+    setup = of(recipe)[index]
 
     def function(params: Any, frozen: Any, batch: Any) -> Any:
-        return gradients(phase.trained, params, frozen, batch, phase.objective.weights(batch), jax.random.key(0))[0]
+        return gradients(setup.trained, params, frozen, batch, setup.objective.weights(batch), jax.random.key(0))[0]
 
     return function
 
@@ -147,8 +147,8 @@ class _TransferPhases:
             width=recipe.model.hidden_size,
         )
 
-    def of_layers(self, index: int, layers: tuple[int, ...]) -> Phase:
-        """The phase of a strategy's stage that compares these layers of the student, counted from 1."""
+    def of_layers(self, index: int, layers: tuple[int, ...]) -> StageSetup:
+        """The setup of a strategy's stage that compares these layers of the student, counted from 1."""
         recipe, count = self._recipe, self._recipe.model.layers
         auxiliary = isinstance(recipe.transfer, Auxiliary)
         lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
@@ -172,7 +172,7 @@ class _TransferPhases:
                 return 0.0
             return 1.0 if index == 0 or not single else lower_rate
 
-        return Phase(
+        return StageSetup(
             objective=self._objective(layers, auxiliary),
             optimizer=recipe.optimizer_of(index),
             rates=rate,
@@ -189,11 +189,11 @@ class _TransferPhases:
         rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
         return frozenset(before if not rest else before & copied)
 
-    def distillation(self) -> Phase:
+    def distillation(self) -> StageSetup:
         recipe, objective = self._recipe, self._objective((), True)
         rates = _without_projections if objective.projection else None
         name = "distillation" if recipe.knowledge.ground_truth < 1 else "pretraining"
-        return Phase(objective=objective, optimizer=recipe.optimizer, rates=rates, name=name)
+        return StageSetup(objective=objective, optimizer=recipe.optimizer, rates=rates, name=name)
 
 
 def _without_projections(name: str) -> float:

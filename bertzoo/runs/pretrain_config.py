@@ -10,7 +10,7 @@ from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.train import optim, stages
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.sharding import Mesh
 from bertzoo.train.stages import Stage
@@ -28,7 +28,7 @@ class Pretrain:
     stages: tuple[Stage, ...]
     compute: Compute = field(default_factory=Compute)
     mesh: Mesh = field(default_factory=Mesh)
-    run: Run = field(default_factory=Run)
+    run: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self):
         check_tables(self, [self.optimizer] * len(self.stages))

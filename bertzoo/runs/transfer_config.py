@@ -12,7 +12,7 @@ from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, Replaced
 from bertzoo.runs.pretrain_config import Pretrain, check_tables
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.schedule import Schedule
 from bertzoo.train.sharding import Mesh
@@ -112,7 +112,7 @@ class Transfer:
     distillation: tuple[Stage, ...]
     compute: Compute = field(default_factory=Compute)
     mesh: Mesh = field(default_factory=Mesh)
-    run: Run = field(default_factory=Run)
+    run: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self):
         if not self.stages:

@@ -1,13 +1,13 @@
 """Training: knows no model, no paper and no data format.
 
 loop.run(job: Job) -> State
-loop.Job(phases, stages, config: Run, mesh, seed, batches, heldout=None, checkpoints=None, reporters=(),
+loop.Job(setups, stages, config: RunSettings, mesh, seed, batches, heldout=None, checkpoints=None, reporters=(),
          length=None, flops_per_example=None, frozen=None, describe=None, initial=None, until=None,
          measure=None, enough=…, programs={})
     batches(stage_index, row) -> iterator of dict[str, np.ndarray] to the stage's end, from the batch of `row`
     heldout(stage_index) -> iterable of batches;  describe(stage_index, row, rows) -> list[str]
-phase.Phase(objective, optimizer, rates=None, name="")
-loop.Run(log_every, evaluate_every, evaluate_rows, save_every, keep_last, keep_best)             config
+setup.StageSetup(objective, optimizer, rates=None, name="")
+loop.RunSettings(log_every, evaluate_every, evaluate_rows, save_every, keep_last, keep_best)             config
 stages.Stage(steps, batch_size, max_length, max_predictions, learning_rate, accumulate, carry)   config
 optim.Lamb | optim.AdamW | optim.BertAdam = optim.Optimizer;  schedule.Schedule                  config
 sharding.Mesh(data, fsdp, tensor) -> sharding.make_mesh(config)                                  config

@@ -14,8 +14,8 @@ from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.phase import Phase
 from bertzoo.train.progress import Reporter
+from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import Stage
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, make_train_step
@@ -24,7 +24,7 @@ SHOWN_RECORDS = 4  # of a batch, in a sentence for a person
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class RunSettings:
     """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
 
     It also evaluates and saves at the end of every stage. 0 switches evaluation off, and saving but for those ends.
@@ -56,7 +56,7 @@ class Run:
 class Job:
     """What to train, on what, and where to tell it.
 
-    phases: one for each stage; frozen: what their objectives read and nothing changes or saves, such as a teacher;
+    setups: one for each stage; frozen: what their objectives read and nothing changes or saves, such as a teacher;
     until: the step after which to stop although there are more, None for none;
     batches(stage, row): this process's part of the stage's batches, to its end, from the one that begins with `row`;
     heldout(stage): the batches to evaluate on, this process's part too;
@@ -72,9 +72,9 @@ class Job:
     Raises ConfigError when the stages contradict one another or a batch does not divide over the mesh.
     """
 
-    phases: Sequence[Phase]
+    setups: Sequence[StageSetup]
     stages: Sequence[Stage]
-    config: Run
+    config: RunSettings
     mesh: jax.sharding.Mesh
     seed: int
     batches: Callable[[int, int], Iterator[HostBatch]]
@@ -95,8 +95,8 @@ class Job:
 
     def __post_init__(self):
         staging.validate(self.stages)
-        if len(self.phases) != len(self.stages):
-            raise ValueError(f"there are {len(self.phases)} phases for {len(self.stages)} stages")
+        if len(self.setups) != len(self.stages):
+            raise ValueError(f"there are {len(self.setups)} setups for {len(self.stages)} stages")
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.accumulate, self.mesh)
 
@@ -114,24 +114,24 @@ class Job:
     def transformation(self, index: int) -> optax.GradientTransformation:
         """The optimiser of a stage, its schedule spanning the stages that share it."""
         group = staging.schedule_group(self.stages, index)
-        return self.phases[index].transformation(group.steps, group.learning_rate)
+        return self.setups[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
         """The function steps done in the run -> learning rate of the update that came last, in a stage."""
         group = staging.schedule_group(self.stages, index)
-        rate = optim.schedule_of(self.phases[index].optimizer, group.steps, group.learning_rate)
+        rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
         return lambda done: rate(done - 1 - group.start)
 
     def abstract(self, index: int) -> State:
         """Shapes and shardings of the state in a stage; the moments are those of what it trains."""
-        objective = self.phases[index].objective
+        objective = self.setups[index].objective
         return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
     def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
         """The compiled step of a stage."""
         if index not in self.programs:
             places = states.shardings_of(self.abstract(index))
-            accumulate, objective = self.stages[index].accumulate, self.phases[index].trained
+            accumulate, objective = self.stages[index].accumulate, self.setups[index].trained
             self.programs[index] = make_train_step(
                 objective,
                 self.transformation(index),
@@ -148,7 +148,7 @@ class Job:
         """
         restored = self.checkpoints.restore_latest(self._saved_at) if self.checkpoints else None
         if restored is None:
-            objective, optimizer = self.phases[0].objective, self.transformation(0)
+            objective, optimizer = self.setups[0].objective, self.transformation(0)
             return states.fresh(objective, optimizer, self.mesh, self.seed, self.initial, self.fallbacks), False
         step, stage = int(restored.step), int(restored.position["stage"])
         if stage != (now := staging.stage_of(self.stages, step)):
@@ -172,7 +172,7 @@ class Job:
 
     def comparable(self, index: int) -> bool:
         """Whether a stage's held-out loss is the one that the best checkpoints are kept by: the last stage's."""
-        return self.phases[index].objective == self.phases[-1].objective
+        return self.setups[index].objective == self.setups[-1].objective
 
     def last_checkpoint(self) -> str:
         """In words, the last good checkpoint."""

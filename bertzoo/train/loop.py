@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bertzoo.train.hosts import Agreement
-from bertzoo.train.job import Job, Run
+from bertzoo.train.job import Job, RunSettings
 from bertzoo.train.notice import Watch
 from bertzoo.train.recorder import Recorder
 from bertzoo.train.signals import StopRequest
@@ -13,7 +13,7 @@ from bertzoo.train.stages import locate, start_of, total_steps
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, evaluate, make_eval_step, put_batch
 
-__all__ = ["Job", "Run", "run"]
+__all__ = ["Job", "RunSettings", "run"]
 
 
 def run(job: Job) -> State:
@@ -92,8 +92,8 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
 def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
     """The function (stage, step, params) -> means over the held-out batches, or what the job measures instead."""
     # One program serves all stages of one objective.
-    step_of = functools.cache(lambda index: make_eval_step(job.phases[index].objective))
-    first = [[phase.objective for phase in job.phases].index(phase.objective) for phase in job.phases]
+    step_of = functools.cache(lambda index: make_eval_step(job.setups[index].objective))
+    first = [[setup.objective for setup in job.setups].index(setup.objective) for setup in job.setups]
 
     def measure(index: int, step: int, params: Any) -> dict[str, float]:
         if job.measure is not None:

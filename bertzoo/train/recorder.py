@@ -11,7 +11,7 @@ from bertzoo.train.job import Job
 from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
-_WATCHING = 0.05  # of the time, what a phase watches may take
+_WATCHING = 0.05  # of the time, what a setup watches may take
 
 
 class Recorder:
@@ -29,7 +29,7 @@ class Recorder:
 
     def begin(self, index: int, fresh: bool) -> None:
         """A stage begins, `fresh` or in its middle: its first step of a length compiles and is not timed."""
-        stage, name = self._job.stages[index], self._job.phases[index].name
+        stage, name = self._job.stages[index], self._job.setups[index].name
         if name and fresh:  # stages that differ in more than their sizes are told apart
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
             start = start_of(self._job.stages, index)
@@ -88,8 +88,8 @@ class Recorder:
         self._meter.resume()
 
     def _watched(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """What the phase watches, where a record is made: not more than a small share of the time, and not timed."""
-        watch, ends = self._job.phases[index].watch, locate(self._job.stages, step)[1] == 0
+        """What the setup watches, where a record is made: not more than a small share of the time, and not timed."""
+        watch, ends = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
         if watch is None or not self._records(step) or (time.perf_counter() < self._rests and not ends):
             return {}
         jax.block_until_ready(params)

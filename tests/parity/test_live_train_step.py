@@ -99,9 +99,9 @@ def test_a_stage_learns_as_much_on_either_side(script: Any) -> None:
 
     lesson = script.lesson
     recipe = lesson.recipe_of(8, 32, 4)
-    phase, ours, theirs = lesson.phase_of(recipe), Counter(), Counter()
-    for name, leaf in shapes_of(phase.objective).items():
-        ours[phase.rates(name)] += math.prod(leaf.shape)
+    setup, ours, theirs = lesson.setup_of(recipe), Counter(), Counter()
+    for name, leaf in shapes_of(setup.objective).items():
+        ours[setup.rates(name)] += math.prod(leaf.shape)
     for name, leaf in lesson.their_network().named_parameters():
         theirs[lesson.their_rate(name) * leaf.requires_grad] += leaf.numel()
     assert {**theirs, 0.0: 0} == {**ours, 0.0: 0} and len(theirs) == 3

@@ -11,7 +11,7 @@ import pytest
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.train import loop, optim, sharding, stages, state, step
-from bertzoo.train.phase import Phase
+from bertzoo.train.stage_setup import StageSetup
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "layers": 1, "heads": 4, "feed_forward_size": 64, "max_positions": 16}
 MODELS = {
@@ -136,9 +136,9 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
     inner, optimizer = Masked(sentence="sop").build(made, Compute()), optim.AdamW(learning_rate=0.01, epsilon=1e-3)
     frozen = state.fresh(inner, optim.build(optimizer, 1), mesh, seed=3).params
     job = loop.Job(
-        phases=[Phase(objective=Scaled(inner), optimizer=optimizer)],
+        setups=[StageSetup(objective=Scaled(inner), optimizer=optimizer)],
         stages=[stages.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
-        config=loop.Run(),
+        config=loop.RunSettings(),
         mesh=mesh,
         seed=3,
         batches=lambda stage, row: iter(()),

@@ -66,39 +66,39 @@ def batch(seed=0):
 
 
 def teaching(made):
-    """(phases, the teacher's parameters as its modules have them, the same as the objectives want them)"""
+    """(stage setups, the teacher's parameters as its modules have them, the same as the objectives want them)"""
     teacher, ids = phases.teacher_of(made), jnp.ones((1, 4), jnp.int32)
     params = nn.unbox(jax.jit(teacher.model.init)(jax.random.key(9), ids, ids, ids, ids)["params"])
     return phases.of(made), params, {"model": stack(params, teacher.model.encoder.layers)}
 
 
-def student(phase, seed=0):
-    return nn.unbox(jax.jit(phase.objective.init)(jax.random.key(seed)))
+def student(setup, seed=0):
+    return nn.unbox(jax.jit(setup.objective.init)(jax.random.key(seed)))
 
 
-def gradient(phase, params, frozen):
+def gradient(setup, params, frozen):
     rows, key = batch(), jax.random.key(0)
-    weights = phase.objective.weights(rows)
-    return jax.jit(lambda p: gradients(phase.trained, p, frozen, rows, weights, key)[0])(params)
+    weights = setup.objective.weights(rows)
+    return jax.jit(lambda p: gradients(setup.trained, p, frozen, rows, weights, key)[0])(params)
 
 
-def terms(phase, params, frozen):
+def terms(setup, params, frozen):
     rows = batch()
-    sums, metrics = jax.jit(lambda p: phase.objective(p, frozen, rows, None))(params)
-    weights = phase.objective.weights(rows)
+    sums, metrics = jax.jit(lambda p: setup.objective(p, frozen, rows, None))(params)
+    weights = setup.objective.weights(rows)
     assert sums.keys() == weights.keys()
     return {name: float(total / weights[name]) for name, total in sums.items()}, metrics
 
 
 def test_one_stage_for_each_layer_and_then_distillation():
     made = recipe()
-    assert [phase.name for phase in phases.of(made)] == [
+    assert [setup.name for setup in phases.of(made)] == [
         "transfer, layer 1 of 3", "transfer, layer 2 of 3", "transfer, layer 3 of 3", "distillation",
     ]  # fmt: skip
     assert [stage.carry for stage in made.stages] == ["params"] * 4
     joint = recipe(transfer={"kind": "joint", **TOGETHER})
-    assert [phase.name for phase in phases.of(joint)] == ["transfer, all 3 layers", "distillation"]
-    assert [phase.name for phase in phases.of(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
+    assert [setup.name for setup in phases.of(joint)] == ["transfer, all 3 layers", "distillation"]
+    assert [setup.name for setup in phases.of(recipe(transfer={"kind": "nothing"}))] == ["distillation"]
 
 
 def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
@@ -200,7 +200,7 @@ def drawn(made, seed=0):
 def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     """The auxiliary stage's loss is the joint one's and the distillation's together."""
     (joint, _), (auxiliary, after) = (phases.of(made := together(kind, 2)) for kind in ("joint", "auxiliary"))
-    assert [phase.name for phase in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
+    assert [setup.name for setup in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
     assert [stage.carry for stage in made.stages] == ["params"] * 2
     assert after.objective.pairs == () and auxiliary.objective.pairs == joint.objective.pairs == ((1, 1), (2, 2))
     params, frozen = drawn(made)
@@ -215,9 +215,9 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
 
     @jax.jit  # all at once: what they share is compiled once
     def learn(params, frozen):
-        (whole, *parts), key = [phase.objective.weights(rows) for phase in (auxiliary, joint, after)], jax.random.key(0)
+        (whole, *parts), key = [setup.objective.weights(rows) for setup in (auxiliary, joint, after)], jax.random.key(0)
         grads, sums, _ = gradients(auxiliary.trained, params, frozen, rows, whole, key)
-        apart = [phase.objective(params, frozen, rows, None)[0] for phase in (joint, after)]
+        apart = [setup.objective(params, frozen, rows, None)[0] for setup in (joint, after)]
         return grads, divided(sums, whole), *map(divided, apart, parts)
 
     grads, whole, compared, distilled = jax.tree.map(np.asarray, learn(params, frozen))
@@ -238,8 +238,8 @@ def test_a_teacher_in_bfloat16_says_nearly_the_same():
     params, frozen = drawn(together("auxiliary", 1))
     found = []
     for dtype in ("float32", "bfloat16"):
-        phase, *_ = phases.of(together("auxiliary", 1, dtype=dtype))
-        found.append(terms(phase, params, jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), frozen))[0])
+        setup, *_ = phases.of(together("auxiliary", 1, dtype=dtype))
+        found.append(terms(setup, params, jax.tree.map(lambda leaf, to=dtype: leaf.astype(to), frozen))[0])
     fine, coarse = found
     assert coarse == pytest.approx(fine, rel=2e-2)
     assert {name for name in fine if coarse[name] == fine[name]} == {"mlm", "nsp"}
@@ -258,11 +258,11 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     """α of the label is the true token and the rest the teacher's: one cross-entropy with mixed labels (§3.3)."""
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 0.3})
     found, teacher, frozen = teaching(made)
-    phase, params = found[-1], student(found[-1])
-    ours, metrics = terms(phase, params, frozen)
+    setup, params = found[-1], student(found[-1])
+    ours, metrics = terms(setup, params, frozen)
     given = [batch()[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
     theirs = jax.jit(phases.teacher_of(made).model.apply)({"params": teacher}, *given).masked_logits
-    mine = jax.jit(lambda params: phase.objective.student.apply(params, batch(), None))(params).masked_logits
+    mine = jax.jit(lambda params: setup.objective.student.apply(params, batch(), None))(params).masked_logits
     labels = 0.3 * jax.nn.one_hot(batch()["masked_ids"], 32) + 0.7 * jax.nn.softmax(theirs)
     expected = float(jnp.mean(optax.softmax_cross_entropy(mine, labels)))
     assert ours["mlm"] + ours["distillation"] == pytest.approx(expected, rel=1e-5)
@@ -284,25 +284,25 @@ def test_a_transfer_in_which_nothing_happens_is_refused():
 
 def test_with_all_of_the_truth_there_is_no_teacher():
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
-    (phase,) = phases.of(made)
-    params = student(phase)
-    ours, _ = terms(phase, params, None)
+    (setup,) = phases.of(made)
+    params = student(setup)
+    ours, _ = terms(setup, params, None)
     objective = made.objective.build(made.model, made.compute)
     plain, _ = jax.jit(lambda params: objective(params, None, batch(), None))(params)
-    weights = phase.objective.student.weights(batch())
+    weights = setup.objective.student.weights(batch())
     assert ours == pytest.approx({name: float(plain[name] / weights[name]) for name in plain}, rel=1e-6)
-    assert phase.name == "pretraining"
+    assert setup.name == "pretraining"
 
 
-def run(made, index, steps, frozen, params=None, rate=None, phase=None):
+def run(made, index, steps, frozen, params=None, rate=None, setup=None):
     """The state after so many steps of a stage on one batch, and the first and the last report."""
-    phase = phase or phases.of(made)[index]
+    setup = setup or phases.of(made)[index]
     group = stages.schedule_group(made.stages, index)
-    optimizer = optim.build(phase.optimizer, max(steps, group.steps), rate, rates=phase.rates)
+    optimizer = optim.build(setup.optimizer, max(steps, group.steps), rate, rates=setup.rates)
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     given = {} if params is None else named(params)
-    state = states.fresh(phase.objective, optimizer, mesh, 0, jax.tree.map(np.asarray, given))
-    step, reports = make_train_step(phase.trained, optimizer), []
+    state = states.fresh(setup.objective, optimizer, mesh, 0, jax.tree.map(np.asarray, given))
+    step, reports = make_train_step(setup.trained, optimizer), []
     for _ in range(steps):
         state, report = step(state, frozen, batch())
         reports.append({name: float(total / weight) for name, (total, weight) in report["terms"].items()})
@@ -356,12 +356,12 @@ def test_early_stages_cost_a_small_part_of_late_ones():
     frozen = nn.unbox(phases.teacher_of(made).shapes())
     costs = []
     for index in (0, 5, 11):
-        phase = phases.of(made)[index]
-        params = nn.unbox(jax.eval_shape(phase.objective.init, jax.random.key(0)))
+        setup = phases.of(made)[index]
+        params = nn.unbox(jax.eval_shape(setup.objective.init, jax.random.key(0)))
 
-        def learnt(params, frozen, phase=phase):
+        def learnt(params, frozen, setup=setup):
             return gradients(
-                phase.trained, params, frozen, batch(), phase.objective.weights(batch()), jax.random.key(0)
+                setup.trained, params, frozen, batch(), setup.objective.weights(batch()), jax.random.key(0)
             )[0]
 
         costs.append(matmul_flops(learnt, params, frozen))
@@ -373,7 +373,7 @@ def test_widths_heads_and_depths_may_differ():
     teacher = {**TEACHER, "hidden_size": 12, "bottleneck_size": 12, "heads": 3, "layers": 6}
     made = recipe(teacher=teacher, knowledge={"dtype": "float32", "layers": [2, 4, 6]})
     found, _, frozen = teaching(made)
-    assert [phase.objective.pairs for phase in found[:3]] == [((1, 2),), ((2, 4),), ((3, 6),)]
+    assert [setup.objective.pairs for setup in found[:3]] == [((1, 2),), ((2, 4),), ((3, 6),)]
     params = student(found[1])
     shapes = {name: leaf.shape for name, leaf in named(params["projections"]).items()}
     assert shapes == {

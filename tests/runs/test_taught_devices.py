@@ -96,7 +96,7 @@ def train(
             yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
 
     job = loop.Job(
-        phases=phases.of(recipe),
+        setups=phases.of(recipe),
         stages=recipe.stages,
         config=recipe.run,
         mesh=mesh,

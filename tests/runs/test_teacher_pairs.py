@@ -354,15 +354,15 @@ def test_any_model_can_teach_any_other(theirs, mine):
     params = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
     assert ("projections" in params) == mapped
-    for index, phase in enumerate(found):
+    for index, setup in enumerate(found):
         batch = batch_shapes(recipe, index, 2)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        sums, _ = jax.eval_shape(phase.objective, params, frozen, batch, key)
-        last = phase is found[-1]
+        sums, _ = jax.eval_shape(setup.objective, params, frozen, batch, key)
+        last = setup is found[-1]
         assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
         grads = jax.eval_shape(phases.gradient_function(recipe, index), params, frozen, batch)
         assert {name: leaf.shape for name, leaf in named(grads).items()} == {
             name: leaf.shape for name, leaf in named(params).items()
         }
-        rates = {name: phase.rates(name) if phase.rates else 1.0 for name in named(params)}
+        rates = {name: setup.rates(name) if setup.rates else 1.0 for name in named(params)}
         assert any(rate == 1 for name, rate in rates.items() if name.startswith("encoder/"))

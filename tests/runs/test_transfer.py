@@ -163,11 +163,11 @@ def assert_same_whole(run: Path, other: Path) -> None:
         from bertzoo.train import optim, sharding
         from bertzoo.train.checkpoint import Checkpoints
 
-        phase = phases.of(recipe)[-1]
-        optimizer = optim.build(phase.optimizer, 1, rates=phase.rates)
+        setup = phases.of(recipe)[-1]
+        optimizer = optim.build(setup.optimizer, 1, rates=setup.rates)
         mesh = sharding.make_mesh(sharding.Mesh())
         with Checkpoints(directory / "checkpoints") as checkpoints:
-            found.append(checkpoints.restore_latest(state.abstract(phase.objective, optimizer, mesh)))
+            found.append(checkpoints.restore_latest(state.abstract(setup.objective, optimizer, mesh)))
     jax.tree.map(np.testing.assert_array_equal, *found)
 
 

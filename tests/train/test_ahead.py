@@ -4,7 +4,7 @@ import pytest
 import toy
 
 from bertzoo.train import loop
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
 
 
@@ -25,7 +25,9 @@ def test_a_batch_is_on_the_devices_while_the_step_before_it_runs(monkeypatch: py
 
     monkeypatch.setattr(loop, "put_batch", put_batch)
     loop.run(
-        toy.job(stages=[toy.stage(6)], config=Run(log_every=1, evaluate_every=0, save_every=0), reporters=[Read()])
+        toy.job(
+            stages=[toy.stage(6)], config=RunSettings(log_every=1, evaluate_every=0, save_every=0), reporters=[Read()]
+        )
     )
     assert len(order) == 12
     for step in range(1, 6):

@@ -23,7 +23,7 @@ from tiers import quick
 from bertzoo.core.errors import ConfigError, NonFinite, Stopped
 from bertzoo.train import loop, metrics
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
 from bertzoo.train.signals import StopRequest
 from bertzoo.train.state import State
@@ -276,7 +276,7 @@ def test_records(tmp_path: Path):
         asked.append(stage)
         return [toy.batch(9, 0), toy.batch(9, 16)]
 
-    config = Run(log_every=2, evaluate_every=3, save_every=3)
+    config = RunSettings(log_every=2, evaluate_every=3, save_every=3)
     with Checkpoints(tmp_path, keep_last=9) as checkpoints:
         run(
             checkpoints=checkpoints,
@@ -307,7 +307,7 @@ def test_records(tmp_path: Path):
 def test_the_mean_of_an_interval_weighs_every_row_alike():
     each, every = Memory(), Memory()
     run(reporters=[each])
-    run(reporters=[every], config=Run(log_every=5, evaluate_every=0))
+    run(reporters=[every], config=RunSettings(log_every=5, evaluate_every=0))
     weights = [toy.batch(0, 16 * k)["weight"].sum() for k in range(5)]
     mean = np.average([record["fit_loss"] for record in each.train()[:5]], weights=weights)
     assert every.train()[0]["fit_loss"] == pytest.approx(mean, rel=1e-6)
@@ -351,10 +351,10 @@ def test_batches_that_end_early_are_told():
 )
 def test_intervals_that_make_no_sense(fields, named):
     with pytest.raises(ConfigError) as error:
-        Run(**fields)
+        RunSettings(**fields)
     assert all(word in str(error.value) for word in named)
     if len(named) > 1:
-        Run(**fields, keep_best=0)
+        RunSettings(**fields, keep_best=0)
 
 
 def test_what_is_counted_is_what_was_computed(monkeypatch: pytest.MonkeyPatch):
@@ -371,7 +371,7 @@ def test_what_is_counted_is_what_was_computed(monkeypatch: pytest.MonkeyPatch):
     run(
         stages=[toy.stage(6)],
         batches=batches,
-        config=Run(log_every=6, evaluate_every=0),
+        config=RunSettings(log_every=6, evaluate_every=0),
         reporters=[memory],
         length=lambda batch: batch["row"].shape[1],
         flops_per_example=lambda stage, batch: 1e6 * batch["row"].shape[1],

@@ -1,4 +1,4 @@
-"""What a phase watches of the parameters: told with the records, resting between, and timed with no step."""
+"""What a setup watches of the parameters: told with the records, resting between, and timed with no step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 import toy
 
 from bertzoo.train import loop, metrics
-from bertzoo.train.loop import Run
+from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
 
 
@@ -34,11 +34,11 @@ def test_what_is_watched_is_in_every_record_and_in_no_rate(monkeypatch: pytest.M
         seen.append(toy.copy(params))
         return {"watched": float(len(seen))}
 
-    def phases(watch: Any) -> list[Any]:
-        return [dataclasses.replace(phase, watch=watch) for phase in toy.job().phases]
+    def setups(watch: Any) -> list[Any]:
+        return [dataclasses.replace(setup, watch=watch) for setup in toy.job().setups]
 
-    config, memory = Run(log_every=1, evaluate_every=0), Memory()
-    state = loop.run(toy.job(phases=phases(watch), config=config, reporters=[memory]))
+    config, memory = RunSettings(log_every=1, evaluate_every=0), Memory()
+    state = loop.run(toy.job(setups=setups(watch), config=config, reporters=[memory]))
     records = memory.records
     watched = [record for record in records if "watched" in record]
     assert watched[0] is records[0] and watched[-1] is records[-1] and toy.same(seen[-1], state.params)
@@ -57,7 +57,7 @@ def test_what_is_watched_is_in_every_record_and_in_no_rate(monkeypatch: pytest.M
             yield one
 
     memory = Memory()
-    loop.run(toy.job(phases=phases(slow), config=config, batches=timed, reporters=[memory]))
+    loop.run(toy.job(setups=setups(slow), config=config, batches=timed, reporters=[memory]))
     records = memory.records
     assert [record["step"] for record in records if "watched" in record] == [1, 5, 9]
     rates = [record["examples_per_second"] for record in records if "examples_per_second" in record]

@@ -12,9 +12,9 @@ from flax import linen as nn
 
 from bertzoo.train import sharding
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.loop import Job, Run
+from bertzoo.train.loop import Job, RunSettings
 from bertzoo.train.optim import AdamW
-from bertzoo.train.phase import Phase
+from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import Stage
 
 ROWS, WIDTH = 16, 8
@@ -85,9 +85,9 @@ def job(directory: Path | None = None, **fields: Any) -> Job:
     alike = {"objective": Toy(), "optimizer": AdamW(learning_rate=0.02)}
     alike |= {name: fields.pop(name) for name in alike if name in fields}
     given = {
-        "phases": [Phase(**alike)] * len(stages),
+        "setups": [StageSetup(**alike)] * len(stages),
         "stages": stages,
-        "config": Run(log_every=1, evaluate_every=2, save_every=2, keep_last=3),
+        "config": RunSettings(log_every=1, evaluate_every=2, save_every=2, keep_last=3),
         "mesh": fields.pop("mesh", None) or mesh(),
         "seed": 7,
         "batches": batches,

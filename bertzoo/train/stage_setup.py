@@ -18,12 +18,12 @@ Rule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # o
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Phase:
+class StageSetup:
     """A stage's loss, its optimiser with the schedule, and how fast each parameter moves; `name` is for a person.
 
     rates: by a parameter's path the factor of the learning rate; a frozen one has no gradient and no moments. None: all
     move at the full rate. rule: what takes the place of the optimiser's own update under its schedule. watch: figures
-    of the parameters, for every record of the training. Every phase of a run has the same parameters.
+    of the parameters, for every record of the training. Every setup of a run has the same parameters.
     """
 
     objective: Objective
