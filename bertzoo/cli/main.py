@@ -79,10 +79,10 @@ def entry() -> NoReturn:
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
-    supervisor.watch()
+    supervisor.end_with_parent()
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
-        supervisor.leave(code)
+        supervisor.exit_child(code)
     sys.exit(code)
 
 

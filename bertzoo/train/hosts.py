@@ -1,7 +1,7 @@
 """The processes of one run, on one host or many: how they find one another, agree, and wait.
 
-The engine is `jax.distributed`: its coordination service runs in process 0, sees a process that dies by its missing
-heartbeats and then ends all the others; `bertzoo.train.supervisor` says so in words. Alone, nothing here acts.
+`jax.distributed` runs a coordination service in process 0. It aborts the other processes when one stops sending
+heartbeats; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process nothing here acts.
 """
 
 import contextlib
@@ -31,14 +31,15 @@ _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID",
 _GKE = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _BROKEN = ("Gloo", "gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "connection", "heartbeat")
 _HOUR = 3600
-_numbers = itertools.count()  # all processes do the same things in the same order
+_numbers = itertools.count()  # of barriers and shares, which all processes reach in the same order
+_connected = threading.Event()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where the other processes are: HOST:PORT of process 0, how many there are, and which this one is.
+    """Address HOST:PORT of process 0, the number of processes, and the number of this one from 0; None: detect them.
 
-    Seconds: `start_timeout` for all to come; `heartbeat_timeout` until a silent one counts as dead.
+    start_timeout: seconds for all to connect; heartbeat_timeout: seconds of silence until one counts as lost.
     """
 
     coordinator: str | None = None
@@ -48,9 +49,9 @@ class Cluster:
     heartbeat_timeout: int = 30
 
     def __post_init__(self):
-        given = {name: getattr(self, name) for name in ("coordinator", "processes", "process")}
-        missing = [f"--distributed.{name}" for name, value in given.items() if value is None]
-        if missing and len(missing) < len(given):
+        names = ("coordinator", "processes", "process")
+        missing = [f"--distributed.{name}" for name in names if getattr(self, name) is None]
+        if missing and len(missing) < len(names):
             raise ConfigError(f"{' and '.join(missing)} is missing: coordinator, processes and process go together")
         for name in ("start_timeout", "heartbeat_timeout"):
             if getattr(self, name) < 1:
@@ -68,8 +69,8 @@ class Cluster:
         if not 0 < int(port) < 1 << 16:
             raise ConfigError(f"--distributed.coordinator={self.coordinator}: ports are numbered 1 to {(1 << 16) - 1}")
 
-    def found(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """How this process meets the others: "explicit", or as jax calls the environment; None where it is alone."""
+    def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Return "explicit", jax's name of the detected environment, or None for a run of one process."""
         if self.coordinator is not None:
             return "explicit" if self.processes != 1 else None
         if all(name in environment for name in _SLURM) and int(environment["SLURM_NTASKS"]) > 1:
@@ -93,63 +94,73 @@ def _is_tpu_vm() -> bool:
 
 
 def connect(cluster: Cluster) -> None:
-    """Meet the other processes, if there are any; before anything is computed.
+    """Connect to the other processes, if there are any; call it before any computation.
 
-    Raises HostLost where they have been told of another number of processes, Stopped where a signal comes first,
-    ConfigError where the coordinator's name stays unknown. One that never comes ends this process after
-    `start_timeout`: the coordination service leaves no choice.
+    Raises HostLost if connecting fails, Stopped if a signal comes first, ConfigError if the coordinator's host name
+    stays unknown or process 0 has another number of processes. If one never comes, the coordination service aborts this
+    process after `start_timeout`.
     """
-    if (how := cluster.found()) is None:
+    if (method := cluster.detection()) is None:
         return
-    # A signal is the loop's: the service's own handler would take it away.
+    # The service's own handler would take SIGTERM from the loop.
     jax.config.update("jax_enable_preemption_service", False)
-    meet = functools.partial(
-        _meet,
+    initialize = functools.partial(
+        _initialize,
         cluster,
-        how,
+        method,
         initialization_timeout=cluster.start_timeout,
         heartbeat_timeout_seconds=cluster.heartbeat_timeout,
         shutdown_timeout_seconds=cluster.heartbeat_timeout,
     )
     try:
-        _aside(meet)
+        _in_thread(initialize)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
             f"this process could not join the others ({error}); run the same command on every host"
         ) from error
     except KeyboardInterrupt as error:
         raise Stopped(
-            "stopped by a signal while waiting for the other processes; nothing had begun: run the same command on "
-            "every host"
+            "stopped by a signal before the other processes had connected; run the same command on every host"
         ) from error
-    mine = _state().num_processes
-    theirs = share("how many processes there are", lambda: mine, cluster.start_timeout)
-    if mine != theirs:
+    processes = _state().num_processes
+    expected = share("the number of processes", lambda: processes, cluster.start_timeout)
+    if processes != expected:
         raise ConfigError(
-            f"process {_state().process_id} was told of {mine} processes, but process 0 of {theirs}: "
-            "give every host the same --distributed.processes"
+            f"process {_state().process_id} has --distributed.processes={processes}, but process 0 has {expected}; "
+            "use the same --distributed.processes on every host"
         )
+    _connected.set()
 
 
-def _meet(cluster: Cluster, how: str, **timeouts: Any) -> None:
-    """Start jax's coordination service, or join it."""
+def leave_together() -> None:
+    """Wait at most 5 s for every process to exit, and let process 0 do so last: its end aborts the others."""
+    if alone() or not _connected.is_set():
+        return
+    with contextlib.suppress(Exception):  # another one may be gone already
+        gather("leaving", "", timeout=5)
+        if is_first():
+            time.sleep(2)
+
+
+def _initialize(cluster: Cluster, method: str, **timeouts: Any) -> None:
+    """Start or join jax's coordination service."""
     coordinator, processes, process = cluster.coordinator, cluster.processes, cluster.process
     if coordinator is not None:
         _resolve(coordinator, cluster.start_timeout)
-        how = "deactivate"
-    elif how == "slurm" and os.environ.get("SLURM_STEP_NUM_NODES") == os.environ["SLURM_NTASKS"]:
-        # By itself jax gives a task under Slurm one GPU, which is right for one task a GPU; this is one task a node.
+        method = "deactivate"
+    elif method == "slurm" and os.environ.get("SLURM_STEP_NUM_NODES") == os.environ["SLURM_NTASKS"]:
+        # With one task per node, a task needs all GPUs of the node; jax's own detection gives every task one GPU.
         from jax._src.clusters import SlurmCluster
 
         port = os.environ.get("JAX_COORDINATOR_PORT")
         coordinator = SlurmCluster.get_coordinator_address(cluster.start_timeout, port)
         processes, process = SlurmCluster.get_process_count(), SlurmCluster.get_process_id()
-        how = "deactivate"
-    jax.distributed.initialize(coordinator, processes, process, cluster_detection_method=how, **timeouts)
+        method = "deactivate"
+    jax.distributed.initialize(coordinator, processes, process, cluster_detection_method=method, **timeouts)
 
 
 def _resolve(coordinator: str, timeout: float) -> None:
-    """Wait until the coordinator's name is known, which in a cluster may take a while; nothing else would say that."""
+    """Wait until the coordinator's host name resolves, which takes a while in a new cluster; jax reports no failure."""
     host, _, port = coordinator.rpartition(":")
     end = time.monotonic() + timeout
     while True:
@@ -159,13 +170,14 @@ def _resolve(coordinator: str, timeout: float) -> None:
         except OSError as error:
             if time.monotonic() > end:
                 raise ConfigError(
-                    f"--distributed.coordinator={coordinator}: the name {host} is not known here ({error.strerror})"
+                    f"--distributed.coordinator={coordinator}: the host name {host} does not resolve within "
+                    f"{timeout:.0f} s ({error.strerror}). Use an address that every host can reach."
                 ) from error
         time.sleep(1)
 
 
-def _aside(action: Callable[[], None]) -> None:
-    """Do what waits where Python sees no signal in another thread, so that one is seen here."""
+def _in_thread(action: Callable[[], None]) -> None:
+    """Run an action that blocks in C++ in another thread, so that Python's main thread still handles signals."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -183,59 +195,59 @@ def _aside(action: Callable[[], None]) -> None:
 
 
 def _state() -> Any:
-    # The coordination service's client has no public name; orbax takes it from here too.
+    # The coordination service's client has no public name; orbax imports it from here too.
     from jax._src.distributed import global_state
 
     return global_state
 
 
 def alone() -> bool:
-    """Whether the run has one process."""
+    """Return whether the run has one process."""
     return _state().client is None or _state().num_processes == 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes."""
+    """Return whether this is process 0, which writes the files of the run."""
     return alone() or _state().process_id == 0
 
 
-def gather(what: str, mine: str, timeout: float = _HOUR) -> list[str]:
-    """What every process says, in their order; raises HostLost where one says nothing within `timeout` seconds."""
+def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
+    """Return every process's value, by process; raises HostLost if one sends nothing within `timeout` seconds."""
     if alone():
-        return [mine]
-    client, key = _state().client, f"bertzoo/{what}"
-    client.key_value_set(f"{key}/{_state().process_id}", mine)
-    return [_get(f"{key}/{process}", what, timeout) for process in range(_state().num_processes)]
+        return [value]
+    client, key = _state().client, f"bertzoo/{topic}"
+    client.key_value_set(f"{key}/{_state().process_id}", value)
+    return [_receive(f"{key}/{process}", topic, timeout) for process in range(_state().num_processes)]
 
 
-def barrier(what: str, timeout: float = _HOUR) -> None:
-    """Wait until every process is here; raises HostLost where one does not come within `timeout` seconds."""
-    gather(f"{next(_numbers)}/{what}", "here", timeout)
+def barrier(topic: str, timeout: float = _HOUR) -> None:
+    """Wait for every process; raises HostLost if one does not come within `timeout` seconds."""
+    gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
-def share(what: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
-    """What `action`, done by process 0 alone, returns (as JSON can have it); its error is everyone's."""
+def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
+    """Run `action` in process 0 alone and return its JSON value in every process; an error of it is raised in all."""
     if alone():
         return action()
-    key = f"{next(_numbers)}/{what}"
+    key = f"{next(_numbers)}/{topic}"
     if not is_first():
-        said = json.loads(_get(f"bertzoo/{key}", what, timeout))
-        if "error" in said:
-            raise Elsewhere(said["error"], said["exit_code"])
-        return said["value"]
+        outcome = json.loads(_receive(f"bertzoo/{key}", topic, timeout))
+        if "error" in outcome:
+            raise FirstProcessError(outcome["error"], outcome["exit_code"])
+        return outcome["value"]
     try:
-        said = {"value": action()}
+        outcome = {"value": action()}
     except BaseException as error:
         code = Stopped.exit_code if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_code", 1)
-        said = {"error": str(error) or type(error).__name__, "exit_code": code}
+        outcome = {"error": str(error) or type(error).__name__, "exit_code": code}
         raise
     finally:
-        _state().client.key_value_set(f"bertzoo/{key}", json.dumps(said))
-    return said["value"]
+        _state().client.key_value_set(f"bertzoo/{key}", json.dumps(outcome))
+    return outcome["value"]
 
 
-def _get(key: str, what: str, timeout: float) -> str:
-    """The value of a key, waited for in slices, between which Python sees its signals."""
+def _receive(key: str, topic: str, timeout: float) -> str:
+    """Wait for the value of a key, a second at a time: Python handles signals in between."""
     end = time.monotonic() + timeout
     while True:
         try:
@@ -244,32 +256,35 @@ def _get(key: str, what: str, timeout: float) -> str:
             if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < end:
                 continue
             raise HostLost(
-                f"a process of the run did not do its part ({what}) within {timeout:.0f} s; look for the first error "
-                "among the outputs of all, and run the same command on every host again"
+                f"a process of the run sent nothing ({topic}) within {timeout:.0f} s; look for the first error among "
+                "the outputs of all, and run the same command on every host again"
             ) from error
 
 
 @contextlib.contextmanager
-def losses() -> Iterator[None]:
-    """Raises HostLost for what jax raises when a collective breaks off."""
+def host_lost_errors() -> Iterator[None]:
+    """Raise HostLost for the errors that jax raises when a collective breaks off."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if not is_broken(error):
+    except Exception as error:
+        if not is_broken_collective(error):
             raise
-        said = textwrap.shorten(str(error), 200, placeholder=" …")
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise HostLost(
-            f"another process of the run is gone ({said}); run the same command on every host to resume"
+            f"another process of the run is gone ({reason}); run the same command on every host to resume"
         ) from error
 
 
-def is_broken(error: BaseException) -> bool:
-    """Whether an error is that of a collective that broke off."""
-    return not alone() and isinstance(error, jax.errors.JaxRuntimeError) and any(word in str(error) for word in _BROKEN)
+def is_broken_collective(error: BaseException) -> bool:
+    """Return whether jax raised `error` because a collective broke off; while it dispatches, that is a ValueError."""
+    if alone() or not isinstance(error, jax.errors.JaxRuntimeError | ValueError):
+        return False
+    words = _BROKEN if isinstance(error, jax.errors.JaxRuntimeError) else ("Gloo",)
+    return any(word in str(error) for word in words)
 
 
-class Elsewhere(Exception):
-    """What went wrong in process 0, with its exit code."""
+class FirstProcessError(Exception):
+    """An error of process 0, with its exit code."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(f"process 0: {message}")
@@ -277,16 +292,16 @@ class Elsewhere(Exception):
 
 
 class Agreement:
-    """Makes what one process was asked, such as to stop, known to all at the same step.
+    """Make a request of one process, such as to stop, known to all at the same step.
 
-    Every process calls it once a step with its own request; what it returns is what any process passed a step before,
-    so that nobody waits for an answer. Alone, the request is returned at once.
+    Every process calls it once per step with its own request. It returns the request that any process passed one step
+    before, so that no process waits; with one process, it returns the request at once.
     """
 
     _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # the last wins
 
     def __init__(self):
-        self._asked: jax.Array | None = None
+        self._pending: jax.Array | None = None
         if not alone():
             mesh = jax.make_mesh((jax.device_count(),), ("all",), axis_types=(AxisType.Auto,))
             self._split = NamedSharding(mesh, PartitionSpec("all"))
@@ -295,7 +310,7 @@ class Agreement:
     def __call__(self, request: str | None) -> str | None:
         if alone():
             return request
-        mine = np.full(jax.local_device_count(), self._CODES.index(request), np.int32)
-        codes = jax.make_array_from_process_local_data(self._split, mine)
-        before, self._asked = self._asked, self._most(codes)
+        local = np.full(jax.local_device_count(), self._CODES.index(request), np.int32)
+        codes = jax.make_array_from_process_local_data(self._split, local)
+        before, self._pending = self._pending, self._most(codes)
         return None if before is None else self._CODES[int(before)]

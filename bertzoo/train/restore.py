@@ -93,7 +93,7 @@ def _read(checkpoint: Path, items: Mapping[str, Any], together: bool, sealed: bo
             raise
         raise Damaged(f"the checkpoint {checkpoint} cannot be read ({error})") from error
     except Exception as error:  # orbax raises half a dozen types for a file that is cut short
-        if hosts.is_broken(error):
+        if hosts.is_broken_collective(error):
             raise
         said = textwrap.shorten(str(error), 200, placeholder=" …")  # orbax prints both trees
         if not sealed:

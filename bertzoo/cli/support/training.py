@@ -71,12 +71,11 @@ def main(
     recipe = loader.load(cls, args.files, overrides)
     flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
     cluster = hosts.Cluster(**flags)
-    if cluster.found() and not supervisor.is_child():
+    if cluster.detection() and not supervisor.is_child():
         which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
         return supervisor.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
-    supervisor.joined()
-    with hosts.losses():
+    with hosts.host_lost_errors():
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(tomllib.loads(first), tomllib.loads(loader.dump(recipe))):
             raise ConfigError(
