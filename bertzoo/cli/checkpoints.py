@@ -67,7 +67,7 @@ def opened(checkpoint: Path, verify: bool) -> "Contents":
     """What a checkpoint holds; raises CheckpointError where it is damaged."""
     from bertzoo.train import contents, manifest
 
-    found = contents.read(checkpoint)
+    found = contents.read_contents(checkpoint)
     if verify and not manifest.verify(checkpoint):
         raise CheckpointError(
             f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)} to verify it"

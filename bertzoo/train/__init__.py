@@ -20,6 +20,6 @@ step.make_eval_step(objective) -> (params, frozen, batch) -> report
 step.evaluate(eval_step, params, frozen, batches, mesh) -> {"loss": …, "<term>_loss": …, metric: …}
 checkpoint.Checkpoints(directory, *, keep_last=3, keep_best=1): save, wait, restore_latest, steps, latest, close
 restore.restore_params(directory, abstract_params, which="latest" | "best" | step) -> (params, step)
-contents.read(checkpoint) -> Contents: step, position, loss, mesh, arrays' names, shapes and dtypes, from files alone
+contents.read_contents(checkpoint) -> Contents: step, position, loss, mesh, arrays' names, shapes and dtypes, from files alone
 progress.JsonLines(path), TensorBoard(directory), Console(stages, stream=None)  reporters
 """

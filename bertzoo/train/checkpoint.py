@@ -164,13 +164,13 @@ class Checkpoints:
 
     def _prune(self) -> None:
         if hosts.is_first():
-            manifest.prune(self.directory)
+            manifest.remove_orphans(self.directory)
 
     def _seal(self, step: int) -> None:
         try:
             self._manager.wait_until_finished()
             if hosts.is_first():
-                manifest.write(self.directory / str(step))
+                manifest.seal(self.directory / str(step))
             self._prune()
         except BaseException as error:  # raised in the caller's thread by wait()
             self._failure = error

@@ -1,8 +1,8 @@
-"""A sha256 manifest beside every checkpoint: what orbax restores without a word, a flipped bit, is found here."""
+"""A sha256 manifest beside every checkpoint: it reveals a flipped bit, which orbax restores without an error."""
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertzoo.core import atomic
@@ -10,10 +10,11 @@ from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url
 
 SUFFIX = ".sha256.json"
+_ARRAY_DATA = "d"  # the directories in which orbax writes the arrays' bytes
 
 
 def path_of(checkpoint: Path) -> Path:
-    """checkpoints/400 -> checkpoints/400.sha256.json."""
+    """Return the manifest's path: checkpoints/400 -> checkpoints/400.sha256.json."""
     return checkpoint.with_name(checkpoint.name + SUFFIX)
 
 
@@ -22,30 +23,30 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def files_of(directory: Path) -> Iterator[Path]:
-    """The files under a directory, sorted."""
-    for path in sorted(directory.iterdir()):  # a bucket refuses rglob
+def files_in(directory: Path) -> Iterator[Path]:
+    """Yield the files under a directory, sorted."""
+    for path in sorted(directory.iterdir()):  # rglob does not work in a bucket
         if path.is_dir():
-            yield from files_of(path)
+            yield from files_in(path)
         else:
             yield path
 
 
-def write(checkpoint: Path) -> None:
+def seal(checkpoint: Path) -> None:
     """Write the manifest of a committed checkpoint, atomically."""
-    files = {str(f.relative_to(checkpoint)): _digest(f) for f in files_of(checkpoint)}
+    content = {"files": {str(file.relative_to(checkpoint)): _digest(file) for file in files_in(checkpoint)}}
     path = path_of(checkpoint)
-    if is_url(str(path)):  # an object is there whole or not at all
-        path.write_text(json.dumps({"files": files}, indent=1))
-        return
-    atomic.write_json(path, {"files": files})
+    if is_url(str(path)):  # writing an object in a bucket is atomic
+        path.write_text(json.dumps(content, indent=1))
+    else:
+        atomic.write_json(path, content)
 
 
-def verify(checkpoint: Path, names: Collection[str] | None = None) -> bool:
-    """Compare a checkpoint with its manifest; False when there is none, because the run was killed before writing it.
+def verify(checkpoint: Path, *, arrays: bool = True) -> bool:
+    """Compare a checkpoint with its manifest; return False if there is none: the run was killed before writing it.
 
-    names: of the only files whose contents are read; the others need only be there.
-    Raises CheckpointError naming the first file that is missing or changed, or the manifest that cannot be read.
+    arrays: whether to read the arrays' bytes too, and not only check that their files exist.
+    Raises CheckpointError naming the first file that is missing or changed, or an unreadable manifest.
     """
     path = path_of(checkpoint)
     if not path.exists():
@@ -58,13 +59,13 @@ def verify(checkpoint: Path, names: Collection[str] | None = None) -> bool:
         file = checkpoint / name
         if not file.is_file():
             raise CheckpointError(f"the checkpoint's file {file} is missing")
-        if (names is None or file.name in names) and _digest(file) != digest:
+        if (arrays or file.parent.name != _ARRAY_DATA) and _digest(file) != digest:
             raise CheckpointError(f"the checkpoint's file {file} is damaged: its sha256 is not the one in {path}")
     return True
 
 
-def prune(directory: Path) -> None:
-    """Remove the manifests whose checkpoints are gone."""
+def remove_orphans(directory: Path) -> None:
+    """Remove the manifests of checkpoints that no longer exist."""
     for path in directory.glob(f"*{SUFFIX}*"):
         if not path.with_name(path.name.split(SUFFIX)[0]).exists():
             path.unlink(missing_ok=True)

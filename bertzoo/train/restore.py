@@ -109,7 +109,7 @@ def check(directory: Path | str, abstract: State) -> None:
     Only what its files say is read; one that cannot be read is left to `Checkpoints.restore_latest`.
     """
     try:
-        found = contents.read(find(directory))
+        found = contents.read_contents(find(directory))
     except CheckpointError:
         return
     for wanted, there in zip(map(named, items_of(abstract)), (found.params, found.training), strict=True):
@@ -154,7 +154,7 @@ def find(directory: Path | str, which: Literal["latest", "best"] | int = "latest
     if which == "latest":
         step = found[-1] if found else None
     elif which == "best":
-        losses = [(contents.loss_of(directory / str(step)), step) for step in found]
+        losses = [(contents.read_loss(directory / str(step)), step) for step in found]
         step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))[1]
     else:
         step = which if which in found else None

@@ -164,7 +164,7 @@ def damage(victim: Path, checkpoint: Path) -> None:
     for place in range(0, len(whole), 97):
         victim.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
         try:
-            contents.read(checkpoint)
+            contents.read_contents(checkpoint)
         except CheckpointError:
             continue
         return

@@ -339,14 +339,14 @@ def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
 def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(config, tmp_path, monkeypatch, capsys):
     from bertzoo.train import manifest
 
-    run, write = tmp_path / "run", manifest.write
+    run, write = tmp_path / "run", manifest.seal
 
     def full(checkpoint, *rest):
         if checkpoint.name == "4":
             raise OSError(28, os.strerror(28), str(checkpoint))
         return write(checkpoint, *rest)
 
-    monkeypatch.setattr(manifest, "write", full)
+    monkeypatch.setattr(manifest, "seal", full)
     said = error(capsys, "pretrain", config, f"--run_dir={run}", code=1)
     assert mentions(said, "checkpoint 4", run / "checkpoints" / "4", os.strerror(28))
     monkeypatch.undo()

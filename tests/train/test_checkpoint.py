@@ -250,7 +250,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(saved: Path, where: str, 
                 raise OSError(28, "No space left on device")
 
             if where == "manifest":
-                patch.setattr(manifest, "write", full)
+                patch.setattr(manifest, "seal", full)
             else:
                 patch.setattr(checkpoints._manager, "save", full)
             with pytest.raises(CheckpointError, match=mentioning("checkpoint 4")):

@@ -71,7 +71,7 @@ def main(directory: Path, moment: str) -> None:
     if moment == "full":
         return out_of_space(checkpoints)
     if moment == "manifest":
-        manifest.write = kill
+        manifest.seal = kill
     elif moment != "commit":
         deadline = seen + max(1, round(float(moment) * seen))
     checkpoints.save(state(2))

@@ -31,4 +31,4 @@ if "BERTZOO_SUPERVISED_BY" in os.environ and (fault := os.environ.get("FAULT")):
             def full(checkpoint):
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-            manifest.write = full
+            manifest.seal = full
