@@ -3,13 +3,13 @@
 import re
 from collections.abc import Collection
 
-from bertzoo.train.stage_setup import Rates
+from bertzoo.train.stage_setup import RateFactor
 
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 BELOW = ("embedding/", "encoder/projection/")
 
 
-def layerwise(names: Collection[str], decay: float) -> Rates | None:
+def layerwise(names: Collection[str], decay: float) -> RateFactor | None:
     """By a parameter's path its factor, given those of all; None where there is no decay.
 
     Of n layers, layer i counted from 0 has decay^(n + 1 - i), so that the top one has decay^2, the embedding and what

@@ -35,7 +35,7 @@ def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh)
         return
     setup = phases.of(recipe)[stage_of(recipe.stages, step)]
     abstract = state.abstract(setup.objective, setup.transformation(1), mesh, recipe.mesh.fallbacks)
-    restore.check(run.checkpoints, abstract)
+    restore.check_compatible(run.checkpoints, abstract)
 
 
 def train(
@@ -80,7 +80,7 @@ def train(
             run.checkpoints,
             keep_last=recipe.run.keep_last,
             keep_best=recipe.run.keep_best,
-            ready=run.bucket and run.bucket.before_a_save,
+            before_save=run.bucket and run.bucket.before_a_save,
         ) as checkpoints:
             done = loop.run(
                 loop.Job(

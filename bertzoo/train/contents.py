@@ -1,4 +1,4 @@
-"""Contents of a checkpoint: names, shapes, dtypes and shardings of its arrays, without reading them or using a device."""
+"""Contents of a checkpoint: its arrays' names, shapes, dtypes and shardings, read without their bytes or a device."""
 
 import json
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class StoredArray:
 class Contents:
     """A checkpoint: step, data position, held-out loss if it was measured, the mesh it was saved on, and its arrays.
 
-    params: the parameters by path; training: the optimiser's state, step, key and position by path; size: bytes on disk.
+    params: parameters by path; training: the optimiser's state, step, key and position by path; size: bytes on disk.
     """
 
     step: int

@@ -1,4 +1,4 @@
-"""Metrics as (sum, weight), their means, and the rates of a run."""
+"""Metrics as (sum, weight), their means, and the throughput of a run."""
 
 import dataclasses
 import time
@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import psutil
 
-# Peak bf16 FLOP/s of one jax device, by the beginning of its device_kind (longest match): vendors' tables. A TPU v2, v3
-# or TPU7x chip is two devices.
+# Peak bf16 FLOP/s of one jax device by the prefix of its device_kind (longest match), from the vendors' tables. A TPU
+# v2, v3 or TPU7x chip is two devices.
 PEAK_FLOPS = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
@@ -30,19 +30,19 @@ PEAK_FLOPS = {
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """Peak bf16 FLOP/s of a device, or None where it is not known."""
-    known = [kind for kind in PEAK_FLOPS if device_kind.startswith(kind)]
-    return PEAK_FLOPS[max(known, key=len)] if known else None
+    """Return the peak bf16 FLOP/s of a device, or None if it is unknown."""
+    prefixes = [prefix for prefix in PEAK_FLOPS if device_kind.startswith(prefix)]
+    return PEAK_FLOPS[max(prefixes, key=len)] if prefixes else None
 
 
 def memory_bytes() -> int:
-    """The most memory in use so far on the first local device or, where that is not told, the process's memory now."""
+    """Return the first local device's peak memory so far, or this process's memory now if the device reports none."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return int(stats.get("peak_bytes_in_use", psutil.Process().memory_info().rss))
 
 
 class Totals:
-    """Sums and weights of the loss terms and metrics of several batches."""
+    """Sums and weights of the loss terms and metrics over several batches."""
 
     def __init__(self):
         self.terms: dict[str, np.ndarray] = {}
@@ -50,19 +50,19 @@ class Totals:
 
     def add(self, report: dict[str, Any]) -> None:
         """Add a step's report (`terms` and `metrics` of (sum, weight)); waits for the device."""
-        for mine, theirs in ((self.terms, report["terms"]), (self.metrics, report["metrics"])):
-            for name, pair in jax.device_get(theirs).items():
-                mine[name] = mine.get(name, np.zeros(2)) + np.array(pair, np.float64)
+        for totals, pairs in ((self.terms, report["terms"]), (self.metrics, report["metrics"])):
+            for name, pair in jax.device_get(pairs).items():
+                totals[name] = totals.get(name, np.zeros(2)) + np.array(pair, np.float64)
 
     def means(self) -> dict[str, float]:
-        """`loss` (the sum of the terms), `<term>_loss`, and the metrics; a metric of weight 0 is left out."""
+        """Return `loss` (the sum of the terms), `<term>_loss`, and the metrics, without those of weight 0."""
         losses = {f"{name}_loss": total / weight for name, (total, weight) in self.terms.items() if weight}
         metrics = {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
         return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}
 
 
-class Rates(NamedTuple):
-    """What was done in a second: steps, tokens, and model operations."""
+class Throughput(NamedTuple):
+    """Steps, tokens and model operations per second."""
 
     steps: float
     tokens: float
@@ -71,9 +71,7 @@ class Rates(NamedTuple):
 
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Counts steps, their work and the seconds spent on them, between one reading and the next; compilation is not
-    counted.
-    """
+    """Count steps, their work and their seconds between two readings, without compilation."""
 
     steps: int = 0
     tokens: int = 0
@@ -82,7 +80,7 @@ class Meter:
     last: float | None = None  # None: the next step is not timed, because it compiles
 
     def step(self, tokens: int, flops: float) -> None:
-        """A step on so many tokens, of so many operations, has just finished."""
+        """Count a step on `tokens` tokens, of `flops` operations, that has just finished."""
         now = time.perf_counter()
         if self.last is not None:
             self.steps += 1
@@ -92,23 +90,23 @@ class Meter:
         self.last = now
 
     def resume(self) -> None:
-        """Something else than a step (an evaluation, a save) has just finished; its time is not counted."""
+        """Exclude the time since the last step: an evaluation or a save has just finished."""
         if self.last is not None:
             self.last = time.perf_counter()
 
     def leave_out(self, seconds: float) -> None:
-        """So many seconds since the last step were spent on something else."""
+        """Exclude `seconds` of the time since the last step."""
         if self.last is not None:
             self.last += seconds
 
     def restart(self) -> None:
-        """The step is about to be compiled anew."""
+        """Do not time the next step, which compiles."""
         self.last = None
 
-    def rates(self) -> Rates | None:
-        """Since the last call, or None when no step was timed."""
-        found = None
+    def throughput(self) -> Throughput | None:
+        """Return the throughput since the last call, or None if no step was timed."""
+        result = None
         if self.seconds:
-            found = Rates(*(done / self.seconds for done in (self.steps, self.tokens, self.flops)))
+            result = Throughput(*(count / self.seconds for count in (self.steps, self.tokens, self.flops)))
         self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
-        return found
+        return result

@@ -1,4 +1,4 @@
-"""Google Compute Engine's word that this machine is about to be taken away, which comes before any signal does."""
+"""Google Compute Engine's notice that this machine is about to be stopped, which comes before any signal."""
 
 import contextlib
 import http.client
@@ -10,13 +10,13 @@ from pathlib import Path
 
 NOTICE = "a maintenance notice"
 _PRODUCT = Path("/sys/class/dmi/id/product_name")
-# What the metadata server says of a machine that is about to be stopped; one that is migrated stays.
-_GOES = {"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE", "preempted": "TRUE"}
-_PLAIN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Values of the metadata server's keys before a machine is stopped; live migration has another value.
+_STOPPING = {"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE", "preempted": "TRUE"}
+_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def metadata_server() -> str | None:
-    """Its address; None where this is no machine of Google's."""
+    """Return the host name of the metadata server, or None outside Google Compute Engine."""
     if host := os.environ.get("GCE_METADATA_HOST"):
         return host
     with contextlib.suppress(OSError):
@@ -25,38 +25,38 @@ def metadata_server() -> str | None:
     return None
 
 
-def comes(server: str) -> set[str]:
-    """Which of its words say that the machine is about to be taken away; none where the server does not answer."""
-    found = set()
-    for name, word in _GOES.items():
+def stop_notices(server: str) -> set[str]:
+    """Return the metadata keys that announce a stop; none if the server does not answer."""
+    notices = set()
+    for key, value in _STOPPING.items():
         request = urllib.request.Request(
-            f"http://{server}/computeMetadata/v1/instance/{name}", headers={"Metadata-Flavor": "Google"}
+            f"http://{server}/computeMetadata/v1/instance/{key}", headers={"Metadata-Flavor": "Google"}
         )
-        with contextlib.suppress(OSError, http.client.HTTPException), _PLAIN.open(request, timeout=5) as answer:
-            if answer.read().decode(errors="replace").strip() == word:
-                found.add(name)
-    return found
+        with contextlib.suppress(OSError, http.client.HTTPException), _WITHOUT_PROXY.open(request, timeout=5) as reply:
+            if reply.read().decode(errors="replace").strip() == value:
+                notices.add(key)
+    return notices
 
 
-class Watch:
-    """A context within which `tell` is called once when the machine is about to be taken away; elsewhere it is idle.
+class MaintenanceWatch:
+    """A context that calls `request_stop` once when the machine is about to be stopped; idle on other machines.
 
-    A maintenance event stands for up to an hour: one that stood at the beginning has stopped a run already.
+    A maintenance event stays set for up to an hour: one that was set at the start has stopped an earlier run already.
     """
 
-    def __init__(self, tell: Callable[[str], None], every: float = 5):
-        self._tell, self._every, self._over = tell, every, threading.Event()
+    def __init__(self, request_stop: Callable[[str], None], interval: float = 5):
+        self._request_stop, self._interval, self._closed = request_stop, interval, threading.Event()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "MaintenanceWatch":
         if server := metadata_server():
-            threading.Thread(target=self._look, args=(server,), name="maintenance", daemon=True).start()
+            threading.Thread(target=self._poll, args=(server,), name="maintenance", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._closed.set()
 
-    def _look(self, server: str) -> None:
-        before = comes(server) - {"preempted"}
-        while not self._over.wait(self._every):
-            if comes(server) - before:
-                return self._tell(NOTICE)
+    def _poll(self, server: str) -> None:
+        initial = stop_notices(server) - {"preempted"}
+        while not self._closed.wait(self._interval):
+            if stop_notices(server) - initial:
+                return self._request_stop(NOTICE)

@@ -1,4 +1,4 @@
-"""Reads the metrics of a step one step late, so that the device never waits, and makes records of them."""
+"""Read the metrics of a step one step late, so that the device never waits, and build records from them."""
 
 import math
 import time
@@ -11,11 +11,11 @@ from bertzoo.train.job import Job
 from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
-_WATCHING = 0.05  # of the time, what a setup watches may take
+_WATCH_SHARE = 0.05  # of the time, at most, for a stage's `watch`
 
 
 class Recorder:
-    """Collects the reports of train steps and hands a record to every reporter each `log_every` steps."""
+    """Collect the reports of train steps and pass a record to every reporter each `log_every` steps."""
 
     def __init__(self, job: Job):
         self._job = job
@@ -24,84 +24,86 @@ class Recorder:
         self._flops: dict[int, float] = {}  # of a row, by its length, in this stage
         self._totals = metrics.Totals()
         self._meter = metrics.Meter()
-        self._began = time.perf_counter()
-        self._rests = self._began  # until when nothing is watched
+        self._started = time.perf_counter()
+        self._next_watch = self._started
 
-    def begin(self, index: int, fresh: bool) -> None:
-        """A stage begins, `fresh` or in its middle: its first step of a length compiles and is not timed."""
+    def enter_stage(self, index: int, fresh: bool) -> None:
+        """Start a stage, or resume in the middle of one: its first step of each length compiles and is not timed."""
         stage, name = self._job.stages[index], self._job.setups[index].name
-        if name and fresh:  # stages that differ in more than their sizes are told apart
+        if name and fresh:  # only stages that differ in more than their sizes have names
             sizes = {"steps": stage.steps, "batch_size": stage.batch_size, "max_length": stage.max_length}
             start = start_of(self._job.stages, index)
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
-        self._rate = self._job.learning_rate(index)
+        self._learning_rate = self._job.learning_rate(index)
         self._flops = {}
 
     def event(self, name: str, step: int, **details: Any) -> None:
-        """Record that something happened after `step`."""
-        stage, _ = locate(self._job.stages, max(step - 1, 0))
-        self._emit({"event": name, "step": step, "stage": stage, **details})
+        """Record an event after `step`."""
+        self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
     def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
-        """Take the report of the step just dispatched, whose batch begins with `row`, and read the one before.
+        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the previous one.
 
-        params: after that step, which the next one takes the memory of.
+        params: the parameters after that step; the next step reuses their memory.
         """
         index, _ = locate(self._job.stages, step - 1)
         stage = self._job.stages[index]
         length = self._job.length(batch) if self._job.length else stage.max_length
         if length not in self._flops:
-            self._meter.restart()  # it was compiled, which the step before would seem to have taken
+            self._meter.restart()  # else the compilation would count as the previous step's time
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        figures = self._watched(index, step, params)
+        figures = self._watch(index, step, params)
         work = stage.batch_size * length, stage.batch_size * self._flops[length]
         self._pending = step, row, report, work, figures
 
     def drain(self) -> None:
-        """Read the report that is still unread; raises NonFinite when its numbers are not finite."""
+        """Read the pending report; raises NonFinite if its numbers are not finite."""
         if self._pending is None:
             return
         (step, row, report, work, figures), self._pending = self._pending, None
         if not bool(report["finite"]):
-            records = self._job.records(step, row)
+            records = self._job.describe_batch(step, row)
             error = self._job.non_finite(step, records)
             self.event("non_finite", step, message=str(error), records=records)
             raise error
         self._totals.add(report)
         self._meter.step(*work)
-        if self._records(step):
+        if self._is_logged(step):
             self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
-        """Record the held-out figures after `step` and return the loss; raises NonFinite where that is not finite."""
-        stage, _ = locate(self._job.stages, max(step - 1, 0))
+        """Record the held-out figures after `step` and return the loss; raises NonFinite if that is not finite."""
         if not math.isfinite(means["loss"]):
             error = self._job.non_finite_heldout(step)
             self.event("non_finite", step, message=str(error))
             raise error
-        self._emit({"step": step, "stage": stage, "split": "heldout", **means})
+        self._emit({"step": step, "stage": self._stage_of(step), "split": "heldout", **means})
         return means["loss"]
 
     def resume(self) -> None:
-        """An evaluation or a save has ended: its time does not count as a step's."""
+        """Exclude the time of an evaluation or a save, which has just ended, from the steps' time."""
         self._meter.resume()
 
-    def _watched(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """What the setup watches, where a record is made: not more than a small share of the time, and not timed."""
-        watch, ends = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
-        if watch is None or not self._records(step) or (time.perf_counter() < self._rests and not ends):
+    def _stage_of(self, step: int) -> int:
+        """Return the stage that did `step`; 0 before the first step."""
+        return locate(self._job.stages, max(step - 1, 0))[0]
+
+    def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
+        """Compute the figures of a stage's `watch` for a record, unless that would take too much time; not timed."""
+        watch, ends_stage = self._job.setups[index].watch, locate(self._job.stages, step)[1] == 0
+        if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
             return {}
         jax.block_until_ready(params)
-        began = time.perf_counter()
-        found = watch(params)
-        took = time.perf_counter() - began
-        self._meter.leave_out(took)
-        self._rests = time.perf_counter() + took / _WATCHING
-        return found
+        start = time.perf_counter()
+        figures = watch(params)
+        seconds = time.perf_counter() - start
+        self._meter.leave_out(seconds)
+        self._next_watch = time.perf_counter() + seconds / _WATCH_SHARE
+        return figures
 
-    def _records(self, step: int) -> bool:
-        """Whether a record is made of a step: at the interval, and at the end of a stage."""
+    def _is_logged(self, step: int) -> bool:
+        """Return whether a step has a record: at the interval, and at the end of a stage."""
         return step % self._job.config.log_every == 0 or locate(self._job.stages, step)[1] == 0
 
     def _emit(self, record: dict[str, Any]) -> None:
@@ -109,15 +111,15 @@ class Recorder:
             reporter(record)
 
     def _train_record(self, step: int, gradient_norm: float) -> dict[str, Any]:
-        index, _ = locate(self._job.stages, step - 1)
-        stage = self._job.stages[index]
+        index = self._stage_of(step)
         record = {"step": step, "stage": index, "split": "train", **self._totals.means()}
-        record |= {"learning_rate": float(self._rate(step)), "gradient_norm": gradient_norm}
+        record |= {"learning_rate": float(self._learning_rate(step)), "gradient_norm": gradient_norm}
         self._totals = metrics.Totals()
-        if rates := self._meter.rates():
-            record |= {"examples_per_second": rates.steps * stage.batch_size, "tokens_per_second": rates.tokens}
-            if rates.flops:
-                record["flops_per_second"] = rates.flops
+        if speed := self._meter.throughput():
+            examples = speed.steps * self._job.stages[index].batch_size
+            record |= {"examples_per_second": examples, "tokens_per_second": speed.tokens}
+            if speed.flops:
+                record["flops_per_second"] = speed.flops
                 if self._peak:
-                    record["mfu"] = rates.flops / (self._peak * jax.device_count())
-        return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._began}
+                    record["mfu"] = speed.flops / (self._peak * jax.device_count())
+        return record | {"memory_bytes": metrics.memory_bytes(), "elapsed_seconds": time.perf_counter() - self._started}

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: warm-up, then polynomial decay, as BERT, ELECTRA and NVIDIA coded them."""
+"""Learning-rate schedules: warm-up, then polynomial decay, as in the code of BERT, ELECTRA and NVIDIA."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,8 +19,8 @@ class Schedule:
     ELECTRA   (1-p)·min(1, step/w) (no jump)                     `warmup="multiply"`
     NVIDIA    step/w, then (1-p)^0.5 (it jumps down at w)        `kind="polynomial"`, `power=0.5`, `warmup_share`
     Hugging Face  step/w, then (steps-step)/(steps-w) (no jump)  `decay_from="warmup"`
-    MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`; while it learns from its teacher layer by layer
-    its rate is min(step/w, 0.9 + 0.1·(1-p)^0.5): `warmup="least"`, `end_factor=0.9`, `power=0.5`.
+    MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`; its progressive knowledge transfer uses
+    min(step/w, 0.9 + 0.1·(1-p)^0.5): `warmup="least"`, `end_factor=0.9`, `power=0.5`.
     """
 
     kind: Literal["linear", "polynomial", "constant"] = "linear"
@@ -34,33 +34,28 @@ class Schedule:
 
     def __post_init__(self):
         if self.warmup_steps < 0:
-            raise ConfigError(f"warmup_steps={self.warmup_steps} is negative; give 0 for no warm-up")
+            raise ConfigError(f"warmup_steps={self.warmup_steps} is negative. Use 0 for no warm-up.")
         if not 0 <= self.warmup_share <= 1:
             raise ConfigError(f"warmup_share={self.warmup_share} is not a share between 0 and 1")
         if self.warmup_steps and self.warmup_share:
             raise ConfigError(
-                f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up; keep one"
+                f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up. Keep one."
             )
         if not 0 <= self.end_factor <= 1:
             raise ConfigError(f"end_factor={self.end_factor} is not a factor between 0 and 1")
         if self.power <= 0:
             raise ConfigError(f"power={self.power} is not positive")
         if self.kind == "linear" and self.power != 1:
-            raise ConfigError(f'kind="linear" and power={self.power} disagree; set kind="polynomial"')
-        if self.kind == "constant":
-            self._refuse_decay()
-
-    def _refuse_decay(self) -> None:
-        if self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace":
-            raise ConfigError(
-                'kind="constant" does not decay, so power, end_factor, decay_from and warmup say nothing; remove them'
-            )
+            raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
+        decays = self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace"
+        if self.kind == "constant" and decays:
+            raise ConfigError('kind="constant" does not use power, end_factor, decay_from and warmup. Remove them.')
 
 
 def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.ArrayLike], jax.Array]:
     """Return the function step -> learning rate (float32) of a schedule over `steps` steps; step 0 is the first update.
 
-    Raises ConfigError when the warm-up is longer than the run.
+    Raises ConfigError if the warm-up is longer than the run.
     """
     if config.warmup_steps > steps:
         raise ConfigError(f"warmup_steps={config.warmup_steps} is longer than the schedule's steps={steps}")

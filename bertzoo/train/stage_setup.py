@@ -1,4 +1,4 @@
-"""What one stage of a run trains, by which loss and how fast: stages of one run may differ in all three."""
+"""What one stage of a run trains: its loss, its optimiser, and the learning rate of each parameter."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,45 +10,45 @@ import optax
 from bertzoo.train import optim
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import name_of
-from bertzoo.train.step import Batch, Objective, Sums
+from bertzoo.train.step import Batch, Sums, Trainable
 
-Rates = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0: it is frozen
-Watch = Callable[[Any], dict[str, float]]  # of the parameters; one process may watch where others do not
-Rule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # of the schedule: step -> learning rate
+RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
+Monitor = Callable[[Any], dict[str, float]]  # parameters -> figures; may differ between processes
+UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # takes the schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSetup:
-    """A stage's loss, its optimiser with the schedule, and how fast each parameter moves; `name` is for a person.
+    """A stage's loss, its optimiser with the schedule, and the rate factor of each parameter.
 
-    rates: by a parameter's path the factor of the learning rate; a frozen one has no gradient and no moments. None: all
-    move at the full rate. rule: what takes the place of the optimiser's own update under its schedule. watch: figures
-    of the parameters, for every record of the training. Every setup of a run has the same parameters.
+    rates: factor of the learning rate by a parameter's path; a frozen one has no gradient and no moments. None: all
+    train at the full rate. rule: replaces the optimiser's update under its schedule. watch: figures of the parameters
+    for every training record. name: for people. All stages of a run have the same parameters.
     """
 
-    objective: Objective
+    objective: Trainable
     optimizer: Optimizer
-    rates: Rates | None = None
-    rule: Rule | None = None
-    watch: Watch | None = None
+    rates: RateFactor | None = None
+    rule: UpdateRule | None = None
+    watch: Monitor | None = None
     name: str = ""
 
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
-        """The optimiser over so many steps, as `optim.build` makes it."""
+        """Build the optimiser for a schedule of `steps` steps, as `optim.build` does."""
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         return optim.build(self.optimizer, steps, learning_rate, rates=self.rates)
 
     @property
-    def trained(self) -> Objective:
-        """The objective with no gradient for what is frozen, so that none is computed."""
-        return self.objective if self.rates is None else _Held(self.objective, self.rates)
+    def trained(self) -> Trainable:
+        """The objective without gradients of frozen parameters, so that none is computed."""
+        return self.objective if self.rates is None else _WithFrozen(self.objective, self.rates)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Held:
-    objective: Objective
-    rates: Rates
+class _WithFrozen:
+    objective: Trainable
+    rates: RateFactor
 
     def init(self, key: jax.Array) -> Any:
         return self.objective.init(key)
@@ -57,7 +57,7 @@ class _Held:
         return self.objective.weights(batch)
 
     def __call__(self, params: Any, frozen: Any, batch: Batch, key: jax.Array | None) -> Any:
-        def hold(path: tuple, leaf: jax.Array) -> jax.Array:
+        def freeze(path: tuple, leaf: jax.Array) -> jax.Array:
             return leaf if self.rates(name_of(path)) else jax.lax.stop_gradient(leaf)
 
-        return self.objective(jax.tree.map_with_path(hold, params), frozen, batch, key)
+        return self.objective(jax.tree.map_with_path(freeze, params), frozen, batch, key)

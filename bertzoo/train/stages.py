@@ -1,4 +1,4 @@
-"""A run as a list of stages: how long, how large a batch, how long the rows, and what carries over."""
+"""Stages of a run: steps, batch size, row length, and what each takes over from the one before."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from bertzoo.core.errors import ConfigError
 class Stage:
     """One stretch of training with a fixed batch shape.
 
-    `carry` says what the stage takes from the one before it, beside the parameters: "moments" keeps the optimiser's
-    moments and restarts the schedule; "all" runs on in the same schedule, which then spans both stages (BERT's 90 % at
-    128 and 10 % at 512); "params" starts with a fresh optimiser.
+    carry: what the stage keeps from the one before, beside the parameters. "moments" keeps the optimiser's moments and
+    restarts the schedule; "all" continues the schedule, which then spans both stages (BERT's 90 % at 128 and 10 % at
+    512); "params" starts with a fresh optimiser.
     """
 
     steps: int
     batch_size: int  # rows of one step, over all devices and microbatches
     max_length: int  # tokens in a row
     max_predictions: int = 20  # masked positions in a row
-    learning_rate: float | None = None  # None is the optimiser's
+    learning_rate: float | None = None  # None: the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
     carry: Literal["moments", "all", "params"] = "moments"
 
@@ -33,20 +33,20 @@ class Stage:
         if self.max_predictions >= self.max_length:
             raise ConfigError(
                 f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
-                "so that a row would be nothing but masks"
+                "so every token of a row would be masked. Lower max_predictions."
             )
         if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
             raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of at least 0")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
-                f"steps={self.steps} of batch_size={self.batch_size} pass 2^31 rows, more than a data position holds; "
-                'split the stage in two, the second with carry="all"'
+                f"steps={self.steps} of batch_size={self.batch_size} exceed the 2^31 rows of a data position. "
+                'Split the stage in two, the second with carry="all".'
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Stages under one schedule: the step of the run it starts after, its length, its peak (None: the optimiser's)."""
+    """Stages under one schedule: the step it starts after, its length in steps, its peak (None: the optimiser's)."""
 
     start: int
     steps: int
@@ -54,34 +54,34 @@ class Group:
 
 
 def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".format) -> None:
-    """Check what no stage can check alone; raises ConfigError naming the stage's place in the config and the fields."""
+    """Check the stages together; raises ConfigError naming the stage by `where(index)` and the fields."""
     if not stages:
-        raise ConfigError("stages is empty; give at least one [[stages]] with steps, batch_size and max_length")
+        raise ConfigError("stages is empty. Add at least one [[stages]] with steps, batch_size and max_length.")
     if stages[0].carry == "all":
-        raise ConfigError(f'{where(0)}.carry="all" has no stage before it to carry from; remove it')
+        raise ConfigError(f'{where(0)}.carry="all" has no stage before it to carry from. Remove it.')
     for i, stage in enumerate(stages):
         peak = schedule_group(stages, i).learning_rate
         if stage.carry == "all" and stage.learning_rate not in (None, peak):
             raise ConfigError(
-                f'{where(i)}.carry="all" runs on in the schedule of the stage before it, whose peak is '
-                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}; remove one of them"
+                f'{where(i)}.carry="all" continues the schedule of the previous stage, whose peak is '
+                f"{peak or 'optimizer.learning_rate'}, not learning_rate={stage.learning_rate}. Remove one of them."
             )
 
 
 def total_steps(stages: Sequence[Stage]) -> int:
-    """The steps of the whole run."""
+    """Return the steps of the whole run."""
     return sum(stage.steps for stage in stages)
 
 
 def start_of(stages: Sequence[Stage], index: int) -> int:
-    """The number of steps done when stage `index` begins."""
+    """Return the number of steps done when stage `index` starts."""
     return total_steps(stages[:index])
 
 
 def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
-    """Where a run stands after `step` steps: (index of the stage that does the next step, steps done inside it).
+    """Return (index of the stage that does the next step, steps done inside it) after `step` steps.
 
-    A finished run stands at (len(stages), 0). Raises ConfigError when the run has fewer steps than that.
+    After the last step that is (len(stages), 0). Raises ConfigError if the run has fewer steps.
     """
     left = step
     for index, stage in enumerate(stages):
@@ -89,18 +89,18 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
             return index, left
         left -= stage.steps
     if left:
-        raise ConfigError(f"step {step} lies beyond the stages, which have {total_steps(stages)} steps in all")
+        raise ConfigError(f"step {step} is beyond the stages, which have {total_steps(stages)} steps in all")
     return len(stages), 0
 
 
 def stage_of(stages: Sequence[Stage], step: int) -> int:
-    """The index of the stage that did step `step`, counted from 1; raises ConfigError as `locate` does."""
+    """Return the index of the stage that did step `step`, counted from 1; raises as `locate` does."""
     index, inside = locate(stages, step)
     return index if inside else index - 1
 
 
 def schedule_group(stages: Sequence[Stage], index: int) -> Group:
-    """The schedule that stage `index` belongs to: stages joined by carry="all" share one."""
+    """Return the schedule of stage `index`: stages joined by carry="all" share one."""
     first = index
     while stages[first].carry == "all":
         first -= 1

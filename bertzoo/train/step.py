@@ -18,7 +18,7 @@ HostBatch = Mapping[str, np.ndarray]
 Sums = dict[str, jax.Array]
 
 
-class Objective(Protocol):
+class Trainable(Protocol):
     """What the loop needs to know of a loss (docs/formats.md); a key of None switches dropout off."""
 
     def init(self, key: jax.Array) -> Any: ...
@@ -45,7 +45,7 @@ def _microbatches(batch: Batch, count: int) -> Batch:
 
 
 def gradients(
-    objective: Objective,
+    objective: Trainable,
     params: Any,
     frozen: Any,
     batch: Batch,
@@ -97,7 +97,7 @@ def _size(updates: Any, params: Any) -> jax.Array:
 
 
 def make_train_step(
-    objective: Objective,
+    objective: Trainable,
     optimizer: optax.GradientTransformation,
     *,
     accumulate: int = 1,
@@ -141,7 +141,7 @@ def make_train_step(
     return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
+def make_eval_step(objective: Trainable) -> Callable[[Any, Any, Batch], dict[str, Any]]:
     """Compile (params, frozen, batch) -> {"terms", "metrics"} of (sum, weight), dropout off."""
 
     def eval_step(params: Any, frozen: Any, batch: Batch):

@@ -175,7 +175,7 @@ def test_a_run_goes_on_with_other_processes_devices_and_meshes_at_once(folder: P
                 processes.each[-1].send_signal(signal.SIGTERM)
             ended = processes.end()
         assert [code for code, _ in ended] == [0 if step is None else 3] * count, ended
-        saved = contents.read_contents(restore.find(folder / "moved" / "checkpoints"))
+        saved = contents.read_contents(restore.find_checkpoint(folder / "moved" / "checkpoints"))
         meshes.append(tuple(saved.mesh.values()))
         about = json.loads((folder / "moved" / "run.json").read_text())
         assert (about["processes"], len(about["devices"])) == (count, devices)

@@ -22,7 +22,7 @@ from bertzoo.core.errors import CheckpointError
 from bertzoo.train import manifest, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.restore import find, restore_params
+from bertzoo.train.restore import find_checkpoint, restore_params
 
 OPTIMIZER = optim.build(optim.AdamW(learning_rate=0.1), 10)
 
@@ -109,7 +109,7 @@ def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
     }
-    assert find(tmp_path, "best") == tmp_path / "2"
+    assert find_checkpoint(tmp_path, "best") == tmp_path / "2"
 
 
 def test_parameters_alone(saved: Path):
@@ -121,14 +121,14 @@ def test_parameters_alone(saved: Path):
 @pytest.mark.parametrize("which", [9, "best", "latest"])
 def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
     with pytest.raises(CheckpointError, match=mentioning(tmp_path / "nowhere")):
-        find(tmp_path / "nowhere", which)
+        find_checkpoint(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match=mentioning(tmp_path)):
-        find(tmp_path, which)
+        find_checkpoint(tmp_path, which)
 
 
 def test_what_there_is_in_place_of_a_checkpoint(saved: Path):
     with pytest.raises(CheckpointError, match=mentioning("checkpoint 9", "3]")):
-        find(saved, 9)
+        find_checkpoint(saved, 9)
 
 
 def largest(directory: Path) -> Path:

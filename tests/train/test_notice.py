@@ -50,11 +50,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 )
 def test_what_the_server_says(server: dict[str, str], changed: dict[str, str], comes: bool):
     server.update(changed)
-    assert notice.comes(notice.metadata_server() or "") == (changed.keys() if comes else set())
+    assert notice.stop_notices(notice.metadata_server() or "") == (changed.keys() if comes else set())
 
 
 def test_a_server_that_does_not_answer_says_nothing():
-    assert not notice.comes("127.0.0.1:9")
+    assert not notice.stop_notices("127.0.0.1:9")
 
 
 def test_a_machine_of_another_maker_is_not_watched(monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -66,7 +66,7 @@ def test_a_machine_of_another_maker_is_not_watched(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setattr(notice.Watch.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(notice.MaintenanceWatch.__init__, "__defaults__", (0.05,))
 
     def batches(stage: int, row: int):
         for number, batch in enumerate(toy.batches(stage, row)):

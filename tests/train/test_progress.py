@@ -163,11 +163,11 @@ def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
     meter.step(30, 5.0)  # 14
     meter.resume()  # 50: an evaluation ended
     meter.step(40, 8.0)  # 52
-    assert meter.rates() == (3 / 6, 90 / 6, 18 / 6)
-    assert meter.rates() is None
+    assert meter.throughput() == (3 / 6, 90 / 6, 18 / 6)
+    assert meter.throughput() is None
     meter.restart()
     meter.step(100, 1e6)  # 99: compiled
-    assert meter.rates() is None
+    assert meter.throughput() is None
 
 
 def test_a_stage_that_begins_is_called_by_its_name():
