@@ -1,8 +1,8 @@
-"""What a run's checkpoints hold: step, data position, parameters, size on disk, and the mesh they were saved on.
+"""List a run's checkpoints: step, data position, parameters, size on disk, and the mesh they were saved on.
 
-Read from their files alone: no accelerator is needed and no array is read, but for --verify, which compares every file
-with its checksum. With --checkpoint the arrays of one are listed, with shape, dtype and the mesh axes they were split
-over. Parameters count the spare rows of the vocabulary too.
+Reads metadata only, without an accelerator; --verify reads every file and compares its checksum. --checkpoint lists the
+arrays of one checkpoint with shape, dtype and the mesh axes they were split over. The parameters include the
+vocabulary's spare rows.
 
 examples:
   bertzoo checkpoints runs/first
@@ -22,13 +22,13 @@ from bertzoo.cli.support.options import checkpoint_option
 from bertzoo.core.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from bertzoo.train.contents import Array, Contents
+    from bertzoo.train.contents import Contents
 
 HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved on")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
     checkpoint_option(parser, default=None, shown="list the arrays of one: latest, best or a step")
     parser.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
@@ -36,93 +36,73 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Read and print; a damaged checkpoint does not keep the others from being listed, but ends with exit code 2."""
+    """Print the checkpoints; if one is damaged, print the others, its error, and return exit code 2."""
     from bertzoo.runs.run_dir import RunDirectory
-    from bertzoo.train.restore import find, steps_in
+    from bertzoo.train.restore import find_checkpoint, steps_in
 
     run = RunDirectory(args.run)
     run.fetch()
     run.load()
+    checkpoint = find_checkpoint(run.checkpoints, args.checkpoint or "latest")  # raises if there is none
     if args.checkpoint is not None:
-        contents = opened(find(run.checkpoints, args.checkpoint), args.verify)
-        print(json.dumps(plain(contents)) if args.json else "\n".join(listing(contents)))
+        contents = read_checkpoint(checkpoint, args.verify)
+        print(json.dumps(as_json(contents, arrays=True)) if args.json else listing(contents))
         return 0
-    find(run.checkpoints)  # raises where there is none
-    good, damaged = [], []
+    intact, errors = [], []
     for step in steps_in(run.checkpoints):
         try:
-            good.append(opened(run.checkpoints / str(step), args.verify))
+            intact.append(read_checkpoint(run.checkpoints / str(step), args.verify))
         except CheckpointError as error:
-            damaged.append(error)
-    if args.json:
-        print(json.dumps([summary(contents) for contents in good]))
-    else:
-        print("\n".join(table([HEAD, *map(cells, good)])))
-    for error in damaged:
+            errors.append(error)
+    print(json.dumps(list(map(as_json, intact))) if args.json else columns([HEAD, *map(cells, intact)]))
+    for error in errors:
         print(f"bertzoo: {error}", file=sys.stderr)
-    return CheckpointError.exit_code if damaged else 0
+    return CheckpointError.exit_code if errors else 0
 
 
-def opened(checkpoint: Path, verify: bool) -> "Contents":
-    """What a checkpoint holds; raises CheckpointError where it is damaged."""
+def read_checkpoint(checkpoint: Path, verify: bool) -> "Contents":
+    """Read the contents of a checkpoint; raises CheckpointError if it is damaged or cannot be verified."""
     from bertzoo.train import contents, manifest
 
-    found = contents.read_contents(checkpoint)
     if verify and not manifest.verify(checkpoint):
-        raise CheckpointError(
-            f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)} to verify it"
-        )
-    return found
+        raise CheckpointError(f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)}")
+    return contents.read_contents(checkpoint)
 
 
-def parameters(contents: "Contents") -> int:
-    """How many numbers the parameters are."""
-    return sum(math.prod(array.shape) for array in contents.params.values())
-
-
-def summary(contents: "Contents") -> dict[str, Any]:
-    """A checkpoint without its arrays."""
-    kept = {name: getattr(contents, name) for name in ("step", "position", "loss", "mesh")}
-    return {**kept, "parameters": parameters(contents), "bytes": contents.size}
-
-
-def plain(contents: "Contents") -> dict[str, Any]:
-    """A checkpoint with its arrays."""
-    trees = {"params": contents.params, "training": contents.training}
-    return summary(contents) | {
-        name: {path: dataclasses.asdict(array) for path, array in tree.items()} for name, tree in trees.items()
-    }
+def as_json(contents: "Contents", arrays: bool = False) -> dict[str, Any]:
+    """Return the JSON object of a checkpoint, with its arrays or without."""
+    fields = dataclasses.asdict(contents)
+    trees = {name: fields.pop(name) for name in ("params", "training")}
+    size = fields.pop("size")
+    return {**fields, "parameters": contents.parameters, "bytes": size, **(trees if arrays else {})}
 
 
 def cells(contents: "Contents") -> tuple[str, ...]:
-    """A row of the table."""
+    """Return the table row of a checkpoint."""
     devices = math.prod(contents.mesh.values())
     split = " ".join(f"{axis}={size}" for axis, size in contents.mesh.items() if size > 1)
     return (
         str(contents.step),
         str(contents.position["stage"]),
         f"{contents.position['row']:,}",
-        f"{parameters(contents):,}",
+        f"{contents.parameters:,}",
         f"{contents.size / 2**20:,.1f} MiB",
         "" if contents.loss is None else f"{contents.loss:.4f}",
         f"{devices} device{'' if devices == 1 else 's'}{f' ({split})' if split else ''}",
     )
 
 
-def listing(contents: "Contents") -> list[str]:
-    """A checkpoint and its arrays for a person, a line each; the parameters first."""
-    rows = [("array", "shape", "dtype", "split over"), *map(described, contents.params.items())]
-    rows += [described((f"training/{path}", array)) for path, array in contents.training.items()]
-    return [*table([HEAD, cells(contents)]), "", *table(rows)]
+def listing(contents: "Contents") -> str:
+    """Return the tables of a checkpoint and of its arrays, the parameters first."""
+    arrays = contents.params | {f"training/{path}": array for path, array in contents.training.items()}
+    rows = [
+        (path, "×".join(map(str, array.shape)) or "1", array.dtype, " ".join(filter(None, array.split)))
+        for path, array in arrays.items()
+    ]
+    return f"{columns([HEAD, cells(contents)])}\n\n{columns([('array', 'shape', 'dtype', 'split over'), *rows])}"
 
 
-def described(item: "tuple[str, Array]") -> tuple[str, ...]:
-    """A row about an array."""
-    path, array = item
-    return path, "×".join(map(str, array.shape)) or "1", array.dtype, " ".join(axes for axes in array.split if axes)
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows under one another, in columns as wide as they need to be."""
+def columns(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

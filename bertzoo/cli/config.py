@@ -1,4 +1,4 @@
-"""Print the config that the files and options describe, complete, as TOML.
+"""Print the complete config that files and options describe, as TOML.
 
 examples:
   bertzoo config squeezebert
@@ -15,19 +15,19 @@ from bertzoo.core.errors import UserError
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return the class whose fields an option may name without a dot."""
     from bertzoo.runs.pretrain_config import Pretrain
 
     return Pretrain
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the flags."""
     parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
 
 
 def config_class(*files: str | Path) -> type:
-    """Return the class of the config that files describe."""
+    """Return the class of the config that files describe; raises UserError for a chain of runs."""
     from bertzoo.runs.kind import kind_of, recipe_class
 
     match kind_of(*files):
@@ -39,17 +39,14 @@ def config_class(*files: str | Path) -> type:
             from bertzoo.pruning.settings import Prune
 
             return Prune
+        case "chain":
+            names = ", ".join(map(str, files))
+            raise UserError(f"{names} describes a chain of runs. Print their commands with `bertzoo chain --list`.")
         case _:
             return recipe_class(*files)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the config."""
-    from bertzoo.runs.kind import kind_of
-
-    if kind_of(*args.files) == "chain":
-        raise UserError(
-            f"{', '.join(args.files)} describes a chain of runs: `bertzoo chain --list` prints their commands"
-        )
     print(loader.dump(loader.load(config_class(*args.files), args.files, overrides)), end="")
     return 0

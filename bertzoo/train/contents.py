@@ -1,6 +1,7 @@
 """Contents of a checkpoint: its arrays' names, shapes, dtypes and shardings, read without their bytes or a device."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ class Contents:
     params: dict[str, StoredArray]
     training: dict[str, StoredArray]
     size: int
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters, the vocabulary's spare rows included."""
+        return sum(math.prod(array.shape) for array in self.params.values())
 
 
 def read_contents(checkpoint: Path | str) -> Contents:
