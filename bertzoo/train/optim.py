@@ -1,4 +1,4 @@
-"""Optimisers composed from optax: LAMB as Google released it and as optax has it, AdamW, BERT's Adam."""
+"""Optimisers composed from optax: LAMB in Google's and optax's variants, AdamW, and BERT's Adam."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,14 +19,14 @@ EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Adaptive:
-    """What every optimiser here has."""
+    """Fields of every optimiser."""
 
     learning_rate: float  # the peak of the schedule
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
     weight_decay: float = 0.01
-    clip_norm: float = 1.0  # the gradient's global norm; 0 switches clipping off
+    clip_norm: float = 1.0  # of the gradient's global norm; 0 disables clipping
     schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
     def __post_init__(self):
@@ -68,7 +68,7 @@ Optimizer = Lamb | AdamW | BertAdam
 
 
 class MomentsState(NamedTuple):
-    """First and second moment of every parameter."""
+    """First and second moments of every parameter."""
 
     mu: Any
     nu: Any
@@ -89,7 +89,7 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def excluded(params: Any) -> Any:
-    """Which leaves have neither decay nor (in Google's LAMB) a trust ratio: by leaf name alone, biases and norms."""
+    """Mark the leaves without decay and (in Google's LAMB) without a trust ratio: biases and norms, by leaf name."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
 
 
@@ -98,7 +98,7 @@ def _included(params: Any) -> Any:
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
-    """The part of the update that looks at one tensor at a time: moments, decay, trust ratio; its sign is +."""
+    """Build the part of the update that uses one tensor at a time: moments, decay, trust ratio; its sign is +."""
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
     match config:
@@ -114,9 +114,9 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
 
 
 def schedule_of(config: Optimizer, steps: int, learning_rate: float | None = None) -> Callable[[Any], jax.Array]:
-    """The function step -> learning rate of an optimiser's schedule over `steps` steps.
+    """Return the function step -> learning rate of an optimiser's schedule over `steps` steps.
 
-    `learning_rate` takes the place of the config's peak when it is given.
+    learning_rate: replaces the config's peak.
     """
     peak = config.learning_rate if learning_rate is None else learning_rate
     return schedules.build(config.schedule, peak, steps)
@@ -132,9 +132,9 @@ def build(
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
-    Its state keeps one leaf per parameter in the parameter's shape. `stack` changes compile time, not results (see
-    `stacking`); None stacks where the default backend is a TPU. `rates`: by a parameter's path the factor of its
-    learning rate; those with 0 stay as they are, count in no norm and have no state. Raises ConfigError as the schedule
+    Its state has one leaf per parameter in the parameter's shape. stack: changes compile time, not results (see
+    `stacking`); None stacks if the default backend is a TPU. rates: factor of the learning rate by a parameter's path;
+    a parameter with factor 0 does not change, has no state and counts in no norm. Raises ConfigError as the schedule
     does.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
@@ -163,15 +163,15 @@ def _bias_count(path: tuple, _: Any) -> bool:
     return getattr(path[-1], "tuple_name", "") == "ScaleByAdamState"
 
 
-def carry(old: Any, new: Any, what: Literal["moments", "all", "params"]) -> Any:
-    """The optimiser state with which a stage begins, from the old stage's state and a freshly initialised one.
+def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
+    """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised one.
 
-    "moments": mu and nu, and the count of their bias correction where there is one; the schedule's count restarts.
-    "all": the old state, so that the schedule runs on. "params": the new state.
+    "moments": mu and nu, and the count of their bias correction if there is one; the schedule's count restarts.
+    "all": the old state, so that the schedule continues. "params": the new state.
     """
-    if what == "all":
+    if parts == "all":
         return old
-    if what == "params":
+    if parts == "params":
         return new
     tree = optax.tree_utils
     new = tree.tree_set(new, mu=tree.tree_get(old, "mu"), nu=tree.tree_get(old, "nu"))

@@ -1,4 +1,4 @@
-"""Where the figures of a run go: metrics.jsonl, TensorBoard, and a line a person can read."""
+"""Reporters of a run's records: metrics.jsonl, TensorBoard, and a line for people."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ Record = dict[str, Any]
 
 
 class Reporter(Protocol):
-    """Takes the records of metrics.jsonl (docs/formats.md) one by one."""
+    """Takes the records of metrics.jsonl (docs/formats.md) one at a time."""
 
     def __call__(self, record: Record) -> None: ...
 
@@ -25,7 +25,7 @@ class Reporter(Protocol):
 
 
 class JsonLines:
-    """Appends every record to a file as one line, at once, so that a killed run loses none."""
+    """Append every record to a file as one line and flush it, so that a killed run loses none."""
 
     def __init__(self, path: Path | str):
         self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115, closed by close()
@@ -36,9 +36,9 @@ class JsonLines:
         try:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-        except OSError as error:  # a full disk is told without a name
+        except OSError as error:  # the error of a full disk has no file name
             error.filename = self._file.name
-            with contextlib.suppress(OSError):  # closing writes again what is left
+            with contextlib.suppress(OSError):  # closing writes the rest again
                 self._file.close()
             raise
 
@@ -53,14 +53,14 @@ def _ends_line(path: Path) -> bool:
 
 
 class TensorBoard:
-    """Writes every figure as a scalar named split/figure, e.g. train/loss."""
+    """Write every figure as a scalar named split/figure, e.g. train/loss."""
 
     def __init__(self, directory: Path | str):
         self._directory = str(directory)
         self._writer = SummaryWriter(self._directory)
 
     def __call__(self, record: Record) -> None:
-        if record.get("event") == "resumed":  # what a crashed run drew beyond its last checkpoint is drawn again
+        if record.get("event") == "resumed":  # drop what a crashed run wrote after its last checkpoint
             self._writer.close()
             self._writer = SummaryWriter(self._directory, purge_step=record["step"] + 1)
         if "split" not in record:
@@ -74,19 +74,16 @@ class TensorBoard:
         self._writer.close()
 
 
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
 def quantity(value: float) -> str:
-    """A number in at most four characters and a prefix: 1234567 -> 1.23M."""
-    for scale, letter in _UNITS:
+    """Format a number with three digits and a prefix: 1234567 -> 1.23M."""
+    for scale, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= scale:
             return f"{value / scale:.3g}{letter}"
     return f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as 4s, 3m05s, 2h03m or 5d02h."""
+    """Format seconds as 4s, 3m05s, 2h03m or 5d02h."""
     seconds = round(seconds)
     for large, small, unit in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
         if seconds >= large:
@@ -94,8 +91,8 @@ def duration(seconds: float) -> str:
     return f"{seconds}s"
 
 
-def line(record: Record, stages: Sequence[Stage]) -> str:
-    """A train or held-out record in one line."""
+def figures_line(record: Record, stages: Sequence[Stage]) -> str:
+    """Format a train or held-out record as one line."""
     parts = [f"step {record['step']}/{total_steps(stages)}"]
     if record["split"] != "train":
         parts[0] += f"  {record['split']}"
@@ -103,9 +100,10 @@ def line(record: Record, stages: Sequence[Stage]) -> str:
     parts += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
-    for ending in ("left", "stays"):  # of prune vectors, and of what they are of if it were cut now
-        if found := [f"{name.partition('_')[0]} {record[name]:.0%}" for name in record if name.endswith(f"_{ending}")]:
-            parts.append(f"{ending} {' '.join(found)}")
+    for ending in ("left", "stays"):  # shares of the prune vectors, and of the sizes if they were pruned now
+        names = [name for name in record if name.endswith(f"_{ending}")]
+        if names:
+            parts.append(" ".join([ending, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))
     if "learning_rate" in record:
         parts.append(f"lr {record['learning_rate']:.2e}")
     rates = ("examples_per_second", "ex/s"), ("tokens_per_second", "tok/s"), ("flops_per_second", "FLOP/s")
@@ -115,14 +113,14 @@ def line(record: Record, stages: Sequence[Stage]) -> str:
     if "memory_bytes" in record:
         parts.append(f"mem {quantity(record['memory_bytes'])}B")
     if record.get("examples_per_second"):
-        # Rows that are to come are as long, on the whole, as those that came.
+        # Assume that the remaining rows are as long, on average, as the previous ones.
         speed = record["examples_per_second"] * stages[record["stage"]].max_length
         parts.append(f"ETA {duration(tokens_left(stages, record['step']) / speed)}")
     return "  ".join(parts)
 
 
 def tokens_left(stages: Sequence[Stage], step: int) -> int:
-    """Tokens of the batches that a run still has to train on after `step` steps."""
+    """Return the tokens of the batches that remain after `step` steps."""
     index, inside = locate(stages, step)
     rest = [stage.steps * stage.batch_size * stage.max_length for stage in stages[index:]]
     done = inside * stages[index].batch_size * stages[index].max_length if rest else 0
@@ -130,7 +128,7 @@ def tokens_left(stages: Sequence[Stage], step: int) -> int:
 
 
 def event_line(record: Record) -> str:
-    """An event in one line: what happened at which step, and the rest of what is known of it."""
+    """Format an event as one line: its name, step and details."""
     if record["event"] == "stage":
         sizes = f"{record['steps']:,} steps of {record['batch_size']:,} x {record['max_length']}"
         return f"after step {record['step']}  {record['name']} begins: {sizes}"
@@ -139,7 +137,7 @@ def event_line(record: Record) -> str:
 
 
 class Console:
-    """One live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each."""
+    """A live line on a terminal, with held-out figures and events above it; elsewhere a plain line for each record."""
 
     def __init__(self, stages: Sequence[Stage], stream: TextIO | None = None):
         self._stages = stages
@@ -149,14 +147,11 @@ class Console:
             self._live.start()
 
     def __call__(self, record: Record) -> None:
-        if "event" in record:
-            self._console.print(event_line(record), markup=False)
-        elif record["split"] != "train":
-            self._console.print(line(record, self._stages), markup=False)
-        elif self._live:
-            self._live.update(line(record, self._stages), refresh=True)
+        text = event_line(record) if "event" in record else figures_line(record, self._stages)
+        if self._live and record.get("split") == "train":
+            self._live.update(text, refresh=True)
         else:
-            self._console.print(line(record, self._stages), markup=False)
+            self._console.print(text, markup=False)
 
     def close(self) -> None:
         if self._live:

@@ -1,4 +1,4 @@
-"""Where parameters and batches live: a mesh, one table from logical names to mesh axes, a strict translator."""
+"""Shardings of parameters and batches: the mesh, and one table from logical axis names to mesh axes."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from bertzoo.core.errors import ConfigError
 
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
 
-# Logical axis name, as the modules declare it -> mesh axis, or None for an axis that is never split.
+# Logical axis name that a module declares -> mesh axis, or None for an axis that is never split.
 RULES: dict[str, str | None] = {
     "vocab": "tensor",
     "embed": None,
@@ -37,7 +37,7 @@ RULES: dict[str, str | None] = {
 
 
 REPLICATE = "replicate"
-_SPARE = ", or make compute.vocab_multiple a multiple of it, which adds spare rows to the vocabulary"
+_SPARE = ", or set compute.vocab_multiple to a multiple of it, which adds spare rows to the vocabulary"
 Fallback = Literal[
     "vocab", "embed", "position", "model", "heads", "head_size", "feed_forward", "window", "group_in", "group_out",
     "pooled", "bottleneck", "replicate",
@@ -46,10 +46,10 @@ Fallback = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fallbacks:
-    """What to split in place of a dimension that its mesh axis does not divide, in order of preference.
+    """What to split instead of a dimension that its mesh axis does not divide, in order of preference.
 
-    For every logical name that the table splits: names of other dimensions of the same parameter, or "replicate" for
-    leaving it whole on every device. Without any, such a dimension is an error.
+    For every logical name that the table splits: names of other dimensions of the same parameter, or "replicate" to
+    keep the parameter whole on every device. Without a fallback, such a dimension raises an error.
     """
 
     vocab: tuple[Fallback, ...] = ()
@@ -74,7 +74,7 @@ NO_FALLBACKS = Fallbacks()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """How the devices are arranged; -1 (at most once) takes what the others leave."""
+    """Sizes of the mesh axes; -1 (at most once) takes the remaining devices."""
 
     data: int = -1
     fsdp: int = 1
@@ -83,22 +83,22 @@ class Mesh:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of every mesh axis."""
+        """Size of every mesh axis."""
         return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
 
     def __post_init__(self):
         sizes = self.sizes
         if sum(size == -1 for size in sizes.values()) > 1:
-            raise ConfigError(f"more than one of {sizes} is -1, which takes what the others leave")
+            raise ConfigError(f"more than one of {sizes} is -1, which takes the remaining devices. Set all but one.")
         for name, size in sizes.items():
             if size < 1 and size != -1:
-                raise ConfigError(f"{name}={size} is neither a size nor -1")
+                raise ConfigError(f"{name}={size} is neither a positive size nor -1")
 
 
 def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
-    """The mesh (data, fsdp, tensor) over all devices, or over those given.
+    """Return the mesh (data, fsdp, tensor) over `devices`, by default all.
 
-    Raises ConfigError when the sizes do not multiply to the number of devices.
+    Raises ConfigError if the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = config.sizes
@@ -113,7 +113,7 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
 
 
 class Placement(NamedTuple):
-    """Where a parameter goes, and in words the fallbacks that were taken."""
+    """A parameter's sharding, and a sentence for each fallback that it uses."""
 
     spec: PartitionSpec
     taken: tuple[str, ...]
@@ -126,10 +126,10 @@ def place(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Placement:
-    """Translate a parameter's logical axis names; mesh axes of size 1 split nothing and are left out.
+    """Translate a parameter's logical axis names; mesh axes of size 1 are left out.
 
-    Raises ValueError for names that are not in the table or not one a dimension (a mistake in a module), ConfigError
-    when the mesh splits two dimensions over one axis, or a dimension unevenly that has no fallback that would fit.
+    Raises ValueError for unknown names or a wrong number of them (a mistake in a module), ConfigError if the mesh would
+    split two dimensions over one axis, or a dimension unevenly without a fallback that fits.
     """
     if len(logical) != len(shape):
         raise ValueError(f"parameter {name} of shape {tuple(shape)} has {len(logical)} logical names: {tuple(logical)}")
@@ -141,10 +141,10 @@ def place(
         axis = None if axis_name is None else RULES[axis_name]
         if axis is None or mesh.shape[axis] == 1:
             continue
-        if axis in spec or axis in [other for _, other in uneven]:
+        if axis in spec or axis in dict(uneven).values():
             raise ConfigError(
                 f"parameter {name} of shape {tuple(shape)} would be split twice over the mesh axis {axis} "
-                f"(logical names {tuple(logical)}); set {axis}=1"
+                f"(logical names {tuple(logical)}). Set {axis}=1."
             )
         if size % mesh.shape[axis]:
             uneven.append((index, axis))
@@ -152,35 +152,34 @@ def place(
             spec[index] = axis
     taken = []
     for index, axis in uneven:
-        parts, what = mesh.shape[axis], f"{logical[index]} of {shape[index]} is not divisible by"
-        wanted = getattr(fallbacks, str(logical[index]))
-        other = _fallback(wanted, shape, logical, spec, parts)
-        if other is None:
-            none = (
-                f"none of mesh.fallbacks.{logical[index]} = {', '.join(wanted)} fits" if wanted else "has no fallback"
-            )
+        parts, problem = mesh.shape[axis], f"{logical[index]} of {shape[index]} is not divisible by"
+        names = getattr(fallbacks, str(logical[index]))
+        fallback = _fallback(names, shape, logical, spec, parts)
+        if fallback is None:
+            none = f"none of mesh.fallbacks.{logical[index]} = {', '.join(names)} fits" if names else "has no fallback"
             raise ConfigError(
-                f"parameter {name} of shape {tuple(shape)}: dimension {what} the mesh axis {axis}={parts} and {none}; "
-                f"choose a mesh whose {axis} divides it, or give mesh.fallbacks.{logical[index]} another dimension of "
+                f"parameter {name} of shape {tuple(shape)}: dimension {problem} the mesh axis {axis}={parts} and {none}"
+                f". Use an {axis} that divides it, or set mesh.fallbacks.{logical[index]} to another dimension of "
                 f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}"
             )
-        if other == REPLICATE:
-            taken.append(f"{name}: {what} {axis}={parts}; whole on every device")
+        if fallback == REPLICATE:
+            taken.append(f"{name}: {problem} {axis}={parts}; whole on every device")
         else:
-            spec[logical.index(other)] = axis
-            taken.append(f"{name}: {what} {axis}={parts}; {other} of {shape[logical.index(other)]} is split instead")
+            dimension = logical.index(fallback)
+            spec[dimension] = axis
+            taken.append(f"{name}: {problem} {axis}={parts}; {fallback} of {shape[dimension]} is split instead")
     return Placement(PartitionSpec(*spec), tuple(taken))
 
 
 def _fallback(
-    wanted: Sequence[str], shape: Sequence[int], logical: Sequence[str | None], spec: Sequence[str | None], parts: int
+    names: Sequence[str], shape: Sequence[int], logical: Sequence[str | None], spec: Sequence[str | None], parts: int
 ) -> str | None:
-    """The first of the wanted names that is a dimension yet whole and divisible by `parts`, or is REPLICATE."""
-    for other in wanted:
-        if other == REPLICATE:
-            return other
-        if other in logical and spec[logical.index(other)] is None and shape[logical.index(other)] % parts == 0:
-            return other
+    """Return the first name that is REPLICATE or a dimension that is not split yet and divisible by `parts`."""
+    for name in names:
+        if name == REPLICATE:
+            return name
+        if name in logical and spec[logical.index(name)] is None and shape[logical.index(name)] % parts == 0:
+            return name
     return None
 
 
@@ -189,7 +188,7 @@ def placements(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Any:
-    """The placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
+    """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
 
     A leaf without logical names is replicated. Raises as `place` does.
     """
@@ -211,7 +210,7 @@ def shardings(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Any:
-    """The sharding of every parameter; as `placements`."""
+    """Return the sharding of every parameter; as `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),
         placements(boxed, mesh, fallbacks),
@@ -220,10 +219,10 @@ def shardings(
 
 
 def as_used(params: Any, places: Any) -> Any:
-    """The parameters as products read them: with all parts that fsdp has, where every axis of the mesh splits.
+    """Return the parameters gathered over fsdp before products read them, if every axis of the mesh splits.
 
-    There XLA (jax 0.10.2), with fewer tokens to gather over fsdp than a parameter has rows, gathers the tokens, and
-    gives them back in another order: gradients that look like any other and are wrong (tests/runs/test_devices.py).
+    Without this, XLA (jax 0.10.2) gathers the tokens instead when they are fewer than a parameter's rows, and returns
+    them in another order: the gradients are wrong without any error (tests/runs/test_devices.py).
     """
 
     def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
@@ -237,28 +236,28 @@ def as_used(params: Any, places: Any) -> Any:
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The sharding of what every device holds whole."""
+    """Return the sharding of an array that every device holds whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The sharding of a batch: rows over data and fsdp."""
+    """Return the sharding of a batch: rows over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(ROWS))
 
 
 def row_shards(mesh: jax.sharding.Mesh) -> int:
-    """How many parts a batch is cut into."""
+    """Return the number of parts of a batch."""
     return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
 def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Which of these parts this process's devices hold, in order."""
-    shards, mine = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
-    return [i for i, devices in enumerate(shards) if any(device.process_index == mine for device in devices)]
+    """Return the indices of the parts that this process's devices hold, in order."""
+    shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
+    return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 
 
 def own_rows(batch_size: int, mesh: jax.sharding.Mesh) -> np.ndarray:
-    """The rows of a batch that this process holds, in order: those it has to make."""
+    """Return the row numbers of a batch that this process holds and builds, in order."""
     return np.arange(batch_size).reshape(row_shards(mesh), -1)[own_shards(mesh)].reshape(-1)
 
 
@@ -268,6 +267,6 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
     if batch_size % (accumulate * shards):
         raise ConfigError(
             f"batch_size={batch_size} in accumulate={accumulate} microbatches is not divisible by the {shards} devices "
-            f"of the mesh (data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}); "
-            f"make it a multiple of {accumulate * shards}"
+            f"of the mesh (data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). "
+            f"Make it a multiple of {accumulate * shards}."
         )

@@ -1,4 +1,4 @@
-"""The state of a run as pure data: everything that a resumed run needs, and nothing else."""
+"""The state of a run: everything that a resumed run needs, and nothing else."""
 
 import dataclasses
 import functools
@@ -45,31 +45,31 @@ def _init(
 
 
 def name_of(path: tuple) -> str:
-    """A parameter's path as text, such as encoder/layers_0/attention/query/kernel."""
+    """Return a parameter's path as text, such as encoder/layers_0/attention/query/kernel."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def named(params: Any) -> dict[str, Any]:
-    """The leaves of a tree of parameters by their paths."""
+    """Return the leaves of a tree of parameters by path."""
     return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
 @functools.lru_cache(maxsize=16)
 def boxed_shapes(objective: Any) -> Any:
-    """The shapes and dtypes of an objective's parameters in their boxes of logical axis names.
+    """Return the shapes and dtypes of an objective's parameters, boxed with their logical axis names.
 
-    Kept, as a start asks for the same again and again and a deep model takes seconds.
+    Cached: a start needs them several times, and a deep model takes seconds.
     """
     return init_shapes(objective.init, jax.random.key(0))
 
 
 def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes and dtypes of an objective's parameters by their paths."""
+    """Return the shapes and dtypes of an objective's parameters by path."""
     return named(nn.unbox(boxed_shapes(objective)))
 
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
-    """The shapes, dtypes and shardings of the parameters alone; raises as `sharding.place` does."""
+    """Return the shapes, dtypes and shardings of the parameters alone; raises as `sharding.place` does."""
     boxed = boxed_shapes(objective)
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
@@ -84,9 +84,9 @@ def abstract(
     mesh: jax.sharding.Mesh,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
-    """The shapes, dtypes and shardings of a state, without computing it; raises as `sharding.place` does.
+    """Return the shapes, dtypes and shardings of a state, without computing it; raises as `sharding.place` does.
 
-    The moments are placed like their parameters, all else is on every device.
+    Moments are split like their parameters; everything else is replicated.
     """
     boxed = boxed_shapes(objective)
     placed = sharding.shardings(boxed, mesh, fallbacks)
@@ -114,12 +114,12 @@ def abstract(
 
 
 def _is_masked(leaf: Any) -> bool:
-    """Whether it stands for the moments of a parameter that has none."""
+    """Return whether a leaf takes the place of the moments of a frozen parameter."""
     return isinstance(leaf, optax.MaskedNode)
 
 
 def shardings_of(tree: Any) -> Any:
-    """The shardings of a tree of arrays or of their descriptions."""
+    """Return the shardings of a tree of arrays or of their ShapeDtypeStructs."""
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
@@ -131,17 +131,18 @@ def fresh(
     initial: Mapping[str, np.ndarray] | None = None,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
-    """The state of a run that has not started: parameters drawn from the seed, each device computing its own part.
+    """Return the initial state of a run: parameters drawn from the seed, each device computing its own part.
 
-    initial: by path, the parameters that are given and not drawn; the others are those that the seed gives without it.
-    Raises ValueError where one is not the model's or has another shape.
+    initial: parameters by path that replace drawn ones; the others do not depend on it.
+    Raises ValueError if one has a name or a shape that the model does not have.
     """
     shapes = abstract(objective, optimizer, mesh, fallbacks)
     params, placed = named(shapes.params), {}
     for name, array in (initial or {}).items():
         if name not in params or params[name].shape != array.shape:
-            raise ValueError(f"the initial {name} of shape {array.shape} is no parameter of the model")
+            expected = params[name].shape if name in params else "no such parameter"
+            raise ValueError(f"initial parameter {name} has shape {array.shape}, but the model has {expected}")
         whole = array.astype(params[name].dtype)
         placed[name] = jax.make_array_from_callback(whole.shape, params[name].sharding, whole.__getitem__)
-    init = jax.jit(lambda key, given: _init(objective, optimizer, key, given), out_shardings=shardings_of(shapes))
+    init = jax.jit(lambda key, replaced: _init(objective, optimizer, key, replaced), out_shardings=shardings_of(shapes))
     return init(np.asarray(jax.random.key_data(jax.random.key(seed))), placed)

@@ -19,7 +19,7 @@ Sums = dict[str, jax.Array]
 
 
 class Trainable(Protocol):
-    """What the loop needs to know of a loss (docs/formats.md); a key of None switches dropout off."""
+    """An objective as the training step uses it (docs/formats.md); a key of None disables dropout."""
 
     def init(self, key: jax.Array) -> Any: ...
 
@@ -36,7 +36,7 @@ def _same_terms(sums: Sums, weights: Sums) -> None:
 
 
 def _microbatches(batch: Batch, count: int) -> Batch:
-    """Cut (B, …) into (count, B/count, …), microbatch i holding rows i, i+count, …: each device keeps its own rows."""
+    """Reshape (B, …) to (count, B/count, …); microbatch i has rows i, i+count, …, so each device keeps its own rows."""
 
     def cut(rows):
         return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)
@@ -55,9 +55,9 @@ def gradients(
     places: Any = None,
     frozen_places: Any = None,
 ) -> tuple[Any, Sums, dict[str, tuple[jax.Array, jax.Array]]]:
-    """The gradient of the batch's loss Σ sums/weights, with the sums and the metrics, over `accumulate` microbatches.
+    """Return the gradient of the batch's loss Σ sums/weights, the sums and the metrics, over `accumulate` microbatches.
 
-    The weights are those of the whole batch, so that the cut changes nothing but rounding. Microbatch i draws from
+    The weights are those of the whole batch, so microbatches change only rounding. Microbatch i uses the key
     fold_in(key, i). `places`, `frozen_places`: the shardings of the parameters and of `frozen`, if they have any.
     """
 
@@ -86,10 +86,10 @@ def gradients(
 
 
 def _size(updates: Any, params: Any) -> jax.Array:
-    """A number that is finite where an update is, by whichever of update and new parameters is at hand anyway.
+    """Return a number that is finite if the update is, from the update or the new parameters, whichever is cheaper.
 
-    On a CPU the updates would be written out only to be read again (a fifth of AdamW's time on BERT-base); libtpu
-    keeps up to a fifth of a small batch's memory more for the parameters.
+    On a CPU the updates would be written out only for this (a fifth of AdamW's time on BERT-base); with the parameters,
+    libtpu uses up to a fifth more memory for a small batch.
     """
     return jax.lax.platform_dependent(
         updates, params, cpu=lambda _, new: optax.tree.norm(new), default=lambda change, _: optax.tree.norm(change)
@@ -106,9 +106,9 @@ def make_train_step(
 ) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
     """Compile (state, frozen, batch) -> (state, report); the old state is donated.
 
-    report: `terms` {name: (sum, weight)} whose quotients add up to the loss, `metrics` {name: (sum, weight)},
+    report: `terms` {name: (sum, weight)} with quotients that sum to the loss, `metrics` {name: (sum, weight)},
     `gradient_norm` before clipping, and `finite`: whether loss, gradient and update are finite numbers.
-    `shardings`: the state's, by default those it comes with; `frozen_shardings`: those of `frozen`.
+    `shardings`: the state's, by default those it has; `frozen_shardings`: those of `frozen`.
     """
     places = None if shardings is None else shardings.params
 
@@ -154,7 +154,7 @@ def make_eval_step(objective: Trainable) -> Callable[[Any, Any, Batch], dict[str
 
 
 def put_batch(batch: HostBatch, mesh: jax.sharding.Mesh) -> Batch:
-    """Make global arrays, split over the mesh, of the rows of a batch that this process holds (`sharding.own_rows`)."""
+    """Build global arrays, split over the mesh, from this process's rows of a batch (`sharding.own_rows`)."""
     places, own = sharding.batch_sharding(mesh), sharding.own_shards(mesh)
 
     def put(local: np.ndarray) -> jax.Array:
@@ -177,7 +177,7 @@ def evaluate(
     batches: Iterable[HostBatch],
     mesh: jax.sharding.Mesh,
 ) -> dict[str, float]:
-    """The means over all batches together (`metrics.Totals.means`), so that no batch weighs more than its weights."""
+    """Return the means over all batches together (`metrics.Totals.means`), so that a batch counts by its weights."""
     totals = Totals()
     for batch in batches:
         totals.add(eval_step(params, frozen, put_batch(batch, mesh)))

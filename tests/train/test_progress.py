@@ -12,7 +12,16 @@ from tensorboardX.proto import event_pb2
 from toy import stage
 
 from bertzoo.train import metrics
-from bertzoo.train.progress import Console, JsonLines, TensorBoard, duration, event_line, line, quantity, tokens_left
+from bertzoo.train.progress import (
+    Console,
+    JsonLines,
+    TensorBoard,
+    duration,
+    event_line,
+    figures_line,
+    quantity,
+    tokens_left,
+)
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
 RECORD = {
@@ -38,7 +47,7 @@ def test_a_line_has_every_figure():
         "step 12/20", "loss 5.2500", "mlm acc 0.125", "lr 1.00e-03", "1.23k ex/s", "65.5k tok/s", "2.5T FLOP/s",
         "MFU 42.5%", "mem 3GB", f"ETA {duration(left)}",
     ]  # fmt: skip
-    assert line(RECORD, STAGES) == "  ".join(expected)
+    assert figures_line(RECORD, STAGES) == "  ".join(expected)
 
 
 def test_tokens_left_counts_every_stage():
@@ -67,7 +76,7 @@ def test_off_a_terminal_every_record_is_a_plain_line():
     console({"event": "resumed", "step": 12, "stage": 1})
     console.close()
     assert stream.getvalue().splitlines() == [
-        line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
+        figures_line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
     ]  # fmt: skip
     assert "\x1b" not in stream.getvalue()
 
