@@ -46,7 +46,7 @@ EVERY_LANDING = (
     "tests/pruning/test_prune_run.py::test_the_result_is_a_model_like_any_other",
     "tests/runs/test_devices.py::test_few_tokens_are_not_mixed_up",
     "tests/train/test_checkpoint.py::test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores",
-    "tests/hosts/test_runs_of_many.py::test_when_one_is_killed_the_others_end_and_the_run_goes_on[",
+    "tests/hosts/test_runs_of_many.py::test_when_a_process_is_killed_the_others_end_and_the_run_resumes[",
 )
 # Two workers take whole files in this order; a long one that came last would leave the other worker idle.
 LONG_FILES = tuple(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bertzoo.planning.sizes import Published
     from bertzoo.runs.transfer_config import Recipe
 
-__all__ = ["arguments", "config", "main"]
 HEAD = (
     *("name", "encoder", "with_pooler", "pretraining", "published_params"),
     *("GFLOPs", "published_GFLOPs", "activations", "paper"),

@@ -1,4 +1,4 @@
-"""What the tests of several processes share: a port, an environment, and starting them."""
+"""Helpers for tests of several processes: a free port and an environment."""
 
 import os
 import socket
@@ -11,21 +11,21 @@ __all__ = ["environment", "free_port", "tiny"]
 
 
 def free_port() -> int:
-    """A port where nobody listens now."""
+    """Return a port on which nothing listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
 def environment(devices: int, fault: str | None = None) -> dict[str, str]:
-    """That of a process with so many CPU devices, whose programs are compiled quickly rather than well.
+    """Return the environment of a process with `devices` CPU devices and compilation without optimisation.
 
-    fault: what of `faults` breaks, such as "save:0", in process 0.
+    fault: what `faults` breaks, such as "save:0" for saving in process 0.
     """
     flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    found = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": path}
+    variables = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": path}
     if fault is None:
-        return found
+        return variables
     faults = Path(__file__).with_name("faults")
-    return found | {"FAULT": fault, "PYTHONPATH": os.pathsep.join([str(faults), path])}
+    return variables | {"FAULT": fault, "PYTHONPATH": os.pathsep.join([str(faults), path])}

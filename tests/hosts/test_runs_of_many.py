@@ -1,4 +1,4 @@
-"""Whole runs of several real processes: equal to one, resumed by another number, and what happens when one is gone."""
+"""Whole runs of several real processes: equal to one, resumed by another number, and ended when one is lost."""
 
 import contextlib
 import errno
@@ -144,7 +144,7 @@ def test_two_processes_equal_one(folder: Path, alone: str) -> None:
     assert len(tensorboard) == 1, "only the first process writes"
 
 
-def test_a_run_goes_from_four_processes_to_two_to_one(folder: Path, alone: str) -> None:
+def test_a_run_resumes_with_four_then_two_then_one_process(folder: Path, alone: str) -> None:
     for count, step, told in ((4, 3, 2), (2, 12, 0)):
         with started(folder, "fewer", count) as processes:
             processes.reach(step)
@@ -160,7 +160,7 @@ def test_a_run_goes_from_four_processes_to_two_to_one(folder: Path, alone: str) 
     assert len(resumed) == 2 and 3 <= resumed[0] < resumed[1] < STEPS
 
 
-def test_a_run_goes_on_with_other_processes_devices_and_meshes_at_once(folder: Path, alone: str) -> None:
+def test_a_run_resumes_with_other_processes_devices_and_meshes(folder: Path, alone: str) -> None:
     parts = (  # processes, devices, their mesh, and the step after which the run moves on
         (2, 8, "--mesh.fsdp=2", 3),
         (4, 4, "--mesh.tensor=2", 12),
@@ -186,7 +186,7 @@ def test_a_run_goes_on_with_other_processes_devices_and_meshes_at_once(folder: P
 
 
 @pytest.mark.parametrize("dies", [0, 1])
-def test_when_one_is_killed_the_others_end_and_the_run_goes_on(folder: Path, alone: str, dies: int) -> None:
+def test_when_a_process_is_killed_the_others_end_and_the_run_resumes(folder: Path, alone: str, dies: int) -> None:
     run = f"killed-{dies}"
     with started(folder, run, 2) as processes:
         processes.reach(8)
@@ -203,7 +203,7 @@ def test_when_one_is_killed_the_others_end_and_the_run_goes_on(folder: Path, alo
     assert_equal_runs(folder, run, alone)
 
 
-def test_one_that_never_comes_is_not_waited_for_for_ever(folder: Path) -> None:
+def test_a_missing_process_ends_the_others(folder: Path) -> None:
     where = [
         f"--distributed.coordinator=127.0.0.1:{free_port()}",
         "--distributed.processes=2",
@@ -223,7 +223,7 @@ def test_two_processes_with_one_number_end_the_run(folder: Path) -> None:
     assert all(mentions(message, "--distributed.process") for _, message in ended), ended
 
 
-def test_another_number_of_processes_is_refused(folder: Path) -> None:
+def test_different_process_counts_raise(folder: Path) -> None:
     with started(folder, "refused", 2, (), [(), ["--distributed.processes=3"]]) as processes:
         ended = processes.end()
     assert ended[1][0] == 2, ended
@@ -232,7 +232,7 @@ def test_another_number_of_processes_is_refused(folder: Path) -> None:
     assert not (folder / "refused" / "checkpoints").exists()
 
 
-def test_a_directory_that_is_not_shared_is_refused(folder: Path) -> None:
+def test_a_run_directory_that_is_not_shared_raises(folder: Path) -> None:
     other = folder / "elsewhere"
     own = [(), [f"--run_dir={other}"]]
     with started(folder, "here", 2, (), own, fault="impatient:1") as processes:
@@ -241,14 +241,14 @@ def test_a_directory_that_is_not_shared_is_refused(folder: Path) -> None:
     assert ended[0][0] == 4, ended
 
 
-def test_the_persons_mistake_is_told_once_a_process(folder: Path) -> None:
+def test_a_user_error_is_printed_once_per_process(folder: Path) -> None:
     with started(folder, "mistaken", 2, ["--data.source=nowhere.txt"]) as processes:
         ended = processes.end()
     assert [code for code, _ in ended] == [2, 2], ended
     assert all("nowhere.txt" in said for _, said in ended) and ended[1][1].startswith("bertzoo: process 0: ")
 
 
-def test_another_config_is_refused(folder: Path) -> None:
+def test_different_configs_raise(folder: Path) -> None:
     with started(folder, "differs", 2, (), [(), ["--optimizer.learning_rate=0.5", "--seed=7"]]) as processes:
         ended = processes.end()
     assert ended[1][0] == 2 and ended[0][0] == 4, ended
@@ -263,7 +263,7 @@ def test_two_processes_start_from_a_run(folder: Path, alone: str) -> None:
     assert_equal_runs(folder, "from-two", "from-one")
 
 
-def test_a_checkpoint_that_one_process_cannot_read_is_passed_over_by_all(folder: Path, alone: str) -> None:
+def test_a_checkpoint_that_one_process_cannot_read_is_skipped_by_all(folder: Path, alone: str) -> None:
     with started(folder, "unread", 2) as processes:
         processes.reach(14)
         processes.each[0].send_signal(signal.SIGTERM)
@@ -277,7 +277,7 @@ def test_a_checkpoint_that_one_process_cannot_read_is_passed_over_by_all(folder:
     assert_equal_runs(folder, "unread", alone)
 
 
-def test_a_full_disk_is_told_by_all(folder: Path) -> None:
+def test_every_process_reports_a_full_disk(folder: Path) -> None:
     with started(folder, "full", 2, fault="save:0") as processes:
         ended = processes.end()
     assert [code for code, _ in ended] == [1, 1], ended

@@ -30,7 +30,7 @@ def parameters(run: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in named(restore_params(run / "checkpoints", wanted)[0]).items()}
 
 
-def test_two_processes_teach_as_one(tmp_path: Path) -> None:
+def test_a_transfer_in_two_processes_equals_one(tmp_path: Path) -> None:
     corpus = tiny.make_corpus(tmp_path)
     options = pairs.options(NAME, corpus, **CHANGES)
     teacher = pairs.write_teacher(pairs.load(NAME, options), tmp_path / "teacher", corpus)

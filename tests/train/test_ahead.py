@@ -1,4 +1,4 @@
-"""The devices have the next batch before the host waits for the step that they work on."""
+"""The next batch is on the devices before the host waits for the current step."""
 
 import pytest
 import toy
@@ -8,7 +8,7 @@ from bertzoo.train.loop import RunSettings
 from bertzoo.train.progress import Record
 
 
-def test_a_batch_is_on_the_devices_while_the_step_before_it_runs(monkeypatch: pytest.MonkeyPatch):
+def test_the_next_batch_is_on_the_devices_during_a_step(monkeypatch: pytest.MonkeyPatch):
     order: list[tuple[str, int]] = []
     put = loop.put_batch
 

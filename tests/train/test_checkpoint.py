@@ -1,4 +1,4 @@
-"""Checkpoints: bit for bit, anywhere, whole or not at all; a damaged one is named and passed over."""
+"""Checkpoints restore bit for bit on any mesh and are complete or absent; a damaged one is named and skipped."""
 
 import dataclasses
 import functools
@@ -65,11 +65,11 @@ def restore(directory: Path) -> states.State | None:
         return checkpoints.restore_latest(abstract())
 
 
-def test_nothing_to_restore(tmp_path: Path):
+def test_restoring_without_checkpoints_returns_none(tmp_path: Path):
     assert restore(tmp_path / "new") is None
 
 
-def test_every_leaf_returns_bit_for_bit(saved: Path):
+def test_every_leaf_is_restored_bit_for_bit(saved: Path):
     restored = restore(saved)
     assert restored is not None and toy.same(restored, state_at(3))
 
@@ -86,7 +86,7 @@ def test_restore_onto_another_number_of_devices(tmp_path: Path, before: int, aft
     assert all(jax.tree.leaves(places))
 
 
-def test_a_state_may_be_donated_while_it_is_being_saved(tmp_path: Path):
+def test_a_state_may_be_donated_during_its_save(tmp_path: Path):
     scramble = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 + 1, tree), donate_argnums=0)
     with Checkpoints(tmp_path) as checkpoints:
         for step in (4, 5, 6):
@@ -97,7 +97,7 @@ def test_a_state_may_be_donated_while_it_is_being_saved(tmp_path: Path):
             assert toy.same(checkpoints.restore_latest(abstract()), state_at(step))
 
 
-def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(tmp_path: Path):
+def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path: Path):
     with Checkpoints(tmp_path, keep_last=2, keep_best=1) as checkpoints:
         for step, loss in enumerate([5.0, 1.0, 3.0, None, 2.0, None], start=1):
             checkpoints.save(state_at(step), loss=loss)
@@ -112,21 +112,21 @@ def test_the_last_and_the_best_are_kept_and_manifests_go_with_their_checkpoints(
     assert find_checkpoint(tmp_path, "best") == tmp_path / "2"
 
 
-def test_parameters_alone(saved: Path):
+def test_restore_parameters_alone(saved: Path):
     restored = [restore_params(saved, abstract().params, which) for which in ("latest", "best", 2)]
     assert [step for _, step in restored] == [3, 3, 2]
     assert all(toy.same(params, state_at(step).params) for params, step in restored)
 
 
 @pytest.mark.parametrize("which", [9, "best", "latest"])
-def test_a_checkpoint_that_is_not_there(tmp_path: Path, which):
+def test_a_missing_checkpoint_raises(tmp_path: Path, which):
     with pytest.raises(CheckpointError, match=mentioning(tmp_path / "nowhere")):
         find_checkpoint(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match=mentioning(tmp_path)):
         find_checkpoint(tmp_path, which)
 
 
-def test_what_there_is_in_place_of_a_checkpoint(saved: Path):
+def test_the_error_of_a_missing_checkpoint_lists_the_others(saved: Path):
     with pytest.raises(CheckpointError, match=mentioning("checkpoint 9", "3]")):
         find_checkpoint(saved, 9)
 
@@ -166,7 +166,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_newest_checkpoint_is_named_and_passed_over(saved: Path, damage, caplog: pytest.LogCaptureFixture):
+def test_a_damaged_newest_checkpoint_is_named_and_skipped(saved: Path, damage, caplog: pytest.LogCaptureFixture):
     file = damage(saved / "3")
     with Checkpoints(saved) as checkpoints, caplog.at_level(logging.WARNING):
         restored = checkpoints.restore_latest(abstract())
@@ -180,7 +180,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_passed_over(saved: Path, damag
     assert (saved / "damaged-3").is_dir()
 
 
-def test_damage_without_a_manifest_is_passed_over_too(saved: Path):
+def test_a_damaged_checkpoint_without_a_manifest_is_skipped(saved: Path):
     manifest.path_of(saved / "3").unlink()
     truncate(largest(saved / "3" / "params" / "d"))
     assert toy.same(restore(saved), state_at(2))
@@ -191,7 +191,7 @@ def test_a_checkpoint_killed_before_its_manifest_restores(saved: Path):
     assert toy.same(restore(saved), state_at(3))
 
 
-def test_when_every_checkpoint_is_damaged_all_are_named_and_nothing_is_touched(saved: Path):
+def test_an_error_names_all_damaged_checkpoints_and_moves_none(saved: Path):
     files = [flip(largest(saved / str(step) / "params" / "d")) for step in (1, 2, 3)]
     with pytest.raises(CheckpointError) as error:
         restore(saved)
@@ -205,7 +205,7 @@ def test_damage_is_named_when_parameters_are_restored(saved: Path):
         restore_params(saved, abstract().params)
 
 
-def test_another_model_is_refused_and_not_taken_for_damage(saved: Path):
+def test_a_checkpoint_of_another_model_raises_and_is_not_damage(saved: Path):
     def wider(leaf):
         return jax.ShapeDtypeStruct(tuple(2 * size for size in leaf.shape), leaf.dtype, sharding=leaf.sharding)
 
@@ -242,7 +242,7 @@ def survives(directory: Path, checkpoints: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("where", ["manifest", "orbax"])
-def test_a_full_disk_is_one_sentence_and_loses_nothing(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_raises_and_loses_nothing(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
     with Checkpoints(saved, keep_last=5) as checkpoints:
         with monkeypatch.context() as patch:
 
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(saved: Path, where: str, 
         survives(saved, checkpoints)
 
 
-def test_a_write_that_truly_fails_is_one_sentence_and_loses_nothing(tmp_path: Path):
+def test_a_failed_write_raises_and_loses_nothing(tmp_path: Path):
     process = start_victim(tmp_path, "full")
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0

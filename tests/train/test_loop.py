@@ -85,7 +85,7 @@ def uninterrupted() -> State:
 
 
 @pytest.mark.parametrize("step", quick([2, 4, 6, 8, 9], 4, 6, 9))
-def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path: Path, uninterrupted: State, step: int):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, uninterrupted: State, step: int):
     with pytest.raises(Crash):
         run(tmp_path, batches=before(step, crash))
     memory = Memory()
@@ -145,7 +145,7 @@ def test_every_part_of_the_state_is_needed(crashed: Path, tmp_path: Path, uninte
     assert toy.same(resumed.params, uninterrupted.params) == everything
 
 
-def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path, uninterrupted: State):
+def test_a_finished_run_does_nothing(tmp_path: Path, uninterrupted: State):
     run(tmp_path)
     memory = Memory()
     assert toy.same(run(tmp_path, reporters=[memory], batches=before(1, crash)), uninterrupted)
@@ -178,7 +178,9 @@ def test_a_signal_stops_the_run_with_a_checkpoint_at_that_step(tmp_path: Path, u
 
 @pytest.mark.slow
 @pytest.mark.parametrize("look", quick(range(1, 12), 1, 6, 9, 10))
-def test_a_signal_at_any_moment_is_told_as_it_was(tmp_path: Path, look: int, monkeypatch: pytest.MonkeyPatch):
+def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(
+    tmp_path: Path, look: int, monkeypatch: pytest.MonkeyPatch
+):
     class Late:
         """A stop request that comes true between two looks at it."""
 
@@ -220,7 +222,7 @@ def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch: pytest.MonkeyPatch):
         signal.signal(signal.SIGHUP, usual)
 
 
-def test_a_second_signal_acts_at_once():
+def test_a_second_signal_kills():
     # A shell's background job is begun with SIGINT ignored, and Python then leaves it so.
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -304,7 +306,7 @@ def test_records(tmp_path: Path):
     assert checkpoints.steps() == [3, 5, 6, 9]
 
 
-def test_the_mean_of_an_interval_weighs_every_row_alike():
+def test_the_mean_of_an_interval_weighs_rows_equally():
     each, every = Memory(), Memory()
     run(reporters=[each])
     run(reporters=[every], config=RunSettings(log_every=5, evaluate_every=0))
@@ -313,7 +315,7 @@ def test_the_mean_of_an_interval_weighs_every_row_alike():
     assert every.train()[0]["fit_loss"] == pytest.approx(mean, rel=1e-6)
 
 
-def test_stages_joined_by_all_run_on_as_one():
+def test_stages_joined_by_carry_all_equal_one_stage():
     whole = run(stages=[toy.stage(6)], batches=toy.batches)
 
     def split(stage: int, row: int):
@@ -327,7 +329,7 @@ def test_stages_joined_by_all_run_on_as_one():
     assert not toy.same(parts.params, restarted.params) and not toy.same(restarted.params, fresh.params)
 
 
-def test_a_checkpoint_of_other_stages_is_refused(tmp_path: Path):
+def test_a_checkpoint_of_other_stages_raises(tmp_path: Path):
     with pytest.raises(Crash):
         run(tmp_path, batches=before(9, crash))  # saved after step 8, in stage 1
     with pytest.raises(ConfigError, match=mentioning("step 8", "stage 1", "stage 0")):
@@ -336,7 +338,7 @@ def test_a_checkpoint_of_other_stages_is_refused(tmp_path: Path):
         run(tmp_path, stages=[toy.stage(6)])
 
 
-def test_batches_that_end_early_are_told():
+def test_batches_that_end_early_raise():
     with pytest.raises(RuntimeError, match=mentioning("stage 0", "step 3")):
         run(batches=lambda stage, row: itertools.islice(toy.batches(stage, row), 2))
 
@@ -349,7 +351,7 @@ def test_batches_that_end_early_are_told():
         ({"save_every": 30, "evaluate_every": 20}, ("save_every=30", "evaluate_every=20", "keep_best=1")),
     ],
 )
-def test_intervals_that_make_no_sense(fields, named):
+def test_senseless_intervals_raise(fields, named):
     with pytest.raises(ConfigError) as error:
         RunSettings(**fields)
     assert all(word in str(error.value) for word in named)
@@ -357,7 +359,7 @@ def test_intervals_that_make_no_sense(fields, named):
         RunSettings(**fields, keep_best=0)
 
 
-def test_what_is_counted_is_what_was_computed(monkeypatch: pytest.MonkeyPatch):
+def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
     """Of rows of two lengths, a second a step; the first step of either compiles, which is no step's time."""
     lengths = [8, 8, 4, 8, 4, 4]
     seconds = itertools.count()

@@ -1,4 +1,4 @@
-"""The metadata server's word that the machine is to be taken away, from a server of our own."""
+"""The metadata server's notice that the machine is about to be stopped, from a local server."""
 
 import http.server
 import threading
@@ -48,16 +48,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         ({"preempted": "TRUE"}, True),
     ],
 )
-def test_what_the_server_says(server: dict[str, str], changed: dict[str, str], comes: bool):
+def test_stop_notices_of_the_metadata_server(server: dict[str, str], changed: dict[str, str], comes: bool):
     server.update(changed)
     assert notice.stop_notices(notice.metadata_server() or "") == (changed.keys() if comes else set())
 
 
-def test_a_server_that_does_not_answer_says_nothing():
+def test_an_unreachable_server_gives_no_notice():
     assert not notice.stop_notices("127.0.0.1:9")
 
 
-def test_a_machine_of_another_maker_is_not_watched(monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_only_google_machines_have_a_metadata_server(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
     for name, server in (("Google Compute Engine", "metadata.google.internal"), ("KVM", None)):
         (tmp_path / "product_name").write_text(name)

@@ -111,7 +111,7 @@ def test_stacked_equals_leaf_by_leaf(name: str, monkeypatch: pytest.MonkeyPatch)
     assert_close(state, alone_state, 1e-6)
 
 
-def test_equal_shaped_small_leaves_of_one_name_go_together(monkeypatch: pytest.MonkeyPatch):
+def test_small_leaves_of_equal_shape_and_name_are_stacked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stacking, "STACK_LIMIT", 30)
     paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(draw(0))]
     groups = sorted(sorted(paths[i] for i in indices) for _, indices in stacking._groups(draw(0)))
@@ -138,7 +138,7 @@ def test_adamw_is_optax_adamw():
     assert_close(last(optim.build(config, STEPS), 3)[0], last(theirs, 3)[0], 1e-6)
 
 
-def test_the_state_keeps_every_parameter_in_its_own_shape():
+def test_the_state_has_every_parameter_in_its_own_shape():
     params = draw(0)
     for stack in (False, True):
         state = optim.build(CONFIGS["google"], STEPS, stack=stack).init(params)
@@ -147,7 +147,7 @@ def test_the_state_keeps_every_parameter_in_its_own_shape():
             assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
 
 
-def test_excluded_goes_by_leaf_name_alone():
+def test_excluded_depends_on_the_leaf_name_alone():
     tree = {"bias": {"kernel": 0}, "norm": {"scale": 0, "bias": 0}, "scale": {"embedding": 0}}
     assert optim.excluded(tree) == {
         "bias": {"kernel": False},
@@ -177,11 +177,11 @@ def test_carry(name: str):
     assert found == {"ScaleByScheduleState": 0, **corrected}
 
 
-def test_a_stage_may_have_a_peak_of_its_own():
+def test_a_stage_may_have_its_own_peak():
     assert float(optim.schedule_of(CONFIGS["google"], STEPS, 0.5)(2)) == pytest.approx(0.5 * 0.8)
 
 
 @pytest.mark.parametrize("fields", [{"beta1": 1.0}, {"learning_rate": -1.0}, {"clip_norm": float("inf")}])
-def test_senseless_numbers_are_refused(fields):
+def test_senseless_numbers_raise(fields):
     with pytest.raises(ConfigError, match=mentioning(*(f"{name}={value}" for name, value in fields.items()))):
         AdamW(**{"learning_rate": 0.1, **fields})

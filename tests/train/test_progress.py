@@ -1,4 +1,4 @@
-"""What a person and a file are told."""
+"""Lines on the console, metrics.jsonl, TensorBoard, and the figures in them."""
 
 import io
 import json
@@ -68,7 +68,7 @@ def test_quantity(value, text):
     assert quantity(value) == text
 
 
-def test_off_a_terminal_every_record_is_a_plain_line():
+def test_without_a_terminal_every_record_is_a_plain_line():
     stream = io.StringIO()
     console = Console(STAGES, stream)
     console(RECORD)
@@ -94,7 +94,7 @@ def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.Mon
     assert "\x1b[2K" in text and "step 11/20" in text and mentions(text, "step 12")  # a line erased, then the next
 
 
-def test_json_lines_are_there_at_once_and_follow_a_torn_line(tmp_path: Path):
+def test_json_lines_are_flushed_and_follow_an_incomplete_line(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     lines = JsonLines(path)
     lines(RECORD)
@@ -117,7 +117,7 @@ def events(file: Path) -> Iterator[Any]:
         data = data[16 + size :]
 
 
-def test_tensorboard_forgets_what_a_crashed_run_drew_beyond_its_checkpoint(tmp_path: Path):
+def test_tensorboard_drops_what_a_crashed_run_wrote_after_its_checkpoint(tmp_path: Path):
     board = TensorBoard(tmp_path)
     board(RECORD)
     board({"event": "resumed", "step": 9})
@@ -148,11 +148,11 @@ def test_tensorboard_has_every_figure(tmp_path: Path):
     ("kind", "peak"),
     [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("TPU v4", 275e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
 )
-def test_peak_flops_goes_by_the_longest_name(kind, peak):
+def test_peak_flops_uses_the_longest_prefix(kind, peak):
     assert metrics.peak_flops(kind) == peak
 
 
-def test_means_divide_sums_by_weights_and_leave_out_what_was_not_seen():
+def test_means_divide_sums_by_weights_and_skip_weight_zero():
     totals = metrics.Totals()
     totals.add(
         {"terms": {"mlm": (6.0, 2.0), "sop": (1.0, 4.0)}, "metrics": {"mlm_accuracy": (1.0, 2.0), "x": (0.0, 0.0)}}
@@ -163,7 +163,7 @@ def test_means_divide_sums_by_weights_and_leave_out_what_was_not_seen():
     assert totals.means() == {"loss": 1.5, "mlm_loss": 1.0, "sop_loss": 0.5, "mlm_accuracy": 0.5}
 
 
-def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
+def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0, 14.0, 50.0, 52.0, 99.0])
     monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(clock))
     meter = metrics.Meter()
@@ -179,7 +179,7 @@ def test_the_meter_counts_steps_alone(monkeypatch: pytest.MonkeyPatch):
     assert meter.throughput() is None
 
 
-def test_a_stage_that_begins_is_called_by_its_name():
+def test_the_line_of_a_new_stage_has_its_name():
     """And by no number: --stages counts from 1, and stages.N from 0."""
     sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
     record = {"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes}

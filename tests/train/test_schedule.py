@@ -66,7 +66,7 @@ def test_schedule_is_its_formula(config: Schedule, formula):
     np.testing.assert_allclose(rates(config), [formula(int(step)) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
 
 
-def test_every_layer_of_a_shipped_transfer_is_taught_at_the_authors_rate():
+def test_shipped_transfers_use_the_authors_rate_for_every_layer():
     """Thrice 1.5e-3 times their schedule: 4.48e-3 at most for the layer at work, and nine tenths at the end."""
     recipe = load(Transfer, ["mobilebert_transfer"])
     assert len(recipe.layer_groups) == recipe.model.layers == 24

@@ -17,13 +17,13 @@ from bertzoo.train import state as states
 from bertzoo.train.step import make_train_step, put_batch
 
 
-def test_the_mesh_takes_what_is_left():
+def test_a_mesh_axis_of_minus_one_takes_the_remaining_devices():
     assert dict(toy.mesh(8).shape) == {"data": 8, "fsdp": 1, "tensor": 1}
     assert dict(toy.mesh(8, tensor=2, fsdp=2).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
 
 
 @pytest.mark.parametrize("sizes", [{"data": 4}, {"data": 16}, {"tensor": 3}, {"data": -1, "fsdp": 16}])
-def test_a_mesh_that_does_not_use_every_device_is_refused(sizes):
+def test_a_mesh_that_does_not_use_every_device_raises(sizes):
     with pytest.raises(ConfigError, match=mentioning(8, *(f"{name}={size}" for name, size in sizes.items()))):
         toy.mesh(8, **sizes)
 
@@ -31,12 +31,12 @@ def test_a_mesh_that_does_not_use_every_device_is_refused(sizes):
 @pytest.mark.parametrize(
     ("sizes", "named"), [({"data": -1, "fsdp": -1}, ("'data': -1", "'fsdp': -1")), ({"tensor": 0}, ("tensor=0", "-1"))]
 )
-def test_a_mesh_that_means_nothing_is_refused(sizes, named):
+def test_a_senseless_mesh_raises(sizes, named):
     with pytest.raises(ConfigError, match=mentioning(*named)):
         sharding.Mesh(**sizes)
 
 
-def test_partition_follows_the_table_and_leaves_out_axes_of_one():
+def test_placements_follow_the_table_without_axes_of_size_one():
     names = ("model", "heads", "head_size")
     mesh = toy.mesh(8, data=2, fsdp=2, tensor=2)
     assert sharding.place("query/kernel", (8, 4, 2), names, mesh).spec == PartitionSpec("fsdp", "tensor", None)
@@ -53,7 +53,7 @@ def test_partition_follows_the_table_and_leaves_out_axes_of_one():
         ((8, 7), ("model", "feed_forward"), ConfigError, ("w/kernel", "(8, 7)", "feed_forward", "tensor=2")),
     ],
 )
-def test_the_translator_is_strict(shape, names, error, named):
+def test_names_and_shapes_that_do_not_fit_raise(shape, names, error, named):
     with pytest.raises(error) as raised:
         sharding.place("w/kernel", shape, names, toy.mesh(8, data=2, fsdp=2, tensor=2))
     assert all(word in str(raised.value) for word in named)
@@ -78,21 +78,21 @@ EIGHT = {"data": 2, "fsdp": 2, "tensor": 2}
         ((8, 2, 5), ("model", "heads", "head_size"), {"heads": ("replicate",)}, ("fsdp", "tensor", None), None),
     ],
 )  # fmt: skip
-def test_a_fallback_is_taken_and_said(shape, names, fallbacks, spec, named):
+def test_a_fallback_is_used_and_reported(shape, names, fallbacks, spec, named):
     placed = sharding.place("w", shape, names, toy.mesh(8, **EIGHT), sharding.Fallbacks(**fallbacks))
     assert placed.spec == PartitionSpec(*spec)
     assert all(line.startswith("w: ") for line in placed.taken)
     assert not placed.taken if named is None else mentions("\n".join(placed.taken), *named)
 
 
-def test_a_fallback_that_does_not_fit_is_refused():
+def test_a_fallback_that_does_not_fit_raises():
     named = (" w ", "(8, 3, 5)", "heads", 3, "tensor=2", "mesh.fallbacks.heads = head_size")
     with pytest.raises(ConfigError, match=mentioning(*named)):
         fallbacks = sharding.Fallbacks(heads=("head_size",))
         sharding.place("w", (8, 3, 5), ("model", "heads", "head_size"), toy.mesh(8, **EIGHT), fallbacks)
 
 
-def test_a_vocabulary_that_is_not_divisible_is_told_its_remedy():
+def test_the_error_of_an_indivisible_vocabulary_names_the_remedy():
     with pytest.raises(ConfigError, match=mentioning(7, "tensor=2", "compute.vocab_multiple")):
         sharding.place("w", (7, 8), ("vocab", "embed"), toy.mesh(8, **EIGHT))
     with pytest.raises(ConfigError) as raised:
@@ -101,7 +101,7 @@ def test_a_vocabulary_that_is_not_divisible_is_told_its_remedy():
 
 
 @pytest.mark.parametrize("names", [("heads",), ("replicate", "head_size"), ("head_size", "head_size")])
-def test_a_fallback_that_means_nothing_is_refused(names):
+def test_a_senseless_fallback_raises(names):
     with pytest.raises(ConfigError, match=mentioning("fallbacks.heads")):
         sharding.Fallbacks(heads=names)
 
@@ -112,7 +112,7 @@ def test_there_is_a_fallback_for_every_name_that_is_split():
     assert set(get_args(sharding.Fallback)) - {"replicate"} <= sharding.RULES.keys()
 
 
-def test_moments_live_where_their_parameters_do():
+def test_moments_are_split_like_their_parameters():
     optimizer = optim.build(optim.Lamb(learning_rate=0.1), 10)
     state = states.fresh(toy.Toy(), optimizer, toy.mesh(8, fsdp=2, tensor=2), seed=0)
     kernel = state.params["hidden"]["kernel"].sharding

@@ -1,4 +1,4 @@
-"""Where a run stands in its stages, which schedule it is under, and what cannot be."""
+"""Position of a run in its stages, its schedule, and contradictory stages."""
 
 import pytest
 from messages import mentioning
@@ -11,7 +11,7 @@ from bertzoo.train.stages import Group, Stage
 BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(7, carry="all")
 
 
-def test_locate_counts_the_steps_of_the_stages_before():
+def test_locate_counts_the_steps_of_earlier_stages():
     expected = [(i, k) for i, one in enumerate(BERT) for k in range(one.steps)] + [(len(BERT), 0)]
     assert [staging.locate(BERT, step) for step in range(staging.total_steps(BERT) + 1)] == expected
     with pytest.raises(ConfigError, match=mentioning(1058, 1057)):
@@ -48,6 +48,6 @@ def test_contradictions_name_their_fields(fields, named):
         ((stage(1), stage(1, carry="all", learning_rate=0.1)), ('stages.1.carry="all"', "learning_rate=0.1")),
     ],
 )
-def test_stages_that_do_not_go_together(stages, named):
+def test_contradictory_stages_raise(stages, named):
     with pytest.raises(ConfigError, match=mentioning(*named)):
         staging.validate(stages)

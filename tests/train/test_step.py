@@ -1,4 +1,4 @@
-"""The step: accumulation changes nothing but rounding, a report says what happened, evaluation weighs rows alike."""
+"""The step: accumulation changes only rounding, reports flag non-finite numbers, evaluation weighs rows equally."""
 
 import dataclasses
 from typing import Any
@@ -46,7 +46,7 @@ def test_accumulation_equals_the_whole_batch(whole, accumulate: int):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradient_is_that_of_sums_over_weights(whole):
+def test_the_gradient_is_of_sums_over_weights(whole):
     _, report = whole
     objective, batch = toy.Toy(dropout=0.0), unequal_batch()
     start = toy.copy(states.fresh(objective, SGD_LIKE, toy.mesh(), seed=1).params)
@@ -64,13 +64,13 @@ def test_the_gradient_is_that_of_sums_over_weights(whole):
     assert float(report["metrics"]["close_accuracy"][1]) == 7
 
 
-def test_a_step_advances_step_and_row_and_nothing_else_of_the_position(whole):
+def test_a_step_advances_the_step_and_the_row(whole):
     state, report = whole
     assert (int(state.step), int(state.position["stage"]), int(state.position["row"])) == (1, 0, 16)
     assert bool(report["finite"])
 
 
-def test_microbatches_and_steps_draw_different_dropout():
+def test_microbatches_and_steps_have_different_dropout():
     objective, mesh = toy.Toy(dropout=0.5), toy.mesh()
     state = states.fresh(objective, SGD_LIKE, mesh, seed=1)
     batch = {name: np.repeat(value[:1], 16, axis=0) for name, value in unequal_batch().items()}
@@ -105,7 +105,7 @@ def test_an_update_that_is_not_finite_is_flagged():
     assert np.isfinite(report["gradient_norm"]) and not bool(report["finite"])
 
 
-def test_terms_without_weights_are_a_mistake():
+def test_terms_without_weights_raise():
     class Careless(toy.Toy):
         def weights(self, batch):
             return {"fit": super().weights(batch)["fit"]}

@@ -1,4 +1,4 @@
-"""What a setup watches of the parameters: told with the records, resting between, and timed with no step."""
+"""A stage's `watch`: in the records, at most for a share of the time, and not timed as a step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Memory:
     def close(self) -> None: ...
 
 
-def test_what_is_watched_is_in_every_record_and_in_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the step's own parameters; a slow one rests between, but for the end of a stage, and takes no step's time."""
     seen: list[Any] = []
 
