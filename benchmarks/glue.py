@@ -134,7 +134,7 @@ class Theirs:
         }
         with tempfile.TemporaryDirectory() as folder:
             source = Pretrained(model=begun.model, head=begun.head, params=params, tokenizer=None, origin=self.model)
-            huggingface.write(source, Path(folder))
+            huggingface.write_huggingface(source, Path(folder))
             network, said = transformers.AutoModelForSequenceClassification.from_pretrained(
                 folder, output_loading_info=True
             )

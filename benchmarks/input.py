@@ -23,13 +23,13 @@ from pathlib import Path
 
 import jax
 
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
+from bertzoo.data.pack import RowPlan, Sentence, SentencePacking, plan_rows
 from bertzoo.data.pipeline import Batch, Batches
 from bertzoo.data.settings import Data
-from bertzoo.data.sources import source
+from bertzoo.data.sources.pieces import cut_pieces
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
@@ -70,7 +70,7 @@ def measure_tokenisation(data: Data, directory: Path) -> Result:
     """Megabytes of text a second from the source's files to finished shards, with the vocabulary ready."""
     texts = [
         document
-        for piece in source.pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes)
+        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes)
         for document in piece.documents
     ]
     if not data.tokenizer.path:
@@ -88,13 +88,13 @@ def measure_batches(corpus: Corpus, directory: Path) -> list[Result]:
     """Packing of every objective, then masked batches of sentence order prediction with every kind of masking."""
     results = []
     sentences = corpus.manifest.splits["train"].sentences
-    plans: dict[Sentence, Plan] = {}
+    plans: dict[Sentence, RowPlan] = {}
     sentence: Sentence
     for sentence in ("none", "nsp", "sop"):
 
         def pack(sentence: Sentence = sentence) -> None:
             where = Path(tempfile.mkdtemp(dir=directory))
-            plans[sentence] = plan(
+            plans[sentence] = plan_rows(
                 corpus, "train", SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=where
             )
 

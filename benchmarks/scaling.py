@@ -110,11 +110,11 @@ def corpora(folder: Path) -> Iterator[tuple[int, Path]]:
     """Tokenised corpora, of more and more copies of the embedded one."""
     from bertzoo.data.corpus.tokenize import tokenize
     from bertzoo.data.settings import Data
-    from bertzoo.data.sources import source
+    from bertzoo.data.sources.pieces import cut_pieces
     from bertzoo.data.tokenizers.wordpiece import WordPiece
 
     settings = Data(source="embedded:python", tokenizer=WordPiece(vocab_size=4096))
-    pieces = source.pieces(settings.parts, heldout=settings.heldout, piece_bytes=settings.piece_bytes)
+    pieces = cut_pieces(settings.parts, heldout=settings.heldout, piece_bytes=settings.piece_bytes)
     texts = [document for piece in pieces for document in piece.documents]
     vocabulary = ""
     for copies in COPIES:
@@ -158,15 +158,15 @@ def watched() -> Iterator[list[int]]:
 
 def read(corpus: Path) -> tuple[int, int]:
     """Tokens of a corpus, and the most memory of packing it and reading batches of it."""
-    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.corpus.reader import Corpus
     from bertzoo.data.mask import Masking
-    from bertzoo.data.pack import SentencePacking, plan
+    from bertzoo.data.pack import SentencePacking, plan_rows
     from bertzoo.data.pipeline import Batches
 
     opened = Corpus.open(corpus)
     with tempfile.TemporaryDirectory() as name, watched() as most:
         where = Path(name)
-        rows = plan(opened, "train", SentencePacking(), sentence="sop", max_length=LENGTH, seed=0, directory=where)
+        rows = plan_rows(opened, "train", SentencePacking(), sentence="sop", max_length=LENGTH, seed=0, directory=where)
         given = Batches(opened, "train", rows, Masking(), max_length=LENGTH, max_predictions=20, seed=0)
         for step in range(READ):
             given.batch(step * (given.rows // 256) // READ, min(256, given.rows))

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertzoo.data.sources import source
-from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.mixture import MixturePart
+from bertzoo.data.sources.pieces import readings
 
 LINES = 20  # of a document: those of the source may be whole books
 CHILD = """
@@ -34,7 +34,7 @@ def documents(name: str) -> Iterator[str]:
     """The source again and again, every time with other endings."""
     for repetition in itertools.count():
         number = 0
-        for reading in source.readings([Part(source=name, text_field="text")], 0.5):
+        for reading in readings([MixturePart(source=name, text_field="text")], 0.5):
             for document in reading.origin.documents():
                 lines = document.split("\n")
                 for start in range(0, len(lines), LINES):

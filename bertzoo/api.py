@@ -97,16 +97,16 @@ def tokenize(
 
     from bertzoo.core.errors import UserError
     from bertzoo.core.paths import is_url
-    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to
-    from bertzoo.data.settings import Text
+    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to_url
+    from bertzoo.data.settings import CorpusConfig
 
     if "data.source" in (overrides or {}):
         raise UserError(
             f"overrides has data.source = {(overrides or {})['data.source']!r}, and source = {source!r}. Remove it."
         )
-    data = replace(_resolved(Text, (), overrides).data, source=str(source))
+    data = replace(_resolved(CorpusConfig, (), overrides).data, source=str(source))
     if is_url(str(destination)):
-        return tokenize_to(data, str(destination), workers=workers, progress=None, tell=lambda line: None).raw
+        return tokenize_to_url(data, str(destination), workers=workers, progress=None, tell=lambda line: None).raw
     return tokenize(data, _on_disk(destination, "destination"), workers=workers).manifest.raw
 
 

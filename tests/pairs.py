@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.models import Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Replaced

@@ -103,7 +103,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, settings_ in (("word", WordPiece(vocab_size=60)), ("piece", SentencePiece(vocab_size=40))):
         (made / name).mkdir()
         tokenizers.save(tokenizers.build(settings_, lambda: iter(text)), settings_, made / name)
-    shard.write(made / "a.array_record", np.arange(5000, dtype="<u2"))
+    shard.write_shard(made / "a.array_record", np.arange(5000, dtype="<u2"))
     (made / "model.safetensors").write_bytes(save({"a": np.ones((3, 4), np.float32), "b": np.zeros(7, np.float16)}))
     return made
 
@@ -206,7 +206,7 @@ def test_array_records(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_manifests(corpus: bytes) -> None:
-    fuzz("manifest", lambda damage: survive(lambda: manifest.parse(damaged(corpus, damage), "manifest.json")))
+    fuzz("manifest", lambda damage: survive(lambda: manifest.parse_manifest(damaged(corpus, damage), "manifest.json")))
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_safetensors(files: Path, tmp_path: Path) -> None:
 
     def read(damage: list) -> None:
         (tmp_path / "model.safetensors").write_bytes(damaged(whole, damage))
-        survive(lambda: tensors.read_directory(tmp_path))
+        survive(lambda: tensors.read_weights(tmp_path))
 
     fuzz("safetensors", read)
 
@@ -223,6 +223,6 @@ def test_safetensors(files: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["manifest.json", "settings.json", "a.toml"])
 def test_what_is_nested_too_deeply(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(("a = " if name == "a.toml" else "") + "[" * 100_000)
-    readers = {"manifest.json": manifest.read, "settings.json": tokenizers.load}
+    readers = {"manifest.json": manifest.read_manifest, "settings.json": tokenizers.load}
     with pytest.raises(UserError):
         readers[name](tmp_path) if name in readers else config.load(Pretrain, [tmp_path / name])

@@ -110,7 +110,7 @@ def _target(name: str, pretrained: Pretrained, place: Path, wanted: Wanted) -> W
 
 def _torch(pretrained: Pretrained, place: Path, wanted: Wanted) -> Written:
     place.mkdir()
-    pytorch.write(pretrained, place)
+    pytorch.write_pytorch(pretrained, place)
     return Written(path=place, size=(place / tensors.SAFE).stat().st_size, graph=plain(pretrained))
 
 

@@ -30,7 +30,7 @@ from bertzoo.cli.support.options import say, tokenising, workers_option
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
-from bertzoo.data.settings import Data, Text
+from bertzoo.data.settings import CorpusConfig, Data
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus.manifest import Manifest
@@ -46,7 +46,7 @@ _DROPPED = {
 
 def config() -> type:
     """The class of the config."""
-    return Text
+    return CorpusConfig
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
             raise UserError("--data.source and SRC say the same thing; give SRC alone")
         if key.startswith(_OF_ROWS):
             raise UserError(f"--{key} changes the rows and not the corpus; give it to `bertzoo pretrain`")
-    cls: type = Text
+    cls: type = CorpusConfig
     if args.config:
         from bertzoo.runs.pretrain_config import Pretrain
 
@@ -113,7 +113,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _tokenize(args: argparse.Namespace, data: Data) -> "Manifest":
-    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to
+    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to_url
 
     with tokenising() as progress:
         if isinstance(args.destination, str):
@@ -122,7 +122,7 @@ def _tokenize(args: argparse.Namespace, data: Data) -> "Manifest":
                     f"DST = {args.destination} is a URL, but what a --runner's workers write into is a directory that "
                     "all of them see: mount the bucket and name its directory"
                 )
-            return tokenize_to(data, args.destination, workers=args.workers, progress=progress, tell=say)
+            return tokenize_to_url(data, args.destination, workers=args.workers, progress=progress, tell=say)
         options = shlex.split(args.runner_options)
         return tokenize(
             data, args.destination, workers=args.workers, progress=progress, runner=args.runner, runner_options=options

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from bertzoo.conversion.family import Family, HeadLayout, bert_attributes, bert_embeddings, masked_head, no_rows, plain
-from bertzoo.conversion.table import Row, dense, norm
+from bertzoo.conversion import family
+from bertzoo.conversion.family import Family, HeadLayout
+from bertzoo.conversion.rules import TensorRule, dense, norm
 from bertzoo.models import Albert
 
 
-def rows(model: Albert) -> Iterable[Row]:
-    """Embeddings, projection and the one layer."""
-    yield from bert_embeddings(model)
+def _backbone(model: Albert) -> Iterable[TensorRule]:
+    yield from family.embedding_rules(model)
     yield from dense("encoder/projection", "encoder.embedding_hidden_mapping_in", "E", "D")
     ours, theirs = "encoder/layers_0", "encoder.albert_layer_groups.0.albert_layers.0"
     for name in ("query", "key", "value"):
@@ -21,14 +21,12 @@ def rows(model: Albert) -> Iterable[Row]:
     yield from norm(f"{ours}/feed_forward_norm", f"{theirs}.full_layer_layer_norm")
 
 
-def masked(model: Albert) -> Iterable[Row]:
-    """The masked language model head."""
-    return masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
+def _masked(model: Albert) -> Iterable[TensorRule]:
+    return family.masked_head("predictions.dense", "predictions.LayerNorm", "predictions.bias")
 
 
-def pretraining(model: Albert) -> Iterable[Row]:
-    """The masked language model head and that of the sentence order."""
-    yield from masked(model)
+def _pretraining(model: Albert) -> Iterable[TensorRule]:
+    yield from _masked(model)
     yield from dense("sentence_head", "sop_classifier.classifier", "D", "C")
 
 
@@ -36,7 +34,7 @@ FAMILY = Family(
     model_type="albert",
     config=Albert,
     prefix="albert.",
-    attributes=bert_attributes(
+    attributes=family.bert_attributes(
         vocab_size=30000,
         hidden_size=4096,
         num_attention_heads=64,
@@ -46,30 +44,20 @@ FAMILY = Family(
         attention_probs_dropout_prob=0.0,
         embedding_size=128,
     ),
-    rows=rows,
+    rules=_backbone,
     pooler="pooler",
     tied={
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
     heads={
-        "none": HeadLayout("AlbertModel", no_rows),
-        "masked": HeadLayout("AlbertForMaskedLM", masked),
-        "masked_sentence": HeadLayout("AlbertForPreTraining", pretraining, needs_pooler=True),
-        "sequence_classification": HeadLayout(
-            "AlbertForSequenceClassification",
-            plain("classifier", "classifier"),
-            "classifier_dropout_prob",
-            needs_pooler=True,
-        ),
-        "token_classification": HeadLayout(
-            "AlbertForTokenClassification", plain("token_classifier", "classifier"), "classifier_dropout_prob"
-        ),
-        "span": HeadLayout("AlbertForQuestionAnswering", plain("span_head", "qa_outputs")),
+        **family.standard_heads("Albert", "classifier_dropout_prob", pooled=True),
+        "masked": HeadLayout("AlbertForMaskedLM", _masked),
+        "masked_sentence": HeadLayout("AlbertForPreTraining", _pretraining, needs_pooler=True),
     },
     dropouts={"classifier_dropout_prob": 0.1},
     sentence="sop",
     fixed={"num_hidden_groups": 1, "inner_group_num": 1},
-    # Of the published releases' config.json; nothing reads them.
+    # In the published releases' config.json; no code reads them.
     ignored=frozenset({"down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"}),
 )

@@ -1,11 +1,11 @@
-"""The other small table: config.json <-> the fields of a model config and of its head."""
+"""config.json <-> the fields of a model config and of its head."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertzoo.conversion.family import FIXED, IGNORED, Family, Inexpressible
-from bertzoo.conversion.table import Tensors
+from bertzoo.conversion.rules import Tensors
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models import tasks
@@ -20,13 +20,13 @@ _HEADS: Mapping[str, type] = {
     "sequence_classification": tasks.SequenceClassification,
 }
 _COUNTS = ("num_labels", "_num_labels")
-_DEEPEST = 1000  # layers, where the tensors do not limit them: ALBERT's share theirs
+_DEEPEST = 1000  # layers, if the tensors set no limit: ALBERT's layers share theirs
 
 
-def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
+def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
     """The model config that config.json describes.
 
-    Raises UserError naming an attribute that is not understood, or that asks for what this architecture here has not.
+    Raises UserError naming an attribute that is unknown, or whose value this architecture does not support here.
     """
     fixed = {**FIXED, **family.fixed}
     known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
@@ -39,13 +39,13 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     fields: dict[str, Any] = {}
     for attribute in family.attributes:
         value = attributes.get(attribute.theirs, attribute.default)
-        if isinstance(value, list | tuple) and not attribute.values:  # which a field of ours may be
-            raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only one for all layers is")
         if attribute.values:
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
                 raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are")
             value = attribute.values[value]
+        elif isinstance(value, list | tuple):  # a field of ours may be one
+            raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only one for all layers is")
         if fields.setdefault(attribute.ours, value) != value:
             first = next(a.theirs for a in family.attributes if a.ours == attribute.ours)
             raise UserError(
@@ -54,44 +54,45 @@ def read_model(family: Family, attributes: Mapping[str, Any], origin: str) -> An
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
     except ConfigError as error:
-        names = [(a.ours, a.theirs) for a in family.attributes]
-        raise UserError(f"{origin}: {error}{_translation(names, error)}") from error
+        raise _in_their_words(origin, error, ((a.ours, a.theirs) for a in family.attributes)) from error
 
 
-def _translation(names: Iterable[tuple[str, str]], error: ConfigError) -> str:
-    """The end of a message: their names of our fields in it."""
+def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
+    """The error, followed by their names for our fields in it."""
     words = {word.split(".")[0] for word in str(error).split()}
-    said = ", ".join(f"{ours} is {theirs}" for ours, theirs in names if ours in words and ours != theirs)
-    return f" ({said})" if said else ""
+    translations = ", ".join(f"{ours} is {theirs}" for ours, theirs in names if ours in words and ours != theirs)
+    return UserError(f"{origin}: {error}" + (f" ({translations})" if translations else ""))
 
 
 def check_counts(
-    family: Family, model: Any, attributes: Mapping[str, Any], found: Tensors, origin: str, file: str
+    family: Family, model: Any, attributes: Mapping[str, Any], tensors: Tensors, origin: str, file: str
 ) -> None:
-    """Raise UserError where a size is beyond what the tensors of `file` can be of, before a model of it is built."""
-    numbers = sum(array.size for array in found.values())
+    """Raise UserError if a size is larger than the tensors of `file` allow, before a model of that size is built."""
+    numbers = sum(array.size for array in tensors.values())
     theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
     sizes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name != "layers"}
     sizes |= {name: attributes.get(name) for name in _COUNTS}
-    sizes["layers"] = model.layers  # the last, since it takes a list of a layer's tensors
+    sizes["layers"] = model.layers  # last, since its check lists the tensors of a layer
     for name, size in sizes.items():
-        most = len(found) if name in ("feed_forwards", "layers") else numbers
-        if name == "layers" and _shares(family, model):
+        most = len(tensors) if name in ("feed_forwards", "layers") else numbers
+        if name == "layers" and _shares_layers(family, model):
             most = _DEEPEST
         if isinstance(size, int) and size > most:
             raise UserError(
-                f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(found)} "
+                f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(tensors)} "
                 f"tensors of together {numbers:,} numbers"
             )
 
 
-def _shares(family: Family, model: Any) -> bool:
-    """Whether more layers are no more tensors."""
-    one, two = (len([*family.rows(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
+def _shares_layers(family: Family, model: Any) -> bool:
+    """Whether another layer adds no tensors."""
+    one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 
 
-def read_head(family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str) -> Any:
+def read_head_config(
+    family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
+) -> Any:
     """The head config of a class (`key` as in `Family.heads`), as config.json describes it."""
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
@@ -110,36 +111,36 @@ def read_head(family: Family, key: str, model: Any, attributes: Mapping[str, Any
             "problem_type": attributes.get("problem_type"),
         },
     }[key]
-    if key != "replaced":  # which has none
+    if key != "replaced":  # the only head without this field
         fields["pooler"] = pooler
     try:
         return loader.from_dict(_HEADS[key], fields)
     except ConfigError as error:
         names = [("labels", "id2label"), *((ours, name) for ours in ("dropout", "input_dropout") if name)]
-        raise UserError(f"{origin}: {error}{_translation(names, error)}") from error
+        raise _in_their_words(origin, error, names) from error
 
 
 def _dropout(family: Family, name: str | None, model: Any, attributes: Mapping[str, Any]) -> Any:
     if name is None:
         return 0.0
-    own = next((a.ours for a in family.attributes if a.theirs == name), None)
-    value = getattr(model, own) if own else attributes.get(name, family.dropouts[name])
+    field = next((a.ours for a in family.attributes if a.theirs == name), None)
+    value = getattr(model, field) if field else attributes.get(name, family.dropouts[name])
     return model.dropout if value is None else value
 
 
 def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
-    named = attributes.get("id2label")
-    if named is not None and not isinstance(named, Mapping):
-        raise UserError(f"{origin}: id2label = {named!r} is not a table of labels by their numbers")
-    if not named:
+    labels = attributes.get("id2label")
+    if labels is not None and not isinstance(labels, Mapping):
+        raise UserError(f"{origin}: id2label = {labels!r} is not a table of labels by their numbers")
+    if not labels:
         name, count = next(((n, attributes[n]) for n in _COUNTS if n in attributes), ("", 2))
         if type(count) is not int or count < 1:
             raise UserError(f"{origin}: {name} = {count!r} is not a number of labels")
         return [f"LABEL_{index}" for index in range(count)]
     try:
-        return [named[str(index)] for index in range(len(named))]
+        return [labels[str(index)] for index in range(len(labels))]
     except KeyError as error:
-        raise UserError(f"{origin}: id2label names {len(named)} labels, but none has the number {error}") from error
+        raise UserError(f"{origin}: id2label names {len(labels)} labels, but none has the number {error}") from error
 
 
 def head_key(head: Any) -> str:
@@ -147,14 +148,14 @@ def head_key(head: Any) -> str:
     return "masked_sentence" if getattr(head, "sentence", False) else head.kind
 
 
-def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
+def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     """config.json of a model under a head.
 
-    Raises Inexpressible naming what of the model Hugging Face's class cannot be told, UserError what of the head.
+    Raises Inexpressible if Hugging Face's class cannot be the model, UserError if it cannot have the head.
     """
     key = head_key(head)
     layout = family.heads[key]
-    refusal = family.refuse(model, key)
+    reasons = [family.unsupported(model, key)]
     attributes: dict[str, Any] = {
         "architectures": [layout.architecture],
         "model_type": family.model_type,
@@ -163,19 +164,20 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     for attribute in family.attributes:
         value = getattr(model, attribute.ours)
         if isinstance(value, tuple):
-            refusal = refusal or f"it has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}"
+            reasons.append(f"it has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}")
         if attribute.values:
             theirs = next((theirs for theirs, ours in attribute.values.items() if ours == value), None)
-            refusal = refusal or (None if theirs else f"it has no {attribute.theirs} for {attribute.ours} = {value}")
+            reasons.append(None if theirs else f"it has no {attribute.theirs} for {attribute.ours} = {value}")
             value = theirs
         attributes[attribute.theirs] = value
     attributes |= family.write_more(model)
-    refusal = refusal or next(
-        (f"{n} can only be {v}, not {attributes[n]}" for n, v in family.fixed.items() if attributes.get(n, v) != v),
-        None,
-    )
-    refuse(layout.architecture, refusal)
-    again = read_model(family, attributes, layout.architecture)
+    reasons += [
+        f"{name} can only be {value}, not {attributes[name]}"
+        for name, value in family.fixed.items()
+        if attributes.get(name, value) != value
+    ]
+    check_expressible(layout.architecture, next(filter(None, reasons), None))
+    again = read_model_config(family, attributes, layout.architecture)
     for field in dataclasses.fields(model):
         value, theirs = getattr(model, field.name), getattr(again, field.name)
         if value != theirs:
@@ -184,11 +186,11 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
                     f"Hugging Face's {layout.architecture} sees padding, but mask_padding = true: --leak_padding "
                     "accepts the difference, --to=pytorch writes a PyTorch module without it"
                 )
-            refuse(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
-    if refusal := _head_refusal(family, layout.dropout, model, head):
-        raise UserError(f"Hugging Face's {layout.architecture} cannot have this head: {refusal}")
+            check_expressible(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
+    if reason := _unsupported_head(family, layout.dropout, model, head):
+        raise UserError(f"Hugging Face's {layout.architecture} cannot have this head: {reason}")
     if layout.dropout is not None and layout.dropout in family.dropouts:
-        # None stands for the model's own rate.
+        # A default of None means the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout
         attributes[layout.dropout] = None if default is None and rate == model.dropout else rate
     if labels := getattr(head, "labels", None):
@@ -199,18 +201,18 @@ def write(family: Family, model: Any, head: Any) -> dict[str, Any]:
     return attributes
 
 
-def refuse(architecture: str, reason: str | None) -> None:
-    """Raise Inexpressible where there is a reason why a class of theirs computes otherwise than our model."""
+def check_expressible(architecture: str, reason: str | None) -> None:
+    """Raise Inexpressible if there is a reason why one of their classes computes something else than our model."""
     if reason:
         raise Inexpressible(f"Hugging Face's {architecture} cannot be this model: {reason}")
 
 
-def _head_refusal(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:
+def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:
     rate = getattr(head, "dropout", 0.0)
     if dropout not in family.dropouts:  # the model's own rate, or none
-        own = model.dropout if dropout else 0.0
-        if rate != own:
-            return f"its head's dropout can only be {own}, not {rate}"
+        expected = model.dropout if dropout else 0.0
+        if rate != expected:
+            return f"its head's dropout can only be {expected}, not {rate}"
     if getattr(head, "hidden", None) is not None:
         if head.hidden != family.hidden(model):
             return f"its classification head has hidden = {family.hidden(model)}, not {head.hidden}"

@@ -1,18 +1,18 @@
-"""What one architecture's file says about its Hugging Face side: names of tensors and of config attributes."""
+"""What one architecture's file declares about its Hugging Face side: names of tensors and of config attributes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bertzoo.conversion.table import Row, dense, norm, same
+from bertzoo.conversion.rules import TensorRule, dense, norm, same
 from bertzoo.core.errors import UserError
 
 
 class Inexpressible(UserError):
-    """Hugging Face's transformers has no class that computes what the model does; the message says why."""
+    """Hugging Face's transformers has no class that computes the model; the message says why."""
 
 
-# Attributes that say nothing about what a model computes at inference, or that the head or the tokenizer says.
+# Attributes that do not change what a model computes at inference, or that the head or the tokenizer reads.
 IGNORED = frozenset(
     {
         "_name_or_path",
@@ -46,7 +46,7 @@ IGNORED = frozenset(
         "xla_device",
     }
 )
-# Attributes that would change what is computed; anything but these values is refused.
+# Attributes that would change what is computed: any other value is an error.
 FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
     "chunk_size_feed_forward": 0,
@@ -57,11 +57,12 @@ FIXED: Mapping[str, Any] = {
     "tie_word_embeddings": True,
 }
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+Rules = Callable[[Any], Iterable[TensorRule]]  # the rules of a model config
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute of config.json: our field, the library's default where it is absent, their values for ours."""
+    """One attribute of config.json: our field, the library's default, and our values by theirs if they differ."""
 
     theirs: str
     ours: str
@@ -71,10 +72,10 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """One head: the class that holds it, its tensors, the attribute that holds its dropout, None where it has none."""
+    """One head: Hugging Face's class, its tensors, and the attribute of its dropout, if it has one."""
 
     architecture: str
-    rows: Callable[[Any], Iterable[Row]]
+    rules: Rules
     dropout: str | None = None
     needs_pooler: bool = False
 
@@ -83,20 +84,20 @@ class HeadLayout:
 class Family:
     """One architecture.
 
-    prefix: of the backbone's tensors under a head. rows: of the backbone without the pooler, by our model config.
-    tied: a tensor that repeats another one. heads: by `kind`, with "masked_sentence" for the two heads of pretraining.
-    hidden: the activation of the hidden layer in the sequence classification head, or none, by our model config;
-    input_dropout: whether that layer has dropout before it. fixed: attributes with one possible value.
-    sentence: what the head for sentence pairs was trained for.
-    refuse: a sentence on a model under a head that Hugging Face's class would compute otherwise, or None.
-    read_more, write_more: for what several attributes say together: attributes (named in `more`) -> fields, and back.
+    prefix: of the backbone's tensors under a head. rules: of the backbone without the pooler. tied: a tensor -> the one
+    that it repeats. heads: by `kind`, with "masked_sentence" for the two heads of pretraining.
+    hidden: the activation of the sequence classification head's hidden layer, or "none". input_dropout: whether that
+    layer has dropout before it. fixed: attributes with one possible value. sentence: the sentence head's objective.
+    ignored: attributes that do not matter. dropouts: the defaults of attributes that hold a head's dropout.
+    unsupported: why Hugging Face's class would compute a model under a head differently, or None.
+    read_more, write_more: fields that depend on several attributes (named in `more`), and back.
     """
 
     model_type: str
     config: type
     prefix: str
     attributes: tuple[Attribute, ...]
-    rows: Callable[[Any], Iterable[Row]]
+    rules: Rules
     pooler: str | None
     tied: Mapping[str, str]
     heads: Mapping[str, HeadLayout]
@@ -106,14 +107,14 @@ class Family:
     sentence: Literal["nsp", "sop"] = "nsp"
     ignored: frozenset[str] = frozenset()
     dropouts: Mapping[str, Any] = field(default_factory=dict)
-    refuse: Callable[[Any, str], str | None] = lambda model, key: None
+    unsupported: Callable[[Any, str], str | None] = lambda model, key: None
     more: frozenset[str] = frozenset()
     read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda attributes: {}
     write_more: Callable[[Any], dict[str, Any]] = lambda model: {}
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """The attributes that BERT's descendants share; `defaults` are those of the library that are not BERT's."""
+    """The attributes that BERT's descendants share; `defaults`: the library's defaults that differ from BERT's."""
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("hidden_size", "hidden_size", 768),
@@ -132,47 +133,76 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
     return (*changed.values(), *(Attribute(theirs, theirs, default) for theirs, default in defaults.items()))
 
 
-def bert_embeddings(model: Any) -> Iterable[Row]:
-    """The tables and the norm, under the names that all of them use."""
+def standard_heads(
+    name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
+) -> dict[str, HeadLayout]:
+    """The heads that all architectures have. sequence: the rules of the sequence classification head, if not linear."""
+    return {
+        "none": HeadLayout(f"{name}Model", lambda model: ()),
+        "sequence_classification": HeadLayout(
+            f"{name}ForSequenceClassification", sequence or linear_head("classifier", "classifier"), dropout, pooled
+        ),
+        "token_classification": HeadLayout(
+            f"{name}ForTokenClassification", linear_head("token_classifier", "classifier"), dropout
+        ),
+        "span": HeadLayout(f"{name}ForQuestionAnswering", linear_head("span_head", "qa_outputs")),
+    }
+
+
+def linear_head(ours: str, theirs: str) -> Rules:
+    """A head that is one dense map."""
+    return lambda model: dense(f"{ours}/output", theirs, "D", "C")
+
+
+def hidden_layer_head(inner: str, outer: str) -> Rules:
+    """A sequence classification head with a hidden layer."""
+    return lambda model: (
+        *dense("classifier/dense", inner, "D", "P"),
+        *dense("classifier/output", outer, "P", "C"),
+    )
+
+
+def embedding_rules(model: Any) -> Iterable[TensorRule]:
+    """The tables and the norm, which have the same names everywhere."""
     names = ["word", "position"] + (["token_type"] if model.token_types else [])
     for name in names:
         yield same(f"embedding/{name}/embedding", f"embeddings.{name}_embeddings.weight", "V E")
     yield from norm("embedding/norm", "embeddings.LayerNorm")
 
 
-def bert_layers(model: Any) -> Iterable[Row]:
+def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
     """BERT's layers."""
     for i in range(model.layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
-        for name in ("query", "key", "value"):
-            yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
-        yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
-        yield from norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm")
+        yield from attention_rules(ours, theirs)
         yield from dense(f"{ours}/feed_forward/intermediate", f"{theirs}.intermediate.dense", "D", "F")
         yield from dense(f"{ours}/feed_forward/output", f"{theirs}.output.dense", "F", "D")
         yield from norm(f"{ours}/feed_forward_norm", f"{theirs}.output.LayerNorm")
 
 
-def pooler(theirs: str) -> Iterable[Row]:
-    """The tanh pooler's dense map."""
-    return dense("pooler", theirs, "D", "P")
+def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
+    """BERT's attention and the norm after it."""
+    for name in ("query", "key", "value"):
+        yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
+    yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
+    yield from norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm")
 
 
-def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[Row]:
+def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
     """The masked language model head without its tied table."""
     yield from dense("masked_head/dense", dense_name, "D", "E")
     yield from norm("masked_head/norm", norm_name)
     yield same("masked_head/bias", bias_name, "V")
 
 
-def bert_masked_head(model: Any) -> Iterable[Row]:
-    """BERT's, under the name `cls`."""
+def bert_masked_head(model: Any) -> Iterable[TensorRule]:
+    """BERT's masked language model head."""
     transform = "cls.predictions.transform"
     return masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
 
 
-def bert_pretraining_heads(model: Any) -> Iterable[Row]:
-    """The masked language model head and that of the sentence pair."""
+def bert_pretraining_heads(model: Any) -> Iterable[TensorRule]:
+    """BERT's masked language model head and next sentence head."""
     yield from bert_masked_head(model)
     yield from dense("sentence_head", "cls.seq_relationship", "D", "C")
 
@@ -181,21 +211,3 @@ BERT_TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-
-
-def no_rows(model: Any) -> Iterable[Row]:
-    """For a class without a head."""
-    return ()
-
-
-def plain(ours: str, theirs: str) -> Callable[[Any], Iterable[Row]]:
-    """A head that is one dense map."""
-    return lambda model: dense(f"{ours}/output", theirs, "D", "C")
-
-
-def hidden(inner: str, outer: str) -> Callable[[Any], Iterable[Row]]:
-    """A sequence classification head with a hidden layer."""
-    return lambda model: (
-        *dense("classifier/dense", inner, "D", "P"),
-        *dense("classifier/output", outer, "P", "C"),
-    )

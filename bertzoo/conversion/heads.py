@@ -1,4 +1,4 @@
-"""Leaving heads out of a model."""
+"""Reduce a model to one of its heads, or to windows that see padding."""
 
 from dataclasses import replace
 
@@ -7,11 +7,10 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, parameter_shapes
 
 
-def keep(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
-    """The model with only the head of this kind (none, replaced, or masked without a sentence head), and the parameters
-    that are left out.
+def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
+    """The model with only the head of this kind (none, replaced, or masked without a sentence head).
 
-    Raises UserError where it has no such head.
+    Returns it with the names of the parameters that it drops. Raises UserError if the model has no such head.
     """
     head = pretrained.head
     if kind in pretrained.others:
@@ -20,25 +19,23 @@ def keep(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
     if kind == head.kind == "replaced":
         return replace(pretrained, others={}), []
     if kind == "none":
-        kept = NoHead(pooler=head.pooler)
+        new_head = NoHead(pooler=head.pooler)
     elif head.kind == "masked" and kind == "masked":
-        kept = MaskedLanguageModel(pooler=head.pooler)
+        new_head = MaskedLanguageModel(pooler=head.pooler)
     else:
         raise UserError(f"{pretrained.origin} has no {kind} head to keep: its head is {head.kind}")
-    names = parameter_shapes(pretrained.model, kept)
+    names = parameter_shapes(pretrained.model, new_head)
     params = {name: array for name, array in pretrained.params.items() if name in names}
-    return replace(pretrained, head=kept, params=params), sorted(pretrained.params.keys() - names)
+    return replace(pretrained, head=new_head, params=params), sorted(pretrained.params.keys() - names)
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """The model with windows that see padding, as Hugging Face's classes have them; raises UserError where it has none.
+    """The model with windows that see padding, as in Hugging Face's classes; rows without padding do not change.
 
-    Rows without padding are computed as before.
+    Raises UserError if the model has no such windows.
     """
     if not hasattr(pretrained.model, "mask_padding"):
-        raise UserError(
-            f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that could see padding"
-        )
+        raise UserError(f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that see padding")
     try:
         return replace(pretrained, model=replace(pretrained.model, mask_padding=False))
     except ConfigError as error:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import attributes, settings, tensors, tokenizers
+from bertzoo.conversion import attributes, tensors, tokenizer_options, tokenizers
 from bertzoo.conversion.albert import FAMILY as ALBERT
 from bertzoo.conversion.bert import FAMILY as BERT
 from bertzoo.conversion.convbert import FAMILY as CONVBERT
 from bertzoo.conversion.distilbert import FAMILY as DISTILBERT
 from bertzoo.conversion.electra import FAMILY as ELECTRA
-from bertzoo.conversion.family import Family, Inexpressible, pooler
+from bertzoo.conversion.family import Family, Inexpressible
 from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
+from bertzoo.conversion.rules import TensorRule, Tensors, dense, to_ours, to_theirs
 from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
-from bertzoo.conversion.table import Row, Tensors, to_ours, to_theirs
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.models.tasks import parameter_shapes
@@ -29,14 +29,14 @@ CONFIG = "config.json"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def read(directory: Path) -> Pretrained:
-    """The model in a Hugging Face directory; raises UserError in one sentence naming what is not understood."""
+def read_huggingface(directory: Path) -> Pretrained:
+    """The model in a Hugging Face directory; raises UserError naming what is missing, damaged or not understood."""
     path = directory / CONFIG
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
-        if found.get("format") == "bertzoo":
+        config = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
+        if config.get("format") == "bertzoo":
             raise UserError(f"{directory} is an export for PyTorch alone; give the model that it was made from")
-        kind = found["model_type"]
+        kind = config["model_type"]
     except KeyError as error:
         raise UserError(f"{path} has no model_type: it does not say what model this is") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -45,18 +45,19 @@ def read(directory: Path) -> Pretrained:
     if not isinstance(kind, str) or kind not in families:
         raise UserError(f"{path}: model_type = {kind!r} is unknown; known: {', '.join(families)}")
     family = families[kind]
-    tokenizer_class = found.pop("tokenizer_class", None)  # checked below, beside the vocabulary
-    model = attributes.read_model(family, found, str(path))
-    raw, file = tensors.read_directory(directory)
-    attributes.check_counts(family, model, found, raw, str(path), file.name)
+    tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
+    model = attributes.read_model_config(family, config, str(path))
+    raw, file = tensors.read_weights(directory)
+    attributes.check_counts(family, model, config, raw, str(path), file.name)
     named = _plain_names(family, raw, str(file))
-    key = _head_key(family, model, found, named, str(path))
-    attributes.refuse(family.heads[key].architecture, family.refuse(model, key))
+    key = _find_head(family, model, config, named, str(path))
+    layout = family.heads[key]
+    attributes.check_expressible(layout.architecture, family.unsupported(model, key))
     pooled = any(name.startswith(f"{family.pooler}.") for name in named) or not _has_pooler(family, model)
-    head = attributes.read_head(family, key, model, found, pooled or family.heads[key].needs_pooler, str(path))
-    params = to_ours(rows(family, model, head, prefix=""), named, parameter_shapes(model, head), str(file))
-    tokenizer = tokenizers.read(directory)
-    settings.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
+    head = attributes.read_head_config(family, key, model, config, pooled or layout.needs_pooler, str(path))
+    params = to_ours(model_rules(family, model, head, prefix=""), named, parameter_shapes(model, head), str(file))
+    tokenizer = tokenizers.read_tokenizer(directory)
+    tokenizer_options.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):
@@ -65,16 +66,16 @@ def read(directory: Path) -> Pretrained:
 
 
 def _finite(text: str) -> float:
-    """A number of a JSON file, which Python's own reader lets be NaN or infinite."""
+    """A number of a JSON file; Python's reader accepts NaN and infinity."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return number
 
 
-def write(pretrained: Pretrained, directory: Path) -> None:
+def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors and tokenizer files into an empty directory.
 
-    Raises Inexpressible where Hugging Face has no class for the model, UserError where it has none with its head.
+    Raises Inexpressible if Hugging Face has no class for the model, UserError if it has none with its head.
     """
     model, head, origin = pretrained.model, pretrained.head, pretrained.origin
     family = next((family for family in FAMILIES if family.config is type(model)), None)
@@ -89,41 +90,43 @@ def write(pretrained: Pretrained, directory: Path) -> None:
         raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head ({hint})")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
         raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
-    config = attributes.write(family, model, head)
-    # Said always: ConvBERT's own default is 1, and the row of that id does not learn there.
+    config = attributes.build_config_json(family, model, head)
+    # ConvBERT's default is 1, and the row of that id does not learn there.
     config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
     prefix = "" if key == "none" else family.prefix
-    found = to_theirs(rows(family, model, head, prefix), pretrained.params, origin)
+    theirs = to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin)
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tensors.write(found, directory / tensors.SAFE)
+    tensors.write_safetensors(theirs, directory / tensors.SAFE)
     if pretrained.tokenizer is not None:
-        tokenizers.write(pretrained.tokenizer, directory, model)
+        tokenizers.write_tokenizer(pretrained.tokenizer, directory, model)
 
 
-def rows(family: Family, model: Any, head: Any, prefix: str) -> list[Row]:
-    """The whole table of a model under a head; `prefix` stands before the backbone's tensors."""
-    trunk = [*family.rows(model)]
+def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[TensorRule]:
+    """All rules of a model under a head; `prefix` stands before the backbone's tensors."""
+    backbone = [*family.rules(model)]
     if family.pooler and _has_pooler(family, model) and head.pooler:
-        trunk += pooler(family.pooler)
-    named = [row._replace(theirs=prefix + row.theirs) for row in trunk]
-    return [*named, *family.heads[attributes.head_key(head)].rows(model)]
+        backbone += dense("pooler", family.pooler, "D", "P")
+    named = [rule._replace(theirs=prefix + rule.theirs) for rule in backbone]
+    return [*named, *family.heads[attributes.head_key(head)].rules(model)]
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
-    """Whether the architecture has a pooler; of MobileBERT's models only some do."""
+    """Whether the model has a pooler; only some of MobileBERT's models do."""
     return family.pooler is not None and getattr(model, "pooler", True)
 
 
-def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """The tensors under today's names, without the backbone's prefix, without buffers, repetitions and what is empty.
+def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
+    """The tensors under today's names, without the backbone's prefix, buffers, repetitions and empty tensors.
 
-    Raises UserError where two tensors have one name, or a repetition differs from what it should repeat.
+    Raises UserError if two tensors have one name, or a repetition differs from its original.
     """
     named: Tensors = {}
-    for name, array in found.items():
+    for name, array in raw.items():
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
-        if plain in _BUFFERS or array.size == 0:  # MobileBERT's has no rows where its table is as wide as the stream
+        if (
+            plain in _BUFFERS or array.size == 0
+        ):  # MobileBERT's extra table is empty if its table is as wide as the stream
             continue
         if plain in named:
             raise UserError(f"{origin} holds the tensor {name} twice, under an old and a new name")
@@ -140,18 +143,13 @@ def _plain_names(family: Family, found: Mapping[str, np.ndarray], origin: str) -
     return named
 
 
-def _head_key(family: Family, model: Any, config: Mapping[str, Any], named: Tensors, origin: str) -> str:
-    """Which head a directory holds: what config.json says, or, where it says nothing, what the tensors fit."""
-    sentence = "masked_sentence" in family.heads and any(
-        row.theirs in named and row.ours.startswith("sentence_head/")
-        for row in family.heads["masked_sentence"].rows(model)
-    )
+def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Tensors, origin: str) -> str:
+    """The head's key in `Family.heads`: as config.json's architectures say or, without them, as the tensors fit."""
     architectures = config.get("architectures")
     if not isinstance(architectures, list | None) or not all(isinstance(name, str) for name in architectures or ()):
         raise UserError(f"{origin}: architectures = {architectures!r} is not a list of names")
-    architecture = next(iter(architectures or ()), None)
-    if architecture is None:
-        names = {kind: {row.theirs for row in layout.rows(model)} for kind, layout in family.heads.items()}
+    if not architectures:
+        names = {kind: {rule.theirs for rule in layout.rules(model)} for kind, layout in family.heads.items()}
         sizes = {kind: len(head) for kind, head in names.items() if head <= named.keys()}
         fitting = [key for key, size in sizes.items() if size == max(sizes.values())]
         if len(fitting) > 1:
@@ -159,7 +157,12 @@ def _head_key(family: Family, model: Any, config: Mapping[str, Any], named: Tens
             raise UserError(f"{origin} has no architectures, and the tensors may be those of {classes}: add it")
         return fitting[0]
     known = {layout.architecture: key for key, layout in family.heads.items()}
-    if architecture not in known:
-        raise UserError(f"{origin}: the architecture {architecture!r} is unknown{nearest(architecture, known)}")
-    # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
-    return "masked_sentence" if known[architecture] == "masked" and sentence else known[architecture]
+    if architectures[0] not in known:
+        raise UserError(f"{origin}: the architecture {architectures[0]!r} is unknown{nearest(architectures[0], known)}")
+    key = known[architectures[0]]
+    if key == "masked" and "masked_sentence" in family.heads:
+        # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
+        rules = family.heads["masked_sentence"].rules(model)
+        if any(rule.theirs in named and rule.ours.startswith("sentence_head/") for rule in rules):
+            return "masked_sentence"
+    return key

@@ -1,4 +1,4 @@
-"""Axes of an array as words, such as "D H K" for ours and "(H K) D" for theirs; one pair of them goes both ways."""
+"""Axes of an array as words, such as "D H K" for ours and "(H K) D" for theirs; one pair converts both ways."""
 
 import math
 import re
@@ -11,14 +11,14 @@ Sizes = Mapping[str, int]
 
 
 def groups(axes: str) -> list[list[str]]:
-    """The axes in every dimension: "(H K) D" -> [["H", "K"], ["D"]]; a 1 is a dimension without an axis."""
+    """The axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; a 1 is a dimension without an axis."""
     return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """The size of every axis of an array of this shape; at most one axis of a dimension may be missing from `known`.
+    """The size of every axis of an array of this shape; at most one axis per dimension may be missing from `known`.
 
-    Raises ValueError where the axes do not describe such an array: then the table is wrong, not the array.
+    Raises ValueError if the axes do not describe such an array: then the rule is wrong, not the array.
     """
     parts, sizes = groups(axes), dict(known)
     for part, size in zip(parts, shape, strict=False):
@@ -37,7 +37,7 @@ def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
     return tuple(math.prod(sizes[axis] for axis in part) for part in groups(axes))
 
 
-def rearrange(array: np.ndarray, axes: str, wanted: str, sizes: Sizes) -> np.ndarray:
-    """The array, whose axes are `axes`, with the axes `wanted`, contiguous in memory."""
+def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.ndarray:
+    """The array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
     used = {axis: sizes[axis] for part in groups(axes) for axis in part}
-    return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {wanted}", **used))
+    return np.ascontiguousarray(einops.rearrange(array, f"{axes} -> {new_axes}", **used))

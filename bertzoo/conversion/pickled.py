@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The one place that may import torch: the weights_only loader of old pytorch_model.bin files."""
+"""Read old pytorch_model.bin files with torch's weights_only loader; no other reader imports torch."""
 
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from bertzoo.core.errors import UserError
 
 
 def read_pickled(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a pytorch_model.bin, floats as float32; nothing in it is executed.
+    """The tensors of a pytorch_model.bin, floats as float32; no code in it is executed.
 
-    Raises UserError where torch is not installed or refuses the file, or what is not a tensor of a model's kind.
+    Raises UserError if torch is not installed or rejects the file, or if the file holds more than a model's tensors.
     """
     try:
         import torch
@@ -22,7 +22,7 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         ) from error
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # bytes that are no pickle end in any error of the unpickler
+    except Exception as error:  # the unpickler raises many types
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path} is damaged or holds more than tensors: {reason}") from error
     if not isinstance(state, dict):
@@ -39,6 +39,6 @@ def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise UserError(f"{path}: the tensor {name} is of type {kind}; only {names} can be read")
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        raise UserError(f"{path}: the tensor {name} is sparse or without numbers; only dense tensors can be read")
-    # A parameter, which a file may hold as well, gives its numbers only once it is detached.
+        raise UserError(f"{path}: the tensor {name} is not a dense tensor in memory; only those can be read")
+    # A file may hold parameters, which must be detached first.
     return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()

@@ -1,4 +1,4 @@
-"""A model out of any directory: its config, its head, its parameters and its tokenizer."""
+"""A model from any directory: config, head, parameters and tokenizer."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +14,12 @@ from bertzoo.models import Compute
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """What every reader gives and every writer takes.
+    """A model that every reader returns and every writer takes.
 
-    params: by path, such as `encoder/layers_0/attention/query/kernel`, float32. origin: the directory's name in
-    messages. source: where it came from, as flat text and numbers, for the record. others: by the kind of its head,
-    what the same directory holds besides, such as the generator of a discriminator. generator: a run's, by the paths
-    that it has there.
+    params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`. origin: the directory's name in
+    messages. source: flat text and numbers that record where it came from. others: more models in the same directory,
+    such as a discriminator's generator, by the kind of their heads. generator: parameters of a run's generator, by
+    their paths in the run.
     """
 
     model: Any
@@ -33,19 +33,19 @@ class Pretrained:
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers its parameters are, with its head's."""
+        """The number of parameters, head included."""
         return sum(array.size for array in self.params.values())
 
     def module(self) -> tuple[Any, Any]:
-        """The model under its head as a Linen module, and its parameters, nested as that takes them."""
+        """The model under its head as a Linen module, and its parameters as that module's nested dict."""
         arrays = {name: jnp.asarray(array) for name, array in self.params.items()}
         return self.head.build(self.model, Compute()), flax.traverse_util.unflatten_dict(arrays, sep="/")
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raises UserError unless the word table has a row for every entry, and no more spare ones than fill up a multiple.
+    """Raise UserError unless the rows of the word table are the vocabulary's entries, rounded up as `fits` allows.
 
-    Tables are widened to a multiple of 8 to 128 for the hardware's sake (SqueezeBERT: 30528 for 30522 entries).
+    Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
     """
     if tokenizer is None:
         return
@@ -57,5 +57,5 @@ def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> Non
 
 
 def fits(entries: int, rows: int) -> bool:
-    """Whether a table's rows are its vocabulary's entries, rounded up to a multiple of 8, 16, 32, 64 or 128."""
+    """Whether a table's rows are the vocabulary's entries, rounded up to a multiple of 8, 16, 32, 64 or 128."""
     return rows in {entries, *(-(-entries // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}

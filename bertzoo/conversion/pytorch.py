@@ -1,4 +1,4 @@
-"""What Hugging Face has no class for: tensors, a description of the parts, and a PyTorch module of its own."""
+"""Export to PyTorch without transformers: tensors, a description of the parts, and a module of its own."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.nn import from_bottleneck, from_stream, keep_padding, zero_padding
 
 MODULE = Path(__file__).with_name("modeling_bertzoo.py")
-# What a part is started and computed with here, which a trained PyTorch module does not need.
+# Fields for initialisation and computation in JAX, which a trained PyTorch module does not need.
 _LEFT_OUT = {"parent", "name", "kernel_init", "init", "dtype", "lowering"}
 _NAMED: dict[str, Callable] = {
     **ACTIVATIONS,
@@ -25,22 +25,22 @@ _NAMED: dict[str, Callable] = {
 }
 
 
-def describe(part: nn.Module) -> dict[str, Any]:
-    """A module yet unbound as plain data: its class, its settings and, in the same way, its parts."""
-    found: dict[str, Any] = {"part": type(part).__name__}
+def describe_module(part: nn.Module) -> dict[str, Any]:
+    """An unbound module as plain data: its class, its settings and, recursively, its parts."""
+    description: dict[str, Any] = {"part": type(part).__name__}
     for field in dataclasses.fields(part):
         if field.name not in _LEFT_OUT:
-            found[field.name] = _value(getattr(part, field.name), f"{type(part).__name__}.{field.name}")
-    return found
+            description[field.name] = _plain_value(getattr(part, field.name), f"{type(part).__name__}.{field.name}")
+    return description
 
 
-def _value(value: Any, where: str) -> Any:
+def _plain_value(value: Any, where: str) -> Any:
     if isinstance(value, nn.Module):
-        return describe(value)
+        return describe_module(value)
     if isinstance(value, tuple | list):
-        first = [next(i for i, other in enumerate(value) if other is item) for item in value]
+        first = [next(i for i, earlier in enumerate(value) if earlier is item) for item in value]
         return [
-            {"same_as": place} if isinstance(item, nn.Module) and place < index else _value(item, where)
+            {"same_as": place} if isinstance(item, nn.Module) and place < index else _plain_value(item, where)
             for index, (item, place) in enumerate(zip(value, first, strict=True))
         ]
     if callable(value):
@@ -51,18 +51,18 @@ def _value(value: Any, where: str) -> Any:
     return value
 
 
-def write(pretrained: Pretrained, directory: Path) -> None:
+def write_pytorch(pretrained: Pretrained, directory: Path) -> None:
     """Write config.json, model.safetensors, modeling_bertzoo.py and tokenizer files into an empty directory."""
     module = pretrained.head.build(pretrained.model, Compute())
-    described = {
+    description = {
         "format": "bertzoo",
-        "architecture": describe(module),
+        "architecture": describe_module(module),
         "model": loader.plain(pretrained.model),
         "head": loader.plain(pretrained.head),
     }
-    (directory / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    (directory / "config.json").write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     named = {path.replace("/", "."): array for path, array in pretrained.params.items()}
-    tensors.write(named, directory / tensors.SAFE)
+    tensors.write_safetensors(named, directory / tensors.SAFE)
     shutil.copyfile(MODULE, directory / MODULE.name)
     if pretrained.tokenizer is not None:
-        tokenizers.write(pretrained.tokenizer, directory, pretrained.model)
+        tokenizers.write_tokenizer(pretrained.tokenizer, directory, pretrained.model)

@@ -1,28 +1,18 @@
-"""SqueezeBERT at Hugging Face, whose classes all carry the pooler, though but one head reads it.
+"""SqueezeBERT at Hugging Face. All its classes have a pooler, though only one head reads it.
 
-A model pretrained without one is written without: transformers then draws it anew, and says so.
+A model pretrained without a pooler is written without one; transformers then initialises it and warns.
 """
 
 from collections.abc import Iterable
 
-from bertzoo.conversion.family import (
-    BERT_TIED,
-    Attribute,
-    Family,
-    HeadLayout,
-    bert_attributes,
-    bert_embeddings,
-    bert_masked_head,
-    no_rows,
-    plain,
-)
-from bertzoo.conversion.table import Row, convolution, norm
+from bertzoo.conversion import family
+from bertzoo.conversion.family import Attribute, Family, HeadLayout
+from bertzoo.conversion.rules import TensorRule, convolution, norm
 from bertzoo.models import SqueezeBert
 
 
-def rows(model: SqueezeBert) -> Iterable[Row]:
-    """Embeddings and layers."""
-    yield from bert_embeddings(model)
+def _backbone(model: SqueezeBert) -> Iterable[TensorRule]:
+    yield from family.embedding_rules(model)
     for i in range(model.layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.layers.{i}"
         for name in ("query", "key", "value"):
@@ -39,8 +29,8 @@ FAMILY = Family(
     config=SqueezeBert,
     prefix="transformer.",
     attributes=(
-        *bert_attributes(),
-        Attribute("embedding_size", "hidden_size", 768),  # another width has no projection there
+        *family.bert_attributes(),
+        Attribute("embedding_size", "hidden_size", 768),  # there is no projection for another width
         Attribute("q_groups", "query_groups", 4),
         Attribute("k_groups", "key_groups", 4),
         Attribute("v_groups", "value_groups", 4),
@@ -48,24 +38,12 @@ FAMILY = Family(
         Attribute("intermediate_groups", "intermediate_groups", 4),
         Attribute("output_groups", "output_groups", 4),
     ),
-    fixed={"layer_norm_eps": 1e-12},  # the norms of the layers have this whatever the attribute says
-    rows=rows,
+    fixed={"layer_norm_eps": 1e-12},  # the layers' norms have this whatever the attribute says
+    rules=_backbone,
     pooler="pooler.dense",
-    tied=BERT_TIED,
+    tied=family.BERT_TIED,
     heads={
-        "none": HeadLayout("SqueezeBertModel", no_rows),
-        "masked": HeadLayout("SqueezeBertForMaskedLM", bert_masked_head),
-        "sequence_classification": HeadLayout(
-            "SqueezeBertForSequenceClassification",
-            plain("classifier", "classifier"),
-            "hidden_dropout_prob",
-            needs_pooler=True,
-        ),
-        "token_classification": HeadLayout(
-            "SqueezeBertForTokenClassification",
-            plain("token_classifier", "classifier"),
-            "hidden_dropout_prob",
-        ),
-        "span": HeadLayout("SqueezeBertForQuestionAnswering", plain("span_head", "qa_outputs")),
+        **family.standard_heads("SqueezeBert", "hidden_dropout_prob", pooled=True),
+        "masked": HeadLayout("SqueezeBertForMaskedLM", family.bert_masked_head),
     },
 )

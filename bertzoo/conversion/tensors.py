@@ -1,4 +1,4 @@
-"""Tensor files: safetensors in one file or in shards, and torch's older pickles where torch is installed."""
+"""Tensor files: safetensors in one file or in shards, and torch's older pickles if torch is installed."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save, save_file
 
-from bertzoo.conversion.table import Tensors
+from bertzoo.conversion.rules import Tensors
 from bertzoo.core.errors import UserError
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -17,24 +17,24 @@ _FLOATS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2
 _INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddings.position_ids of old files
 
 
-def read_directory(directory: Path) -> tuple[Tensors, Path]:
-    """All tensors of a Hugging Face directory in float32, and the file that messages should name.
+def read_weights(directory: Path) -> tuple[Tensors, Path]:
+    """All tensors of a Hugging Face directory, floats as float32, and the file to name in messages.
 
-    Raises UserError where there is none, one is damaged, or its numbers are not numbers.
+    Raises UserError if there is no file, it is damaged, or it holds NaN or infinity.
     """
     if (directory / SAFE).is_file():
-        return read(directory / SAFE), directory / SAFE
+        return read_safetensors(directory / SAFE), directory / SAFE
     if (directory / INDEX).is_file():
-        return _sharded(directory / INDEX), directory / INDEX
+        return _read_shards(directory / INDEX), directory / INDEX
     if (directory / PICKLE).is_file():
         from bertzoo.conversion.pickled import read_pickled
 
-        return finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
-    raise UserError(f"{directory} holds no weights: neither {SAFE} nor {INDEX} nor {PICKLE} is there")
+        return check_finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
+    raise UserError(f"{directory} holds no weights: neither {SAFE}, {INDEX} nor {PICKLE} is there")
 
 
-def read(path: Path, integers: bool = True) -> Tensors:
-    """The tensors of a safetensors file, floats as float32; of parameters alone none may hold integers.
+def read_safetensors(path: Path, integers: bool = True) -> Tensors:
+    """The tensors of a safetensors file, floats as float32. integers: whether it may also hold integers.
 
     Raises UserError naming the file, and the tensor that cannot be used.
     """
@@ -42,21 +42,21 @@ def read(path: Path, integers: bool = True) -> Tensors:
         entries = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
-    found: Tensors = {}
+    tensors: Tensors = {}
     for name, entry in entries:
         kind, data = entry["dtype"], entry["data"]
         if integers and kind in _INTEGERS:
-            found[name] = np.frombuffer(data, _INTEGERS[kind]).reshape(entry["shape"])
+            tensors[name] = np.frombuffer(data, _INTEGERS[kind]).reshape(entry["shape"])
             continue
         if kind not in _FLOATS:
             raise UserError(f"{path}: the tensor {name} is of type {kind}; only {', '.join(_FLOATS)} can be read")
         array = np.frombuffer(data, _FLOATS[kind]).reshape(entry["shape"])
         # bfloat16 is the upper half of a float32.
-        found[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
-    return finite(found, path)
+        tensors[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
+    return check_finite(tensors, path)
 
 
-def _sharded(index: Path) -> Tensors:
+def _read_shards(index: Path) -> Tensors:
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         wrong = next((name for name, file in places.items() if not isinstance(file, str)), None)
@@ -64,31 +64,32 @@ def _sharded(index: Path) -> Tensors:
         raise UserError(f"{index} is damaged: {error}") from error
     if wrong is not None:
         raise UserError(f"{index} is damaged: it places the tensor {wrong} in {places[wrong]!r}, not in a file")
-    found: Tensors = {}
+    tensors: Tensors = {}
     for file in sorted(set(places.values())):
         path = index.parent / file
         if Path(file).name != file:
             raise UserError(f"{index} names {file}, which is not the name of a file beside it")
         if not path.is_file():
             raise UserError(f"{index} names {file}, which does not exist")
-        for name, array in read(path).items():
+        for name, array in read_safetensors(path).items():
             if places.get(name) != file:
                 raise UserError(f"{path} holds the tensor {name}, which {index.name} does not place there")
-            found[name] = array
-    if missing := sorted(places.keys() - found.keys()):
+            tensors[name] = array
+    if missing := sorted(places.keys() - tensors.keys()):
         raise UserError(f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which does not hold it")
-    return found
+    return tensors
 
 
-def finite(tensors: Tensors, path: Path) -> Tensors:
+def check_finite(tensors: Tensors, path: Path) -> Tensors:
+    """The same tensors; raises UserError naming one with NaN or infinity."""
     for name, array in tensors.items():
         if not np.isfinite(array).all():
             raise UserError(f"{path}: the tensor {name} holds values that are not finite numbers")
     return tensors
 
 
-def write(tensors: Tensors, path: Path) -> None:
-    """Write a safetensors file, as transformers expects it; raises OSError where that fails."""
+def write_safetensors(tensors: Tensors, path: Path) -> None:
+    """Write a safetensors file with transformers' metadata; raises OSError if that fails."""
     try:
         save_file(dict(sorted(tensors.items())), path, metadata=_METADATA)
     except safetensors.SafetensorError as error:
@@ -96,5 +97,5 @@ def write(tensors: Tensors, path: Path) -> None:
 
 
 def digest(tensors: Tensors) -> str:
-    """The sha256 of the file that `write` makes of these tensors."""
+    """The sha256 of the file that `write_safetensors` writes."""
     return hashlib.sha256(save(dict(sorted(tensors.items())), metadata=_METADATA)).hexdigest()

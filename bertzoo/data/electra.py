@@ -1,23 +1,23 @@
-"""Rows of ELECTRA: two segments of consecutive sentences, sometimes one, and nothing to predict of them."""
+"""ELECTRA's rows: two segments of consecutive sentences, sometimes one, without a label."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from bertzoo.data.pairs import Row
+from bertzoo.data.pairs import RowFields
 from bertzoo.data.rng import SplitMix
 
-SHORTEST = 5  # of a short row: [CLS] A [SEP] B [SEP] of one token each
+SHORTEST = 5  # tokens of the shortest row, [CLS] A [SEP] B [SEP]
 
 
 def electra_rows(
     bounds: list[int], max_length: int, document: int, single_share: float, short_share: float, random: SplitMix
-) -> Iterator[Row]:
-    """The rows of one document as google-research/electra's build_pretraining_dataset.py makes them.
+) -> Iterator[RowFields]:
+    """The rows of one document, as google-research/electra's build_pretraining_dataset.py makes them.
 
-    `bounds` are the addresses at which the document's sentences begin, and its end. Sentences are gathered until they
-    hold the row's target, `max_length` tokens or (a share of the rows) fewer; the first half of the target, in whole
-    sentences, is A and the rest is B, or (a share of the rows) all is A. What does not fit is cut off. Once B has begun
-    it takes all that follows, so that text keeps its order; the reference lets a later short sentence go back to A.
+    bounds: the addresses of the document's sentences, and its end. A row gathers sentences up to its target
+    length: `max_length`, or less for a share of the rows. Whole sentences up to half the target are A and the rest is
+    B; for another share all is A. Tokens that do not fit are cut off. Once B has begun, it takes all that follows, so
+    that text keeps its order; the reference lets a later short sentence go back to A.
     """
     count = len(bounds) - 1
     first = 0
@@ -33,8 +33,8 @@ def electra_rows(
 
 
 def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
-    """The sentence that begins B: the first that brings A to `half` tokens, or by a coin's toss the one after it."""
-    middle = first + 1  # A has a sentence, however long
+    """The sentence that begins B: A gathers fewer than `half` tokens, or by a coin's toss one sentence more."""
+    middle = first + 1  # A has at least one sentence
     while middle < stop and bounds[middle + 1] - bounds[first] < half:
         middle += 1
     if middle < stop and bounds[middle] - bounds[first] < half and random.random() < 0.5:

@@ -1,7 +1,7 @@
-"""Masked language modelling: which tokens are predicted, and what stands in their place.
+"""Masked language modelling: choose the tokens to predict and replace them.
 
-Every draw is a hash of (seed, epoch, record, position), so that any host masks any row in the same way; the work is
-done for all rows of a batch at once. Units are single tokens or whole words (BERT: google-research/bert
+Every draw is a hash of (seed, epoch, record, position), so that any host masks any row in the same way. All rows of a
+batch are masked at once. Units are single tokens or whole words (BERT: google-research/bert
 create_pretraining_data.py), n-grams of one to three words with probability proportional to 1/n (ALBERT, Lan et al.
 2020, equation 1), or spans of words with geometric length (SpanBERT, Joshi et al. 2020, section 3.1: p = 0.2, at most
 10).
@@ -23,13 +23,13 @@ _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """What share of the tokens is predicted, in which units, and what replaces them; defaults as in BERT."""
+    """How many tokens are predicted, in which units, and how they are replaced; defaults as in BERT."""
 
     kind: Literal["token", "word", "ngram", "span"] = "token"
-    share: float = 0.15  # of a row's tokens, special ones included
-    mask_share: float = 0.8  # of the predicted tokens: replaced by [MASK]
-    random_share: float = 0.1  # replaced by a token drawn from the whole vocabulary; the rest stay
-    max_span: int = 0  # words of the longest unit of ngram and span; 0: 3 and 10 as in the papers
+    share: float = 0.15  # predicted share of a row's tokens, special ones included
+    mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
+    random_share: float = 0.1  # share that become a random entry of the vocabulary; the rest stay
+    max_span: int = 0  # words of the longest unit of ngram and span; 0: 3 and 10, as in the papers
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -42,12 +42,12 @@ class Masking:
             raise ConfigError(f"max_span = {self.max_span} must not be negative")
         if self.max_span and self.kind in ("token", "word"):
             raise ConfigError(
-                f"max_span = {self.max_span} has no meaning for kind = {self.kind!r}: it is for ngram and span"
+                f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to ngram and span"
             )
 
     @property
     def span_probabilities(self) -> np.ndarray:
-        """(n,) the probability of a unit of 1, 2, … n words."""
+        """(n,) the probabilities of units of 1, 2, … n words."""
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
@@ -63,27 +63,25 @@ def mask(
     epochs: np.ndarray,
     records: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """The batch with `input_ids` masked and `masked_positions`, `masked_ids` (B, P) int32, `masked_weights` (B, P)
-    float32 added.
+    """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
-    A row of n tokens gets min(P, max(1, round(share * n))) predictions, halves to even, or fewer where whole units do
-    not fill them. Positions ascend; unused slots have position, id and weight 0. `epochs` and `records` (B,) name the
-    rows.
+    A row of n tokens gets min(P, max(1, round(share * n))) predictions, halves to even, or fewer if whole units do not
+    fill them. Positions ascend; unused slots have position, id and weight 0. epochs, records: (B,), identify the rows.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
-    wanted = np.maximum(1, np.rint(masking.share * attention.sum(1))).astype(np.int64)
-    wanted = np.minimum(np.minimum(wanted, max_predictions), candidates.sum(1))
+    count = np.maximum(1, np.rint(masking.share * attention.sum(1))).astype(np.int64)
+    count = np.minimum(np.minimum(count, max_predictions), candidates.sum(1))
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
     if masking.kind == "token":
-        chosen = _choose_tokens(candidates, wanted, fold_arrays(_ORDER, keys))
+        chosen = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys))
         owners = None
     else:
-        chosen, owners = _choose_words(ids, candidates, wanted, keys, masking, tokenizer.continuation)
+        chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
     positions, used = _positions(chosen, max_predictions)
     labels = np.where(used, np.take_along_axis(ids, positions, 1), 0)
-    # SpanBERT replaces a span as a whole; everywhere else each token is replaced by its own draw.
+    # SpanBERT replaces all of a span alike; otherwise each token has its own draw.
     whole = owners if masking.kind == "span" and owners is not None else None
     actors = positions if whole is None else np.take_along_axis(whole, positions, 1)
     action = uniform(fold_arrays(_ACTION, np.take_along_axis(keys, actors, 1)))
@@ -103,29 +101,29 @@ def mask(
     }
 
 
-def _choose_tokens(candidates: np.ndarray, wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """(B, L) bool: of each row the `wanted` candidates with the smallest keys, a sample without replacement."""
-    most = int(wanted.max(initial=0))
+def _choose_tokens(candidates: np.ndarray, count: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """(B, L) bool: the `count` (B,) candidates of each row with the smallest keys, a sample without replacement."""
+    most = int(count.max(initial=0))
     if not most:
         return np.zeros_like(candidates)
     keys = np.where(candidates, keys, np.uint64(2**64 - 1))
     smallest = np.sort(np.partition(keys, most - 1, 1)[:, :most], 1)
-    limit = np.take_along_axis(smallest, np.maximum(wanted - 1, 0)[:, None], 1)
-    return candidates & (keys <= limit) & (wanted > 0)[:, None]
+    limit = np.take_along_axis(smallest, np.maximum(count - 1, 0)[:, None], 1)
+    return candidates & (keys <= limit) & (count > 0)[:, None]
 
 
 def _choose_words(
     ids: np.ndarray,
     candidates: np.ndarray,
-    wanted: np.ndarray,
+    count: np.ndarray,
     keys: np.ndarray,
     masking: Masking,
     continuation: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(B, L) chosen tokens, in whole words, and (B, L) the position of the first token of the unit that holds each.
+    """(B, L) bool, the chosen tokens, in whole words; and (B, L) the position of the first token of each token's unit.
 
-    Starting words are tried in random order for all rows at once. A unit that meets a chosen word is skipped; one that
-    does not fit what is left is shortened by words, or skipped (as in both papers' code).
+    Starting words are tried in random order, for all rows at once. A unit that meets a chosen word is skipped; one
+    longer than the tokens left to choose is shortened by words, or skipped (as in both papers' code).
     """
     rows, length = ids.shape
     every = np.arange(rows)
@@ -137,9 +135,9 @@ def _choose_words(
     draws = uniform(fold_arrays(_LENGTH, keys))
     lengths = 1 + np.searchsorted(np.cumsum(masking.span_probabilities)[:-1], draws, side="right")
     word_end = _word_ends(starts, candidates)
-    chosen = np.zeros((rows, length + 1), bool)  # one column more, into which writes that are not wanted go
+    chosen = np.zeros((rows, length + 1), bool)  # the last column takes discarded writes
     owners = np.zeros((rows, length + 1), np.int64)
-    left = wanted.copy()
+    left = count.copy()
     for rank in range(int(starts.sum(1).max(initial=0))):
         begin = end = order[:, rank]
         trying = starts[every, begin] & (left > 0)
@@ -161,7 +159,7 @@ def _choose_words(
 
 
 def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """(B, L + 1): the end of the word that holds a position; the position itself where no word is."""
+    """(B, L + 1): the end of the word at each position; the position itself outside words."""
     length = starts.shape[1]
     columns = np.arange(length + 1)
     boundary = np.where(starts | ~candidates, columns[:length], length)
@@ -172,7 +170,7 @@ def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """(B, P) the chosen positions in ascending order and (B, P) which slots are used."""
+    """(B, P) the chosen positions in ascending order, and (B, P) bool, the slots in use."""
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)

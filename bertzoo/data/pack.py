@@ -1,10 +1,9 @@
-"""Packs the sentences of a split into rows: an index computed once per (corpus, split, length, objective, seed),
-memory-mapped.
+"""Pack the sentences of a split into rows: an index computed once per (corpus, split, length, objective, seed).
 
-A row is two ranges of the split's flat stream of tokens. Rows with sentence pairs are BERT's (google-research/bert
-create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order prediction);
-rows without are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2) and lose
-no token, or ELECTRA's (electra.py), which have two segments and no label.
+A row is two ranges of the split's flat stream of tokens. Sentence pairs are BERT's (google-research/bert
+create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order prediction).
+Rows without pairs are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2), or
+ELECTRA's (electra.py), with two segments and no label.
 """
 
 import hashlib
@@ -19,11 +18,10 @@ import numpy as np
 from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data import electra
-from bertzoo.data.corpus.corpus import Corpus, Split, SplitIndex
+from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
 from bertzoo.data.corpus.shard import sha256
-from bertzoo.data.pairs import Row, pair_rows
+from bertzoo.data.pairs import RowFields, pair_rows, single_rows
 from bertzoo.data.rng import SplitMix, fold
-from bertzoo.data.single import single_rows
 
 Sentence = Literal["none", "nsp", "sop"]
 ROW = np.dtype(
@@ -37,45 +35,41 @@ ROW = np.dtype(
         ("fallback", "i1"),
     ]
 )
-FALLBACK_LIMIT = (
-    0.1  # above this share of random fallbacks, sentence order prediction is mostly next sentence prediction
-)
+FALLBACK_LIMIT = 0.1  # above this share, sentence order prediction becomes next sentence prediction
 _FORMAT = 1
 _ROWS_TOGETHER = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentencePacking:
-    """Rows of whole sentences, with a label where the objective wants one; defaults as in BERT."""
+    """Rows of whole sentences, with a label if the objective needs one; defaults as in BERT."""
 
     kind: Literal["sentences"] = "sentences"
-    short_share: float = (
-        0.1  # documents (per pass) that are packed to a random shorter length, so that short inputs are seen
-    )
-    passes: int = 1  # times every document is packed, each with its own randomness (BERT's dupe_factor)
+    short_share: float = 0.1  # share of the documents (per pass) that are packed to a random shorter length
+    passes: int = 1  # how often every document is packed, each time with new randomness (BERT's dupe_factor)
 
     def __post_init__(self) -> None:
-        _check(self.passes, short_share=self.short_share)
+        _check_packing(self.passes, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """The fewest tokens of a row that leave room for text: the special tokens, and a token for each segment."""
+        """The fewest tokens of a row: the special tokens, and one for each segment."""
         return 5 if sentence != "none" else 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElectraPacking:
-    """Rows of two segments without a label, as ELECTRA's (data/electra.py)."""
+    """ELECTRA's rows of two segments without a label (data/electra.py)."""
 
     kind: Literal["electra"] = "electra"
-    single_share: float = 0.1  # rows of one segment, as in tasks that have but one
-    short_share: float = 0.05  # rows of a random shorter length
-    passes: int = 1  # times every document is packed, each with its own randomness
+    single_share: float = 0.1  # share of the rows with one segment, as in tasks on single texts
+    short_share: float = 0.05  # share of the rows with a random shorter length
+    passes: int = 1  # how often every document is packed, each time with new randomness
 
     def __post_init__(self) -> None:
-        _check(self.passes, single_share=self.single_share, short_share=self.short_share)
+        _check_packing(self.passes, single_share=self.single_share, short_share=self.short_share)
 
     def shortest(self, sentence: Sentence) -> int:
-        """The fewest tokens of a row; raises ConfigError where rows should have a label."""
+        """The fewest tokens of a row; raises ConfigError if rows need a label."""
         if sentence != "none":
             raise ConfigError(
                 f'packing.kind = "electra" makes no labels for sentence = "{sentence}": use kind = "sentences"'
@@ -86,7 +80,7 @@ class ElectraPacking:
 Packing = SentencePacking | ElectraPacking
 
 
-def _check(passes: int, **shares: float) -> None:
+def _check_packing(passes: int, **shares: float) -> None:
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ConfigError(f"{name} = {share} must lie between 0 and 1")
@@ -95,26 +89,28 @@ def _check(passes: int, **shares: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The rows of a split, (R,) records of dtype ROW, and what is worth knowing of them."""
+class RowPlan:
+    """The rows of a split, (R,) records of dtype ROW, and counts.
+
+    positives: rows with label 1. fallbacks: rows of sentence order prediction with only one sentence, which therefore
+    have a random second segment. truncated_tokens: tokens that the truncation of pairs dropped.
+    """
 
     rows: np.ndarray
     sentence: Sentence
     max_length: int
-    positives: int  # rows with label 1
-    fallbacks: (
-        int  # rows with one sentence, given a random second segment where sentence order prediction wanted a swap
-    )
-    truncated_tokens: int  # tokens that the truncation of pairs dropped
+    positives: int
+    fallbacks: int
+    truncated_tokens: int
 
     @property
     def fallback_share(self) -> float:
-        """The share of rows that sentence order prediction made from a random document."""
+        """The share of the rows that are fallbacks."""
         return self.fallbacks / len(self.rows)
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences that a caller should show."""
+        """Messages that a caller should show."""
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
@@ -124,32 +120,7 @@ class Plan:
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanFile:
-    """A plan as what is small of it: the file of its rows, and the rest."""
-
-    file: str
-    sentence: Sentence
-    max_length: int
-    positives: int
-    fallbacks: int
-    truncated_tokens: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> "PlanFile":
-        """The file of a plan that `plan` gave."""
-        assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
-        return cls(file=str(plan.rows.filename), **{name: getattr(plan, name) for name in _BESIDES})
-
-    def open(self) -> Plan:
-        """Maps the rows again."""
-        return Plan(rows=np.load(self.file, mmap_mode="r"), **{name: getattr(self, name) for name in _BESIDES})
-
-
-_BESIDES = ("sentence", "max_length", "positives", "fallbacks", "truncated_tokens")
-
-
-def plan(
+def plan_rows(
     corpus: Corpus,
     split: Split,
     packing: Packing,
@@ -158,10 +129,10 @@ def plan(
     max_length: int,
     seed: int,
     directory: Path,
-) -> Plan:
-    """Computes the rows of a split, or maps them from `directory` where the same plan was computed before.
+) -> RowPlan:
+    """Compute the rows of a split, or map them from `directory` if the same plan was computed before.
 
-    Raises CorpusError when the split cannot be packed and ConfigError when no row fits max_length.
+    Raises CorpusError if the split cannot be packed, ConfigError if no row fits max_length.
     """
     if max_length < packing.shortest(sentence):
         raise ConfigError(f"max_length = {max_length} leaves no room for text beside the special tokens")
@@ -182,11 +153,11 @@ def plan(
         summary = _compute(corpus.split(split), split, packing, sentence, max_length, seed, stem)
     rows = np.load(stem.with_suffix(".npy"), mmap_mode="r")
     counts = {name: summary[name] for name in ("positives", "fallbacks", "truncated_tokens")}
-    return Plan(rows=rows, sentence=sentence, max_length=max_length, **counts)
+    return RowPlan(rows=rows, sentence=sentence, max_length=max_length, **counts)
 
 
 def _cached(stem: Path) -> dict[str, Any] | None:
-    """The summary of a plan on disk; None where there is none, or where it is damaged and must be computed again."""
+    """The summary of a plan on disk; None if it is missing or damaged."""
     rows, summary_file = stem.with_suffix(".npy"), stem.with_suffix(".json")
     if not (rows.exists() and summary_file.exists()):
         return None
@@ -223,8 +194,8 @@ def _compute(
     return summary
 
 
-def _chunks(rows: Iterator[Row]) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows as arrays of some size, each with the number of tokens that truncation dropped."""
+def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
+    """Rows as arrays of up to _ROWS_TOGETHER, each with the number of tokens that truncation dropped."""
     waiting: list[tuple[int, ...]] = []
     truncated = 0
     for *row, dropped in rows:
@@ -236,8 +207,8 @@ def _chunks(rows: Iterator[Row]) -> Iterator[tuple[np.ndarray, int]]:
     yield np.array(waiting, ROW), truncated
 
 
-def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[Row]:
-    """Every document's rows, pass after pass; a document's randomness depends on (seed, pass, document) alone."""
+def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[RowFields]:
+    """The rows of all documents, pass after pass; randomness depends on (seed, pass, document) alone."""
     offsets, documents = index.offsets, index.documents
     for number in range(packing.passes):
         for document in range(index.record.documents):

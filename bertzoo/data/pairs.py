@@ -1,6 +1,6 @@
-"""Rows of two segments: next sentence prediction (BERT) and sentence order prediction (ALBERT)."""
+"""Rows of one segment, and of two: next sentence prediction (BERT) and sentence order prediction (ALBERT)."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Literal
 
@@ -8,7 +8,23 @@ import numpy as np
 
 from bertzoo.data.rng import SplitMix
 
-Row = tuple[int, int, int, int, int, int, int, int]  # the fields of pack.ROW, and the number of tokens dropped
+RowFields = tuple[int, int, int, int, int, int, int, int]  # the fields of pack.ROW, and the number of dropped tokens
+
+
+def single_rows(bounds: list[int], room: int, target: int, document: int) -> Iterator[RowFields]:
+    """Fill rows with whole sentences of a document up to `target` tokens, never more than `room`; no token is lost.
+
+    bounds: the addresses of the document's sentences, and its end. A sentence longer than the room is cut, and its rest
+    begins the next row.
+    """
+    start, end = bounds[0], bounds[-1]
+    while start < end:
+        first_after = bisect_right(bounds, start)  # the first sentence boundary behind the start
+        fitting = bisect_right(bounds, start + room) - 1
+        reaching = bisect_left(bounds, start + target)
+        stop = bounds[min(fitting, reaching)] if fitting >= first_after else start + room
+        yield start, 0, stop - start, 0, document, 0, 0, 0
+        start = stop
 
 
 def pair_rows(
@@ -20,13 +36,13 @@ def pair_rows(
     random: SplitMix,
     offsets: np.ndarray,
     documents: np.ndarray,
-) -> Iterator[Row]:
+) -> Iterator[RowFields]:
     """The pairs of one document, as create_instances_from_document of both papers' code makes them.
 
-    `bounds` are the addresses at which the document's sentences begin, and its end; `offsets` and `documents` are those
-    of the whole split. Sentences are gathered until they hold `target` tokens; the first few of them are A. B is the
-    rest, or starts at a random sentence of another document (label 1), in which case the unused rest is gathered anew.
-    Sentence order prediction swaps A and B instead (label 1), unless there is only one sentence.
+    bounds: the addresses of the document's sentences, and its end. offsets, documents: those of the whole split.
+    A pair gathers sentences up to `target` tokens; the first few are A. B is the rest, or starts at a random sentence
+    of another document (label 1), and the next pair begins with the unused rest. Sentence order prediction swaps A and
+    B instead (label 1), unless there is only one sentence.
     """
     count = len(bounds) - 1
     first = 0
@@ -51,11 +67,9 @@ def pair_rows(
 
 
 def _random_segment(
-    document: int, wanted: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
+    document: int, length: int, random: SplitMix, offsets: np.ndarray, documents: np.ndarray
 ) -> tuple[int, int]:
-    """Whole sentences of another document (ten tries to find one), from a random sentence until `wanted` tokens are
-    there.
-    """
+    """Whole sentences of another document (ten tries to find one), at least `length` tokens from a random sentence."""
     other = document
     for _ in range(10):
         other = random.integer(0, len(documents) - 2)
@@ -64,16 +78,14 @@ def _random_segment(
     end = int(documents[other + 1])
     first = random.integer(int(documents[other]), end - 1)
     start = int(offsets[first])
-    stop = int(offsets[first + 1 : end + 1].searchsorted(start + wanted))
+    stop = int(offsets[first + 1 : end + 1].searchsorted(start + length))
     return start, int(offsets[min(first + 1 + stop, end)])
 
 
 def _truncate(
     a_start: int, a_end: int, b_start: int, b_end: int, dropped: int, random: SplitMix
 ) -> tuple[int, int, int, int]:
-    """Takes tokens one by one from the longer segment (B when equal), each from the front or the back with equal
-    chance.
-    """
+    """Drop tokens one by one from the longer segment (B if equal), from its front or back with equal chance."""
     a_length, b_length = a_end - a_start, b_end - b_start
     difference = min(dropped, abs(a_length - b_length))
     rest = dropped - difference

@@ -1,14 +1,17 @@
 """Batches as a pure function of (seed, step), and what a run needs around them.
 
 Sample i = step * batch_size + r of a run belongs to epoch i // R and is the row that a pseudo-random permutation of
-that epoch puts at i % R: a resume is arithmetic, any host computes any rows of any batch, and a global shuffle needs no
-memory.
+that epoch puts at i % R. So a resume is arithmetic, any host can compute any rows of any batch, and a global shuffle
+needs no memory.
 """
 
 import functools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +22,12 @@ from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.core.paths import is_url
 from bertzoo.data.batch import assemble
 from bertzoo.data.corpus import remote
-from bertzoo.data.corpus.corpus import Corpus, Split
-from bertzoo.data.corpus.manifest import NAME, differences
-from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, tokenize_to
+from bertzoo.data.corpus.manifest import NAME, SETTINGS, differences
+from bertzoo.data.corpus.reader import Corpus, Split
+from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, tokenize_to_url
+from bertzoo.data.corpus.workers import worker_pool
 from bertzoo.data.mask import Masking, mask
-from bertzoo.data.pack import Plan, PlanFile
+from bertzoo.data.pack import RowPlan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MIXTURE
@@ -45,80 +49,77 @@ def open_corpus(
     vocabulary: Tokenizer | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Corpus:
-    """The corpus that `data.source` names: opened where the source is a tokenised corpus, copied here first where it is
-    behind a URL; else tokenised into `directory`, which may be a URL too.
+    """Open the corpus of `data.source`, after copying a remote one here or tokenising text into `directory`.
 
-    vocabulary: the tokenizer that it must have. Raises ConfigError when an existing corpus was made with other settings
-    than `data` has, or with another tokenizer.
+    directory: a path or a URL. vocabulary: the tokenizer that the corpus must have. Raises ConfigError if an existing
+    corpus has other settings than `data`, or another tokenizer.
     """
-    corpus = _existing(data, vocabulary, tell)
+    corpus = _open_existing(data, vocabulary, tell)
     if corpus is None:
         options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary}
         if isinstance(directory, Path):
             corpus = tokenize(data, directory, **options)
         else:
-            tokenize_to(data, directory, **options, tell=tell)
-            corpus = remote.open_corpus(directory, tell)
+            tokenize_to_url(data, directory, **options, tell=tell)
+            corpus = remote.open_remote_corpus(directory, tell)
     if vocabulary is not None:
-        check_words(corpus, vocabulary)
+        check_tokenizer(corpus, vocabulary)
     return corpus
 
 
-def check_words(corpus: Corpus, vocabulary: Tokenizer) -> None:
-    """Raise ConfigError where a corpus was tokenised with another tokenizer than a model's."""
-    if (found := difference(vocabulary, corpus.tokenizer)) is not None:
+def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
+    """Raise ConfigError if the corpus has another tokenizer than the model."""
+    if (different := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
-            f"the corpus {corpus.address} was tokenised with another tokenizer than the model's, whose words would "
-            f"be taken for others: {found}"
+            f"the corpus {corpus.address} has another tokenizer than the model: {different}. Tokenise the text with "
+            "the model's tokenizer"
         )
 
 
-def _existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
-    """The tokenised corpus that the source is; None where it is text."""
-    if data.source == MIXTURE or (corpus := _found(data.source, tell)) is None:
+def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str], None]) -> Corpus | None:
+    """The corpus that `data.source` names, None if it names text; raises ConfigError if its settings differ."""
+    if data.source == MIXTURE or (corpus := _find_corpus(data.source, tell)) is None:
         return None
-    origin = {name: corpus.manifest.settings[name] for name in ("source", "text_field", "piece_bytes")}
-    if not data.mixture and "mixture" in corpus.manifest.settings:
-        origin["mixture"] = corpus.manifest.settings["mixture"]
-    if vocabulary is not None and not data.tokenizer.path:  # compared itself, not how it came to be
-        origin["tokenizer"] = corpus.manifest.settings["tokenizer"]
-    if found := differences({**corpus_settings(data), **origin}, corpus.manifest.settings):
-        kept = corpus.tokenizer.config.path
-        same = corpus.manifest.settings["tokenizer"]["path"] == label(corpus.tokenizer)
+    theirs = corpus.manifest.settings
+    free = ["source", "text_field", "piece_bytes"]
+    if not data.mixture and "mixture" in theirs:
+        free.append("mixture")
+    if vocabulary is not None and not data.tokenizer.path:  # the tokenizers themselves are compared later
+        free.append("tokenizer")
+    if different := differences({**corpus_settings(data), **{name: theirs[name] for name in free}}, theirs):
+        path = corpus.tokenizer.config.path
+        saved = theirs["tokenizer"]["path"] == label(corpus.tokenizer)
         hint = (
-            f" (data.tokenizer.path = {kept})" if same and any(line.startswith("tokenizer.") for line in found) else ""
+            f" (data.tokenizer.path = {path})" if saved and any(s.startswith("tokenizer.") for s in different) else ""
         )
         raise ConfigError(
-            f"the corpus {data.source} was tokenised with other settings: {'; '.join(found)}; "
+            f"the corpus {data.source} was tokenised with other settings: {'; '.join(different)}; "
             f"make the config agree with it{hint}"
         )
     return corpus
 
 
-def _found(name: str, tell: Callable[[str], None]) -> Corpus | None:
+def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
     if is_url(name):
-        return remote.open_corpus(name, tell) if remote.is_corpus(name) else None
+        return remote.open_remote_corpus(name, tell) if remote.is_corpus(name) else None
     source = Path(name).expanduser()
     if (source / NAME).is_file():
         return Corpus.open(source)
-    if (source / "settings.json").is_file():
+    if (source / SETTINGS).is_file():
         raise CorpusError(
-            f"{source} is a tokenised corpus without its {NAME}, so unfinished or damaged: "
-            "run the `bertzoo tokenize` that began it again"
+            f"{source} is an unfinished corpus without {NAME}: run the `bertzoo tokenize` that began it again"
         )
     return None
 
 
 class Batches:
-    """The batches of a plan: arrays as docs/formats.md has them, and `row_weight` (B,) float32, 0 for rows that
-    only pad.
-    """
+    """The batches of a plan: arrays as in docs/formats.md, with `row_weight` (B,) float32, 0 for padding rows."""
 
     def __init__(
         self,
         corpus: Corpus,
         split: Split,
-        plan: Plan,
+        plan: RowPlan,
         masking: Masking,
         *,
         max_length: int,
@@ -135,36 +136,35 @@ class Batches:
         self.rows = len(plan.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process opens its own corpus and plan by."""
-        plan = PlanFile.of(self._plan)
+        """Pickle the paths of the corpus and of the rows, which the other process opens itself."""
+        plan = self._plan
+        assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
+        counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
         sizes = self._max_length, self._max_predictions, self._seed
-        return _reopened, (self._corpus.directory, self._split, plan, self._masking, *sizes)
+        return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, self._masking, sizes)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """The training batch at a step, or only these rows of it; raises CorpusError when the split cannot fill one
-        batch.
-        """
-        epochs, records = self._shuffled(step, batch_size, rows)
-        return self._make(epochs, records)
+        """The training batch at a step, or only some rows of it; raises CorpusError if the split has too few rows."""
+        return self._make(*self._shuffled(step, batch_size, rows))
 
     def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """Batch `step` of one pass in the plan's order, masked as in epoch 0; rows behind the end have row_weight 0.
 
-        There are `steps(batch_size)` of them; raises IndexError beyond.
+        Raises IndexError for a step outside [0, steps(batch_size)).
         """
         if not 0 <= step < self.steps(batch_size):
             raise IndexError(f"batch {step} of {self.steps(batch_size)}")
-        index = _chosen(step, batch_size, rows)
+        index = _samples(step, batch_size, rows)
         real = index < self.rows
         batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0))
         return {name: _blank(name, array, real) for name, array in batch.items()}
 
     def steps(self, batch_size: int) -> int:
-        """The number of sequential batches, the last one perhaps partly padding."""
+        """The number of sequential batches; the last one may be partly padding."""
         return -(-self.rows // batch_size)
 
     def describe(self, step: int, batch_size: int) -> list[str]:
-        """One line for every row of the training batch at a step, naming where it comes from."""
+        """One line for every row of the training batch at a step, naming its place in the corpus."""
         epochs, records = self._shuffled(step, batch_size, None)
         lines = []
         for place, (epoch, record) in enumerate(zip(epochs.tolist(), records.tolist(), strict=True)):
@@ -175,8 +175,8 @@ class Batches:
             lines.append(f"row {place}: epoch {epoch}, record {record}, {document}, tokens {tokens}")
         return lines
 
-    def check(self, batch_size: int) -> None:
-        """Raises CorpusError unless the rows fill at least one batch."""
+    def check_batch_size(self, batch_size: int) -> None:
+        """Raise CorpusError unless the rows fill at least one batch."""
         if self.rows < batch_size:
             raise CorpusError(
                 f"the {self._split} part of {self._corpus.directory} gives {self.rows:,} rows of"
@@ -185,8 +185,9 @@ class Batches:
             )
 
     def _shuffled(self, step: int, batch_size: int, rows: Rows | None) -> tuple[np.ndarray, np.ndarray]:
-        self.check(batch_size)
-        samples = _chosen(step, batch_size, rows).tolist()
+        """Epochs and records (B,) of the training batch at a step."""
+        self.check_batch_size(batch_size)
+        samples = _samples(step, batch_size, rows).tolist()
         epochs = [sample // self.rows for sample in samples]
         seeds = {epoch: fold(self._seed, _SHUFFLE, epoch) >> 32 for epoch in set(epochs)}
         records = [
@@ -212,21 +213,24 @@ class Batches:
         return batch
 
 
-def _chosen(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
-    """The samples of a batch, or only these of them."""
+@functools.lru_cache(maxsize=1)
+def _reopen(
+    directory: Path, rows: str, counts: tuple, split: Split, masking: Masking, sizes: tuple[int, int, int]
+) -> Batches:
+    """The unpickled batches; cached, so that a process opens the corpus only once."""
+    plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
+    max_length, max_predictions, seed = sizes
+    corpus = Corpus.open(directory)
+    return Batches(corpus, split, plan, masking, max_length=max_length, max_predictions=max_predictions, seed=seed)
+
+
+def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
+    """The numbers of the samples of a batch, or of only some rows of it."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
 
 
-@functools.lru_cache(maxsize=1)
-def _reopened(
-    directory: Path, split: Split, plan: PlanFile, masking: Masking, max_length: int, max_predictions: int, seed: int
-) -> Batches:
-    sizes = {"max_length": max_length, "max_predictions": max_predictions, "seed": seed}
-    return Batches(Corpus.open(directory), split, plan.open(), masking, **sizes)
-
-
 def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Rows that only pad: [CLS] alone is attended to, so that no softmax is empty, and every weight is 0."""
+    """Clear padding rows except for [CLS], which is attended to, so that no softmax is empty."""
     shape = (len(real),) + (1,) * (array.ndim - 1)
     blank = np.where(real.reshape(shape), array, 0)
     if name in ("input_ids", "attention_mask"):
@@ -235,9 +239,7 @@ def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
 
 
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
-    """`make(step)` for every step in [start, stop), computed up to `depth` ahead by a thread; its exceptions are raised
-    here.
-    """
+    """`make(step)` for steps in [start, stop), up to `depth` ahead in a thread whose exceptions are raised here."""
     results: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -268,3 +270,25 @@ def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) ->
     finally:
         stopped.set()
         thread.join()
+
+
+def parallel_batches(
+    batches: Batches, batch_size: int, start: int, stop: int, rows: Rows | None = None, *, workers: int
+) -> Iterator[Batch]:
+    """`batches.batch(step, batch_size, rows)` for every step in [start, stop), in order, from `workers` processes.
+
+    The processes share neither this one's interpreter lock nor its devices. Up to two batches per process wait. Raises
+    what a process raises, and CorpusError if one is killed.
+    """
+    with worker_pool(workers, apart=True) as submit:
+        pending: deque[Future[Batch]] = deque()
+        for step in range(start, stop):
+            pending.append(submit(_batch, batches, step, batch_size, rows))
+            if len(pending) == 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _batch(batches: Batches, step: int, batch_size: int, rows: Rows | None) -> Batch:
+    return batches.batch(step, batch_size, rows)

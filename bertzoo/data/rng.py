@@ -1,4 +1,4 @@
-"""Counter-based randomness: every draw is a pure function of its keys, so that any host computes any of them.
+"""Counter-based randomness: every draw is a pure function of its keys, so that any host can compute it.
 
 The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
 Generators", OOPSLA 2014; constants by Stafford's variant 13).
@@ -44,7 +44,7 @@ def below(bits: np.ndarray, bound: int) -> np.ndarray:
 
 
 class SplitMix:
-    """The SplitMix64 generator itself, for loops whose number of draws is not known beforehand."""
+    """The SplitMix64 generator, for loops with an unknown number of draws."""
 
     __slots__ = ("_state",)
 
@@ -65,7 +65,7 @@ class SplitMix:
         return low + (self.bits() * (high - low + 1) >> 64)
 
     def heads(self, tosses: int) -> int:
-        """The number of heads in that many tosses of a fair coin."""
+        """The number of heads in `tosses` tosses of a fair coin."""
         count = 0
         while tosses > 64:
             count += self.bits().bit_count()

@@ -7,24 +7,23 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
-from bertzoo.data.sources import mixture
-from bertzoo.data.sources.mixture import MIXTURE, Part
+from bertzoo.data.sources.mixture import MIXTURE, MixturePart, check_mixture
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What text is read, and how it becomes a tokenised corpus and rows."""
+    """The text to read, and how it becomes a tokenised corpus and rows."""
 
     # Paths, directories and globs, on disk or as gs://…, tfds:NAME and embedded:python, separated by commas; or a
-    # tokenised corpus; or "mixture", which stands for the tables below.
+    # tokenised corpus; or "mixture" for the tables below.
     source: str = "embedded:python"
     text_field: str = "text"  # of .jsonl records, .parquet rows and examples of data sets
-    mixture: tuple[Part, ...] = ()
-    sentences: Literal["split", "lines"] = "split"  # lines: every line is a sentence already
-    language: str = "en"  # ISO code; without rules for it, sentencex takes those of a related language or English
-    heldout: float = 0.03  # share of the documents, by the hash of their text; SqueezeBERT holds out 3 %
+    mixture: tuple[MixturePart, ...] = ()
+    sentences: Literal["split", "lines"] = "split"  # lines: every line is one sentence
+    language: str = "en"  # ISO code; sentencex falls back to a related language or English
+    heldout: float = 0.03  # share of the documents, by the hash of their text; 3 % as in SqueezeBERT
     minimum_tokens: int = 8  # shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # text of one shard
     tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)
@@ -40,18 +39,18 @@ class Data:
             raise ConfigError(
                 f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must be positive"
             )
-        mixture.check(self.source, self.mixture)
+        check_mixture(self.source, self.mixture)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """What is read: the source alone, or what it is mixed of."""
+    def parts(self) -> tuple[MixturePart, ...]:
+        """The sources to read: the parts of the mixture, or the source alone."""
         if self.source != MIXTURE:
-            return (Part(source=self.source, text_field=self.text_field),)
+            return (MixturePart(source=self.source, text_field=self.text_field),)
         return tuple(replace(part, text_field=part.text_field or self.text_field) for part in self.mixture)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class CorpusConfig:
     """The part of a pretraining config that a corpus depends on."""
 
     data: Data = field(default_factory=Data)

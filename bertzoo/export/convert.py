@@ -45,13 +45,17 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
         return _file(source, destination, options, tell, memory)
     atomic.check_new_directory(destination)
     pretrained = _read(source, options, tell)
-    write = {"huggingface": huggingface.write, "bertzoo": any_model.write_model, "pytorch": pytorch.write}[options.to]
+    write = {
+        "huggingface": huggingface.write_huggingface,
+        "bertzoo": any_model.write_model,
+        "pytorch": pytorch.write_pytorch,
+    }[options.to]
     with atomic.new_directory(destination) as temporary:
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
             tell(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
-            pytorch.write(pretrained, temporary)
+            pytorch.write_pytorch(pretrained, temporary)
     if pretrained.tokenizer is None:
         tell(f"{source} holds no tokenizer, so that {destination} has none either")
     return Converted(pretrained, None)
@@ -61,7 +65,7 @@ def _read(source: Path, options: Options, tell: Say) -> Pretrained:
     """The model with the head and the windows of the options; tells what is left out."""
     pretrained = any_model.read_model(source)
     if options.head is not None:
-        pretrained, dropped = heads.keep(pretrained, options.head)
+        pretrained, dropped = heads.keep_head(pretrained, options.head)
         for name in dropped:
             tell(f"left out: {name}")
     for kind in pretrained.others if options.head is None else ():

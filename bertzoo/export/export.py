@@ -75,7 +75,7 @@ def write(
     described.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     if tokenizer is not None:
         folder.mkdir()
-        tokenizers.write(tokenizer, folder, pretrained.model)
+        tokenizers.write_tokenizer(tokenizer, folder, pretrained.model)
         (folder / "README.md").write_text(card.card(file.name, said), encoding="utf-8")
         # `bertzoo phone` asks LiteRT's files alone.
         for name, rows in (("golden", examples), ("exam", exam if target.name == "litert" else None)):

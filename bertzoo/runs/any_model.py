@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from bertzoo.conversion import huggingface, tensorflow1, tensors, tokenizers
+from bertzoo.conversion import huggingface, tensorflow1, tensors
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
@@ -64,13 +64,13 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / RESULTS).is_file():
         return partial(_read_own, _best_seed(path))
     if (path / huggingface.CONFIG).is_file():
-        return partial(huggingface.read, path)
+        return partial(huggingface.read_huggingface, path)
     if (path / RunDirectory(path).config.name).is_file():
         return partial(_read_pruned if kind_of(RunDirectory(path).config) == "prune" else _read_run, path)
     if path.name.isdecimal() and path.parent.name == "checkpoints" and path.is_dir():
         return partial(_read_run, path.parent.parent, int(path.name))
-    if (prefix := tensorflow1.find(path)) is not None:
-        return partial(tensorflow1.read, prefix)
+    if (prefix := tensorflow1.find_checkpoint(path)) is not None:
+        return partial(tensorflow1.read_tensorflow, prefix)
     if not path.is_dir():
         raise UserError(f"{path} is not a directory")
     raise UserError(
@@ -153,7 +153,7 @@ def _read_own(path: Path) -> Pretrained:
         raise UserError(f"{parameters} does not exist")
     if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
         raise UserError(f"{parameters} is damaged: its hash differs from {MODEL}")
-    params, shapes = tensors.read(parameters, integers=False), parameter_shapes(tables.model, tables.head)
+    params, shapes = tensors.read_safetensors(parameters, integers=False), parameter_shapes(tables.model, tables.head)
     if wrong := sorted(
         name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
     ):
@@ -170,10 +170,10 @@ def _read_own(path: Path) -> Pretrained:
 
 def write_model(pretrained: Pretrained, directory: Path) -> None:
     """Write a model directory into an empty directory."""
-    tensors.write(pretrained.params, directory / PARAMETERS)
+    tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
     digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
     tables = config.plain(_Tables(model=pretrained.model, head=pretrained.head))
     source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
     (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")
     if pretrained.tokenizer is not None:
-        tokenizers.keep(pretrained.tokenizer, directory / TOKENIZER)
+        saved.save(pretrained.tokenizer, pretrained.tokenizer.config, directory / TOKENIZER)

@@ -7,11 +7,10 @@ import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.background import ahead
-from bertzoo.data.batch import shapes
-from bertzoo.data.corpus.corpus import Corpus, Split
-from bertzoo.data.pack import Plan, plan
-from bertzoo.data.pipeline import Batch, Batches, prefetch
+from bertzoo.data.batch import array_shapes
+from bertzoo.data.corpus.reader import Corpus, Split
+from bertzoo.data.pack import RowPlan, plan_rows
+from bertzoo.data.pipeline import Batch, Batches, parallel_batches, prefetch
 from bertzoo.data.rng import fold
 from bertzoo.runs.transfer_config import Recipe
 
@@ -27,7 +26,7 @@ def all_rows(batch_size: int) -> np.ndarray:
 def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
     """Batch shapes for `rows` rows of stage `index`, derived from the recipe."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
-    arrays = shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
+    arrays = array_shapes(rows, stage.max_length, stage.max_predictions, sentence=sentence)
     return {name: jax.ShapeDtypeStruct(*array) for name, array in arrays.items()}
 
 
@@ -55,12 +54,12 @@ class RunBatches:
             )
         self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
         self._workers, self._first = workers, first
-        self._by_length: dict[tuple[Split, int], Plan] = {}
+        self._by_length: dict[tuple[Split, int], RowPlan] = {}
 
-    def plan(self, split: Split, max_length: int) -> Plan:
+    def plan(self, split: Split, max_length: int) -> RowPlan:
         """Return the rows of a split at a length; logs their warnings once."""
         if (split, max_length) not in self._by_length:
-            rows = plan(
+            rows = plan_rows(
                 self.corpus,
                 split,
                 self.recipe.data.packing,
@@ -91,7 +90,7 @@ class RunBatches:
     def check_rows(self) -> None:
         """Compute the plans of every stage; raises CorpusError if one has too few rows for a batch."""
         for index, stage in enumerate(self.recipe.stages):
-            self.stage(index, "train").check(stage.batch_size)
+            self.stage(index, "train").check_batch_size(stage.batch_size)
             self.stage(index, "heldout")
 
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
@@ -102,7 +101,7 @@ class RunBatches:
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
         if self._workers:
-            return ahead(batches, stage.batch_size, start, stage.steps, rows, workers=self._workers)
+            return parallel_batches(batches, stage.batch_size, start, stage.steps, rows, workers=self._workers)
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:

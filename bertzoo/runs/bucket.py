@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.core.errors import UserError
-from bertzoo.data.corpus.remote import Folder, workplace
+from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.runs import provenance
 
@@ -41,8 +41,8 @@ class Bucket:
     """A run's folder in a bucket and its local copy: a temporary directory until `take`, then the user's cache."""
 
     def __init__(self, url: str):
-        self.folder = Folder.at(url)
-        self.local = workplace("runs", self.folder.url)  # kept from one process to the next
+        self.folder = RemoteFolder.at(url)
+        self.local = scratch_directory("runs", self.folder.url)  # kept from one process to the next
         temporary = tempfile.mkdtemp(prefix="bertzoo-")
         weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         self.directory = Path(temporary) / self.folder.url.rsplit("/", 1)[-1]
@@ -54,10 +54,10 @@ class Bucket:
         """Make the local small files equal to the bucket's."""
         for name in names:
             here = self.directory / name
-            if not self.folder.has(name):
+            if not self.folder.has_file(name):
                 here.unlink(missing_ok=True)
                 continue
-            data = self.folder.read(name)
+            data = self.folder.read_bytes(name)
             # Local metrics that continue the bucket's are those that the last process could not upload: keep them.
             if not (name == METRICS and here.is_file() and here.read_bytes().startswith(data)):
                 here.parent.mkdir(exist_ok=True)
@@ -67,25 +67,25 @@ class Bucket:
         """Make this process the run's owner, working in the local folder; return the id of its mark."""
         self.directory = self.local
         self.directory.mkdir(parents=True, exist_ok=True)
-        if not self.folder.has(FILES[0]):  # the local files belong to another run of this name
+        if not self.folder.has_file(FILES[0]):  # the local files belong to another run of this name
             for path in self.directory.iterdir():
                 if path.name not in _LOCAL:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.fetch()
         owner = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         self._mark = json.dumps(owner).encode()
-        self.folder.write(OWNER, self._mark)
+        self.folder.write_bytes(OWNER, self._mark)
         return owner["id"]
 
     def owner(self) -> dict[str, Any]:
         """The owner mark, or {} without one."""
         with contextlib.suppress(ValueError):
-            return json.loads(self.folder.read(OWNER)) if self.folder.has(OWNER) else {}
+            return json.loads(self.folder.read_bytes(OWNER)) if self.folder.has_file(OWNER) else {}
         return {}
 
     def check_owner(self) -> None:
         """Raise UserError unless this process still owns the run."""
-        if self.folder.has(OWNER) and self.folder.read(OWNER) == self._mark:
+        if self.folder.has_file(OWNER) and self.folder.read_bytes(OWNER) == self._mark:
             return
         owner = self.owner()
         by = f"by the process that began on {owner['host']} at {owner['since']}" if owner else "or deleted"
@@ -94,7 +94,7 @@ class Bucket:
     def send(self, names: Iterable[str] | None = None) -> None:
         """Upload these files, or all that have changed since their last upload."""
         for name in self._changed() if names is None else names:
-            self.folder.write(name, (self.directory / name).read_bytes())
+            self.folder.write_bytes(name, (self.directory / name).read_bytes())
 
     def _changed(self) -> Iterator[str]:
         for path in sorted(self.directory.rglob("*")):

@@ -9,8 +9,8 @@ import numpy as np
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.corpus.entropy import unigram_entropy
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
 from bertzoo.runs import phases, prune_layout

@@ -16,7 +16,7 @@ import jax
 
 from bertzoo.core.errors import UserError
 from bertzoo.data import pipeline
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import any_model, job, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
@@ -124,7 +124,7 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
         if begun and (options.corpus or run.corpus_is_elsewhere()):
             corpus = run.open_corpus(options.corpus)
             if vocabulary is not None:
-                pipeline.check_words(corpus, vocabulary)
+                pipeline.check_tokenizer(corpus, vocabulary)
             return corpus
         with options.progress() as progress:
             corpus = pipeline.open_corpus(

@@ -16,7 +16,7 @@ from bertzoo.core.paths import is_url, on_disk
 from bertzoo.core.version import __version__
 
 if TYPE_CHECKING:
-    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.corpus.reader import Corpus
     from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _LOG = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
     Raises CorpusError if there is no corpus, or another one than run.json names.
     """
     from bertzoo.data.corpus import manifest
-    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.corpus.reader import Corpus
 
     expected = record.get("corpus_sha256")
     if where is not None:
@@ -134,7 +134,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
             )
         return _open_corpus(where, record, run)
     own = isinstance(default, Path) and (default / manifest.NAME).is_file()
-    if own and expected in (None, manifest.read(Path(default)).hash):
+    if own and expected in (None, manifest.read_manifest(Path(default)).hash):
         return Corpus.open(Path(default))
     if not record:
         raise CorpusError(f"{run} has not begun to train: it has no {RUN_JSON}")
@@ -154,9 +154,9 @@ def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> N
 
 def _open_corpus(where: str, record: dict[str, Any], run: str) -> "Corpus":
     from bertzoo.data.corpus import manifest, remote
-    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.corpus.reader import Corpus
 
     path = None if is_url(where) else on_disk(where, "the corpus", "write :// after the protocol")
-    found = remote.read_manifest(where) if path is None else manifest.read(path)
+    found = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
     check_corpus(where, found.hash, record, run)  # before copying it
-    return remote.open_corpus(where, _LOG.warning) if path is None else Corpus.open(path)
+    return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)

@@ -10,7 +10,7 @@ from typing import Any
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import place, run_directory
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
 from bertzoo.runs.bucket import Bucket

@@ -75,7 +75,7 @@ def read(name: Path | str, *, header: bool = True) -> Table:
 
 def dataset(name: str, split: str) -> Table:
     """A split of a data set that TensorFlow Datasets has prepared; raises CorpusError where it is not there."""
-    examples = tfds.opened(name, split)
+    examples = tfds.open_split(name, split)
     features = dict(examples.dataset_info.features)
 
     def rows(wanted: Sequence[str]) -> Iterator[Row]:

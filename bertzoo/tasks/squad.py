@@ -185,7 +185,7 @@ def _read_tfds(source: str, split: str) -> list[Question]:
     """The examples of `tfds:squad`, read by index and without TensorFlow; `squad/v2.0` is the second version."""
     from bertzoo.data.sources import tfds
 
-    examples = tfds.opened(source.removeprefix(TFDS), _PARTS[split])
+    examples = tfds.open_split(source.removeprefix(TFDS), _PARTS[split])
     return checked(list(_flat((_decoded(row) for row in examples), source)), source)
 
 

@@ -218,7 +218,7 @@ TEXT = "".join(f"The {i}th sentence of a story stands here. Another one follows 
 
 
 def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from bertzoo.data.corpus.corpus import Corpus
+    from bertzoo.data.corpus.reader import Corpus
 
     (tmp_path / "a.txt").write_text(TEXT)
     argv = [

@@ -303,12 +303,12 @@ def test_what_stands_at_the_destination_stays(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertzoo.conversion import tokenizers
+    from bertzoo.data.tokenizers import tokenizer
 
     def interrupt(*_) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokenizers, "keep", interrupt)
+    monkeypatch.setattr(tokenizer, "save", interrupt)
     source = tiny_bert.write(tmp_path / "source")
     assert convert(source, tmp_path / "out") == 3
     assert sorted(tmp_path.iterdir()) == [source]

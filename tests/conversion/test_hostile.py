@@ -35,7 +35,7 @@ def random_model(model: Any, head: Any) -> Pretrained:
 def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
     """A Hugging Face directory of a random model, with attributes changed."""
     folder.mkdir()
-    huggingface.write(random_model(model, head), folder)
+    huggingface.write_huggingface(random_model(model, head), folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
@@ -117,13 +117,13 @@ def test_heads(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None
 
 def test_labels_that_are_null_are_the_library_s(tmp_path: Path) -> None:
     source = exported(Bert(**SMALL), SequenceClassification(), tmp_path / "source", id2label=None)
-    assert huggingface.read(source).head.labels == ("LABEL_0", "LABEL_1")
+    assert huggingface.read_huggingface(source).head.labels == ("LABEL_0", "LABEL_1")
 
 
 def test_more_layers_than_tensors_where_they_share_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model = Albert(**SMALL, embedding_size=6)
     source = exported(model, NoHead(), tmp_path / "source", num_hidden_layers=40)
-    assert huggingface.read(source).model.layers == 40
+    assert huggingface.read_huggingface(source).model.layers == 40
     source = exported(model, NoHead(), tmp_path / "deep", num_hidden_layers=DEEP)
     assert convert(source, tmp_path / "out") == 2
     refused(capsys, "num_hidden_layers", DEEP)
@@ -173,7 +173,7 @@ def test_bottlenecks_of_no_use(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     source = exported(TINY, NoHead(), tmp_path / "source", key_query_shared_bottleneck=True)
     assert convert(source, tmp_path / "out") == 2
     refused(capsys, "key_query_shared_bottleneck", "true")
-    assert huggingface.read(exported(TINY, NoHead(), tmp_path / "false")).model == TINY
+    assert huggingface.read_huggingface(exported(TINY, NoHead(), tmp_path / "false")).model == TINY
 
 
 MOBILE = {

@@ -38,7 +38,7 @@ def parts(description: Any) -> Iterator[dict]:
 @pytest.mark.parametrize("head", get_args(Head))
 def test_every_part_has_a_class(head: type) -> None:
     for model in MODELS:
-        found = list(parts(pytorch.describe(head().build(model, Compute()))))
+        found = list(parts(pytorch.describe_module(head().build(model, Compute()))))
         assert len(found) > 20 and {part["part"] for part in found} <= CLASSES
         named = [part.get(key) for part in found for key in ("activation", "attention_input", "before_window")]
         assert {name for name in named if isinstance(name, str)} <= FUNCTIONS
@@ -48,4 +48,4 @@ def test_a_function_that_the_module_does_not_know_is_refused() -> None:
     module = MaskedLanguageModel().build(MODELS[0], Compute())
     odd = module.clone(masked_head=module.masked_head.clone(activation=abs))
     with pytest.raises(ValueError, match=mentioning("MaskedHead.activation")):
-        pytorch.describe(odd)
+        pytorch.describe_module(odd)

@@ -168,7 +168,7 @@ def test_a_list_of_sizes_is_no_hugging_face_model(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("model", [CONV, MOBILE])
 def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
     assert export(replace(model, mask_padding=True), NoHead(), tmp_path, "--leak_padding") == 0
-    assert huggingface.read(tmp_path / "hf").model == replace(model, mask_padding=False)
+    assert huggingface.read_huggingface(tmp_path / "hf").model == replace(model, mask_padding=False)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
     head = MaskedLanguageModel(pooler=pooler)
     made = random_model(model, head)
     assert export(model, head, tmp_path) == 0
-    back = huggingface.read(tmp_path / "hf")
+    back = huggingface.read_huggingface(tmp_path / "hf")
     assert back.model == model and back.params.keys() == made.params.keys()
     assert all(np.array_equal(made.params[name], back.params[name]) for name in made.params)
     assert bertzoo.load(tmp_path / "hf").tokenizer is None
@@ -210,6 +210,6 @@ def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -
 
 
 def test_an_export_for_pytorch_is_named_as_such(tmp_path: Path) -> None:
-    pytorch.write(random_model(Bert(**SMALL), MASKED), tmp_path)
+    pytorch.write_pytorch(random_model(Bert(**SMALL), MASKED), tmp_path)
     with pytest.raises(UserError, match=mentioning(tmp_path, "PyTorch")):
         bertzoo.load(tmp_path)

@@ -15,7 +15,7 @@ from messages import mentioning, mentions
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import attributes, tensorflow1, variables
-from bertzoo.conversion.table import to_theirs
+from bertzoo.conversion.rules import to_theirs
 from bertzoo.core.config import load, shipped
 from bertzoo.core.errors import UserError
 from bertzoo.runs import any_model, warm_start
@@ -96,7 +96,7 @@ def place(folder: Path, found: dict[str, np.ndarray], monkeypatch: pytest.Monkey
         assert prefix == folder / "model.ckpt"
         return {name: array for name, array in found.items() if wanted(name)}
 
-    monkeypatch.setattr(variables, "read", read)
+    monkeypatch.setattr(variables, "read_variables", read)
     return folder
 
 
@@ -116,7 +116,7 @@ def test_bert_and_mobilebert(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     for name, value in wanted.items():
         holder = made.head if name == "sentence" or (name == "pooler" and made.model.kind == "bert") else made.model
         assert getattr(holder, name) == value, name
-    table = tensorflow1.rows(tensorflow1.FAMILIES[made.model.kind], made.model, made.head, "bert")
+    table = tensorflow1.variable_rules(tensorflow1.FAMILIES[made.model.kind], made.model, made.head, "bert")
     assert_same(to_theirs(table, made.params, "model"), {v.name: found[v.name] for v in listed})
 
 
@@ -153,7 +153,7 @@ def test_discriminator_and_generator(kind: str, tmp_path: Path, monkeypatch: pyt
     ):
         assert_same(read.params, layouts.expected(listed, found))
         assert (read.model.heads, read.model.layers) == (c["heads"], 2)
-        table = tensorflow1.rows(tensorflow1.FAMILIES[kind], read.model, read.head, scope)
+        table = tensorflow1.variable_rules(tensorflow1.FAMILIES[kind], read.model, read.head, scope)
         assert_same(to_theirs(table, read.params, "model"), {v.name: found[v.name] for v in listed})
     for head, read in ((), both), (("--head=masked",), both.others["masked"]):
         out = tmp_path / f"out{len(head)}"
@@ -226,12 +226,12 @@ def shipped_model(name: str) -> Any:
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_configs_are_the_shipped_ones(name: str) -> None:
-    kind, told = tensorflow1.described(OFFICIAL[name])
+    kind, told = tensorflow1.complete_bert_config(OFFICIAL[name])
     model = shipped_model(name)
     changes = (
         {"activation": "gelu_tanh"} if name == "bert_base" else {}
     )  # docs/fidelity.md: the config's is the exact one
-    assert attributes.read_model(tensorflow1.FAMILIES[kind], told, "json") == replace(model, **changes)
+    assert attributes.read_model_config(tensorflow1.FAMILIES[kind], told, "json") == replace(model, **changes)
 
 
 def of(config: Any, **more: Any) -> dict[str, Any]:
@@ -272,22 +272,22 @@ def test_released_sizes_out_of_shapes(name: str, total: int) -> None:
     assert sum(int(np.prod(shape)) for shape in shapes.values()) == total
     found = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
     family = tensorflow1.FAMILIES[model.kind]
-    made = {scope: tensorflow1.sizes(Path("x"), found, scope) for scope in listed}
-    assert attributes.read_model(family, made["electra"], "x") == model
+    made = {scope: tensorflow1.infer_electra_config(Path("x"), found, scope) for scope in listed}
+    assert attributes.read_model_config(family, made["electra"], "x") == model
     small = {"hidden_size": hidden, "heads": heads, "feed_forward_size": 4 * hidden}
-    assert attributes.read_model(family, made["generator"], "x") == replace(model, **small)
+    assert attributes.read_model_config(family, made["generator"], "x") == replace(model, **small)
 
 
 def test_where_a_checkpoint_is(tmp_path: Path) -> None:
-    assert tensorflow1.find(tmp_path) is None and tensorflow1.find(tmp_path / "none") is None
+    assert tensorflow1.find_checkpoint(tmp_path) is None and tensorflow1.find_checkpoint(tmp_path / "none") is None
     for step in (5, 10):
         (tmp_path / f"model.ckpt-{step}.index").touch()
-    assert tensorflow1.find(tmp_path / "model.ckpt-5") == tmp_path / "model.ckpt-5"
+    assert tensorflow1.find_checkpoint(tmp_path / "model.ckpt-5") == tmp_path / "model.ckpt-5"
     with pytest.raises(UserError, match=mentioning(tmp_path, "2 TensorFlow checkpoints")):
-        tensorflow1.find(tmp_path)
+        tensorflow1.find_checkpoint(tmp_path)
     state = 'model_checkpoint_path: "gs://there/model.ckpt-5"\nall_model_checkpoint_paths: "gs://there/model.ckpt-10"\n'
     (tmp_path / "checkpoint").write_text(state)
-    assert tensorflow1.find(tmp_path) == tmp_path / "model.ckpt-5"
+    assert tensorflow1.find_checkpoint(tmp_path) == tmp_path / "model.ckpt-5"
 
 
 @pytest.mark.parametrize("word", ["word", "Word"])

@@ -75,15 +75,16 @@ def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any
     if files == "generic":  # a class without options of its own
         said = {"tokenizer_class": "TokenizersBackend"}
     dump(tmp_path / "tokenizer_config.json", said)
-    ours = tokenizers.read(tmp_path)
+    ours = tokenizers.read_tokenizer(tmp_path)
     assert ours is not None and ids(ours) == theirs.encode(TEXT).ids
     (tmp_path / "out").mkdir()
-    tokenizers.write(ours, tmp_path / "out", SimpleNamespace(token_types=2, max_positions=9, vocab_size=len(WORDS)))
+    sizes = SimpleNamespace(token_types=2, max_positions=9, vocab_size=len(WORDS))
+    tokenizers.write_tokenizer(ours, tmp_path / "out", sizes)
     written = library.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     assert written.encode(TEXT, add_special_tokens=False).ids == ids(ours)
     pair = written.encode(TEXT, TEXT)  # [CLS] A [SEP] of type 0, B [SEP] of type 1
     assert pair.type_ids == [0] * (len(ids(ours)) + 2) + [1] * (len(ids(ours)) + 1)
-    again = tokenizers.read(tmp_path / "out")
+    again = tokenizers.read_tokenizer(tmp_path / "out")
     assert again is not None and ids(again) == ids(ours)
 
 
@@ -107,7 +108,7 @@ def test_sentencepiece_has_the_ids_of_the_library(
     write_pieces(tmp_path, pieces, lower, keep)
     if not whole:
         (tmp_path / "tokenizer.json").unlink()
-    ours = tokenizers.read(tmp_path)
+    ours = tokenizers.read_tokenizer(tmp_path)
     assert ours is not None and ids(ours, text) == expected
     if whole:
         theirs = library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -118,7 +119,8 @@ def write_pieces(folder: Path, pieces: bytes, lower: bool = True, keep: bool = F
     (folder / "model").write_bytes(pieces)
     made = SentencePiece(path=str(folder / "model"), lowercase=lower, strip_accents=not keep).load()
     (folder / "model").unlink()
-    tokenizers.write(made, folder, SimpleNamespace(token_types=2, max_positions=9, vocab_size=made.vocab_size))
+    sizes = SimpleNamespace(token_types=2, max_positions=9, vocab_size=made.vocab_size)
+    tokenizers.write_tokenizer(made, folder, sizes)
 
 
 Change = Callable[[dict[str, Any]], Any]
@@ -214,7 +216,7 @@ def good(tmp_path: Path) -> Path:
 
 def test_the_files_of_transformers_4_are_read(good: Path) -> None:
     dump(good / "added_tokens.json", {"[MASK]": 4})
-    assert ids(tokenizers.read(good)) == reference(True, None, True).encode(TEXT).ids
+    assert ids(tokenizers.read_tokenizer(good)) == reference(True, None, True).encode(TEXT).ids
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -223,7 +225,7 @@ def test_what_would_change_ids_is_refused(case: str, good: Path) -> None:
     path = good / name
     dump(path, change(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}))
     with pytest.raises(UserError, match=mentioning(*parts)):
-        tokenizers.read(good)
+        tokenizers.read_tokenizer(good)
 
 
 REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
@@ -249,12 +251,12 @@ REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
 @pytest.mark.parametrize("case", REFUSED_PIECES)
 def test_what_would_change_pieces_is_refused(case: str, pieces: bytes, tmp_path: Path) -> None:
     write_pieces(tmp_path, pieces)
-    assert tokenizers.read(tmp_path) is not None
+    assert tokenizers.read_tokenizer(tmp_path) is not None
     (name, change), parts = REFUSED_PIECES[case]
     table = json.loads((tmp_path / name).read_text(encoding="utf-8"))
     dump(tmp_path / name, change(table))
     with pytest.raises(UserError, match=mentioning(*parts)):
-        tokenizers.read(tmp_path)
+        tokenizers.read_tokenizer(tmp_path)
 
 
 def trained(pad: str, unk: str) -> bytes:
@@ -280,7 +282,7 @@ def test_other_spellings_are_carried(tmp_path: Path) -> None:
     write_pieces(tmp_path, trained("[PAD]", "[UNK]"))
     table = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
-    ours, theirs = tokenizers.read(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ours, theirs = tokenizers.read_tokenizer(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert ours is not None and theirs.get_vocab_size() == ours.vocab_size and theirs.token_to_id("[PAD]") == 0
 
 
@@ -292,10 +294,10 @@ def test_scores_are_compared(shift: float, piece: str, tmp_path: Path) -> None:
     entry[1] -= shift
     dump(tmp_path / "tokenizer.json", table)
     if shift == 0:
-        assert tokenizers.read(tmp_path) is not None
+        assert tokenizers.read_tokenizer(tmp_path) is not None
     else:
         with pytest.raises(UserError, match=mentioning("disagree", "score")):
-            tokenizers.read(tmp_path)
+            tokenizers.read_tokenizer(tmp_path)
 
 
 def numbers() -> bytes:
@@ -338,7 +340,7 @@ def test_numbers_are_cut_from_their_commas(tmp_path: Path) -> None:
     """As in ALBERT's code, and as the releases' tokenizer.json does it by scores."""
     write_pieces(tmp_path, numbers())
     processor = sentencepiece.SentencePieceProcessor(model_proto=numbers())
-    ours, theirs = tokenizers.read(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ours, theirs = tokenizers.read_tokenizer(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert ours is not None
     for text in ("in 1990, 12, 15, and 1,999, we", "1,000 or 2,500,", "9, a9,", "x12, 1990", "a2, b2,", "we had a, b"):
         expected = [processor.piece_to_id(piece) for piece in encode_pieces(processor, text)]
@@ -353,7 +355,7 @@ def test_settings_without_a_vocabulary_are_refused(good: Path) -> None:
     for name in ("vocab.txt", "tokenizer.json"):
         (good / name).unlink()
     with pytest.raises(UserError, match=mentioning("tokenizer_config.json", "tokenizer.json", "vocab.txt", "spiece")):
-        tokenizers.read(good)
+        tokenizers.read_tokenizer(good)
 
 
 def test_the_verb_carries_a_cased_tokenizer(tmp_path: Path) -> None:
@@ -393,5 +395,6 @@ def test_no_row_is_frozen_by_default(model: Any, tmp_path: Path) -> None:
     more = {"embedding_size": 6, "mask_padding": False, "kernel_size": 3} if model is ConvBert else {}
     made = model(**sizes, **more)
     params = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(made, NoHead()).items()}
-    huggingface.write(Pretrained(model=made, head=NoHead(), params=params, tokenizer=None, origin="here"), tmp_path)
+    pretrained = Pretrained(model=made, head=NoHead(), params=params, tokenizer=None, origin="here")
+    huggingface.write_huggingface(pretrained, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == 0

@@ -3,7 +3,7 @@
 import pytest
 from made_up import made_up_documents, small, write_documents
 
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 
 

@@ -12,16 +12,15 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.background import ahead
 from bertzoo.data.corpus import workers
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import SentencePacking, plan
-from bertzoo.data.pipeline import Batches
+from bertzoo.data.pack import SentencePacking, plan_rows
+from bertzoo.data.pipeline import Batches, parallel_batches
 
 
 @pytest.fixture(scope="module")
 def batches(corpus, tmp_path_factory):
-    rows = plan(
+    rows = plan_rows(
         corpus,
         "train",
         SentencePacking(),
@@ -47,7 +46,7 @@ def spawned():
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_they_are_the_batches_of_this_process_in_order(batches, count):
     before, rows = len(spawned()), np.array([0, 3, 5])
-    made = ahead(batches, 8, 4, 13, rows, workers=count)
+    made = parallel_batches(batches, 8, 4, 13, rows, workers=count)
     for step in range(4, 13):
         assert_equal(next(made), batches.batch(step, 8, rows))
         assert len(spawned()) - before == count
@@ -65,7 +64,7 @@ def test_a_copy_is_small_and_opened_once(batches):
 
 @pytest.mark.slow
 def test_what_a_process_raises_is_raised_here(batches):
-    made = ahead(batches, batches.rows + 1, 0, 3, workers=1)
+    made = parallel_batches(batches, batches.rows + 1, 0, 3, workers=1)
     with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", f"{batches.rows + 1:,}")):
         next(made)
 
@@ -73,7 +72,7 @@ def test_what_a_process_raises_is_raised_here(batches):
 @pytest.mark.slow
 def test_a_consumer_that_stops_early_leaves_no_process(batches):
     before = len(spawned())
-    made = ahead(batches, 8, 0, 1000, workers=1)
+    made = parallel_batches(batches, 8, 0, 1000, workers=1)
     next(made)
     made.close()
     assert len(spawned()) == before
@@ -81,7 +80,7 @@ def test_a_consumer_that_stops_early_leaves_no_process(batches):
 
 def test_a_worker_is_ended_by_its_parent_and_by_no_other():
     """A machine that is taken away tells every process of a run; what saves it still needs its batches."""
-    with workers.pool(1, apart=True) as submit:
+    with workers.worker_pool(1, apart=True) as submit:
         number = submit(os.getpid).result()
         worker = psutil.Process(number)
         subprocess.run([sys.executable, "-c", f"import os; os.kill({number}, 15)"], check=True)

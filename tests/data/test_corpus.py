@@ -11,7 +11,7 @@ from messages import mentioning, mentions
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import shard
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.shard import BLOCK
 
 
@@ -54,7 +54,7 @@ def test_random_access_equals_the_stream(corpus, data):
 
 def test_long_and_short_lists_of_blocks_are_read_alike(corpus, monkeypatch):
     flat = stream(corpus, "train")
-    monkeypatch.setattr(shard, "_FEW", 0)
+    monkeypatch.setattr(shard, "_SHORT_LIST", 0)
     np.testing.assert_array_equal(stream(corpus, "train"), flat)
 
 

@@ -13,7 +13,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.batch import assemble
 from bertzoo.data.electra import electra_rows
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import ElectraPacking, Plan, plan
+from bertzoo.data.pack import ElectraPacking, RowPlan, plan_rows
 from bertzoo.data.pipeline import Batches
 from bertzoo.data.rng import SplitMix
 
@@ -108,12 +108,12 @@ def test_two_segments_are_as_frequent_as_in_electras_builder():
     assert share_of_pairs(28) == pytest.approx(np.mean([bool(b) for _, b, _ in rows]), abs=0.02)
 
 
-def made(corpus, tmp_path, **changes: Any) -> Plan:
+def made(corpus, tmp_path, **changes: Any) -> RowPlan:
     settings: dict[str, Any] = {"max_length": 64, "seed": 1, **changes}
     packing = ElectraPacking(
         **{name: settings.pop(name) for name in list(settings) if name.endswith(("share", "passes"))}
     )
-    return plan(corpus, "train", packing, sentence="none", directory=tmp_path, **settings)
+    return plan_rows(corpus, "train", packing, sentence="none", directory=tmp_path, **settings)
 
 
 def test_segments_are_neighbours_and_as_long_as_they_should_be(corpus, tmp_path):
@@ -175,7 +175,7 @@ def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
         made(corpus, tmp_path, max_length=4)
     assert len(made(corpus, tmp_path, max_length=5).rows)
     with pytest.raises(ConfigError, match=mentioning("sentence", "sop")):
-        plan(corpus, "train", ElectraPacking(), sentence="sop", max_length=64, seed=1, directory=tmp_path)
+        plan_rows(corpus, "train", ElectraPacking(), sentence="sop", max_length=64, seed=1, directory=tmp_path)
     with pytest.raises(ConfigError, match=mentioning("single_share", 1.5)):
         ElectraPacking(single_share=1.5)
     with pytest.raises(ConfigError, match=mentioning("passes", "0")):

@@ -4,12 +4,12 @@ import tracemalloc
 
 import numpy as np
 
-from bertzoo.data.hashes import Seen, keys
+from bertzoo.data.hashes import SeenDocuments, document_keys
 
 
 def test_seen_is_a_set():
     rng = np.random.default_rng(0)
-    seen, expected = Seen(), set()
+    seen, expected = SeenDocuments(), set()
     for size in (1, 0, 700, 5, 3000, 64, 2000):
         new = rng.integers(0, 2500, size).astype(np.uint64) << np.uint64(40)
         repeated = []
@@ -21,7 +21,7 @@ def test_seen_is_a_set():
 
 def test_seen_takes_8_bytes_a_document():
     rng = np.random.default_rng(0)
-    seen, count = Seen(), 1 << 17
+    seen, count = SeenDocuments(), 1 << 17
     tracemalloc.start()
     for _ in range(64):
         seen.add(rng.integers(0, 1 << 63, count // 64).astype(np.uint64))
@@ -31,5 +31,5 @@ def test_seen_takes_8_bytes_a_document():
 
 
 def test_keys_are_those_of_the_text():
-    first = keys(("a", "b", "a"))
-    assert first[0] == first[2] != first[1] and first.dtype == np.uint64 and len(keys(())) == 0
+    first = document_keys(("a", "b", "a"))
+    assert first[0] == first[2] != first[1] and first.dtype == np.uint64 and len(document_keys(())) == 0

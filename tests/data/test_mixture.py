@@ -12,13 +12,13 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.corpus import tokenize as module
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import Part
-from bertzoo.data.sources.source import pieces
+from bertzoo.data.sources.mixture import MixturePart
+from bertzoo.data.sources.pieces import cut_pieces
 
 HELDOUT = 0.1
 
@@ -31,13 +31,13 @@ def sources(tmp_path):
 
 
 def read(parts, piece_bytes=5000):
-    found = list(pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes))
+    found = list(cut_pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes))
     assert [piece.index for piece in found] == list(range(len(found)))
     return found
 
 
 def test_a_weight_is_how_often_each_document_is_there(sources):
-    parts = [Part(source=sources["a"], weight=0.25), Part(source=sources["b"], weight=2.5)]
+    parts = [MixturePart(source=sources["a"], weight=0.25), MixturePart(source=sources["b"], weight=2.5)]
     found = read(parts)
     counts = Counter(document for piece in found for document in piece.documents)
     a = {document for document in counts if document.startswith("a")}
@@ -56,14 +56,14 @@ def test_a_weight_is_how_often_each_document_is_there(sources):
 
 def test_a_larger_weight_keeps_what_a_smaller_one_takes(sources):
     taken = [
-        {document for piece in read([Part(source=sources["a"], weight=weight)]) for document in piece.documents}
+        {document for piece in read([MixturePart(source=sources["a"], weight=weight)]) for document in piece.documents}
         for weight in (0.1, 0.4, 1.0)
     ]
     assert taken[0] < taken[1] < taken[2]
 
 
 def test_what_is_chosen_is_independent_of_what_is_held_out(sources):
-    chosen = [d for piece in read([Part(source=sources["a"], weight=0.5)]) for d in piece.documents]
+    chosen = [d for piece in read([MixturePart(source=sources["a"], weight=0.5)]) for d in piece.documents]
     share = sum(is_heldout(document, HELDOUT) for document in chosen) / len(chosen)
     assert abs(share - HELDOUT) < 5 * (HELDOUT * (1 - HELDOUT) / len(chosen)) ** 0.5
 
@@ -71,7 +71,7 @@ def test_what_is_chosen_is_independent_of_what_is_held_out(sources):
 def test_a_last_piece_without_documents_still_counts_what_was_left_out(tmp_path):
     documents = [d for d in (f"document {i}" for i in range(200)) if not is_chosen(d, 0.01)]
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
-    (piece,) = read([Part(source=str(tmp_path / "a.txt"), weight=0.01)])
+    (piece,) = read([MixturePart(source=str(tmp_path / "a.txt"), weight=0.01)])
     assert (piece.documents, piece.left_out) == ((), len(documents))
 
 
@@ -82,8 +82,8 @@ def mixed(tmp_path_factory):
     lines = [json.dumps({"body": "\n".join(document)}) for document in made_up_documents(80, seed=2)]
     (directory / "b.jsonl").write_text("\n".join(lines))
     parts = (
-        Part(source=str(directory / "a.txt"), weight=2.0),
-        Part(source=str(directory / "b.jsonl"), text_field="body", weight=0.5),
+        MixturePart(source=str(directory / "a.txt"), weight=2.0),
+        MixturePart(source=str(directory / "b.jsonl"), text_field="body", weight=0.5),
     )
     return small("mixture", mixture=parts)
 
@@ -91,7 +91,7 @@ def mixed(tmp_path_factory):
 def test_a_mixed_corpus_says_what_every_part_gave(mixed, tmp_path):
     made = tokenize(mixed, tmp_path / "c", workers=1)
     first, second = made.manifest.raw["parts"]
-    texts = [list(module._chosen(replace(part, weight=1.0), 1e-9)) for part in mixed.parts]
+    texts = [list(module._training_documents(replace(part, weight=1.0), 1e-9)) for part in mixed.parts]
     heldout = sum(is_heldout(document, mixed.heldout) for document in texts[0])
     assert heldout and first["documents"] == 160 - heldout, "both copies, and the held-out documents once"
     assert second["documents"] == sum(is_chosen(document, 0.5) for document in texts[1])
@@ -142,7 +142,7 @@ def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
 def test_every_part_gives_text_to_train_a_vocabulary_on(mixed, monkeypatch):
     monkeypatch.setattr(module, "TRAIN_BYTES", 8000)
     trained = list(module._training_texts(mixed))
-    texts = [set(module._chosen(replace(part, weight=1.0), mixed.heldout)) for part in mixed.parts]
+    texts = [set(module._training_documents(replace(part, weight=1.0), mixed.heldout)) for part in mixed.parts]
     sizes = [sum(len(document.encode()) for document in trained if document in own) for own in texts]
     longest = max(len(document.encode()) for own in texts for document in own)
     assert all(4000 <= size < 4000 + longest for size in sizes)
@@ -155,8 +155,8 @@ def test_a_config_file_has_tables_of_parts(tmp_path):
     )
     data = config.load(Data, [str(file)])
     assert data.parts == (
-        Part(source="tfds:c4/en", text_field="text", weight=0.01),
-        Part(source="w", text_field="text"),
+        MixturePart(source="tfds:c4/en", text_field="text", weight=0.01),
+        MixturePart(source="w", text_field="text"),
     )
 
 
@@ -172,4 +172,4 @@ def test_a_config_file_has_tables_of_parts(tmp_path):
 )
 def test_mixtures_that_make_no_sense_are_refused(changes, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
-        Data(**{**changes, "mixture": tuple(Part(**part) for part in changes.get("mixture", ()))})
+        Data(**{**changes, "mixture": tuple(MixturePart(**part) for part in changes.get("mixture", ()))})

@@ -12,12 +12,11 @@ from made_up import made_up_documents, small, write_documents
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.corpus.corpus import Corpus, Split
+from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.corpus.tokenize import tokenize
-from bertzoo.data.pack import Plan, Sentence, SentencePacking, plan
-from bertzoo.data.pairs import pair_rows
+from bertzoo.data.pack import RowPlan, Sentence, SentencePacking, plan_rows
+from bertzoo.data.pairs import pair_rows, single_rows
 from bertzoo.data.rng import SplitMix
-from bertzoo.data.single import single_rows
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=12), min_size=2, max_size=6)
 
@@ -137,7 +136,7 @@ def test_sentence_order_loses_only_what_it_says(documents, room, seed):
         assert sum(row[7] for row in rows) - alone <= lost <= sum(row[7] for row in rows)
 
 
-def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes: Any) -> Plan:
+def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes: Any) -> RowPlan:
     settings: dict[str, Any] = {
         "max_length": 64,
         "seed": 1,
@@ -146,7 +145,7 @@ def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes
         **changes,
     }
     packing = settings.pop("packing")
-    return plan(corpus, split, packing, sentence=sentence, **settings)
+    return plan_rows(corpus, split, packing, sentence=sentence, **settings)
 
 
 def test_a_plan_without_pairs_holds_every_token_once(corpus, tmp_path):

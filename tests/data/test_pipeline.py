@@ -10,9 +10,9 @@ from made_up import small
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.corpus.corpus import Split
+from bertzoo.data.corpus.reader import Split
 from bertzoo.data.mask import Masking
-from bertzoo.data.pack import Sentence, SentencePacking, plan
+from bertzoo.data.pack import Sentence, SentencePacking, plan_rows
 from bertzoo.data.pipeline import Batches, open_corpus, prefetch
 
 LENGTH, PREDICTIONS = 64, 10
@@ -23,7 +23,9 @@ def make(corpus, tmp_path_factory):
     cache = tmp_path_factory.mktemp("plans")
 
     def _make(sentence: Sentence = "sop", split: Split = "train", seed=3, **changes) -> Batches:
-        rows = plan(corpus, split, SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=cache)
+        rows = plan_rows(
+            corpus, split, SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=cache
+        )
         options = {"max_length": LENGTH, "max_predictions": PREDICTIONS, "seed": seed, **changes}
         return Batches(corpus, split, rows, Masking(), **options)
 

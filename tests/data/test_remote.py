@@ -14,7 +14,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import manifest, remote
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -48,7 +48,7 @@ def opened(bucket, monkeypatch):
 
 
 def copy(tell=lambda line: None):
-    return remote.open_corpus(URL, tell)
+    return remote.open_remote_corpus(URL, tell)
 
 
 def shards(corpus):

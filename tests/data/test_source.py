@@ -12,19 +12,19 @@ from messages import mentioning
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.sources import text as reader
-from bertzoo.data.sources.mixture import Part
-from bertzoo.data.sources.source import pieces
+from bertzoo.data.sources.mixture import MixturePart
+from bertzoo.data.sources.pieces import cut_pieces
 
 TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\n"
 DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Third."]
 
 
 def one(name, text_field="text"):
-    return [Part(source=str(name), text_field=text_field)]
+    return [MixturePart(source=str(name), text_field=text_field)]
 
 
 def read(name, text_field="text", piece_bytes=1 << 20):
-    found = list(pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes))
+    found = list(cut_pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes))
     assert [piece.index for piece in found] == list(range(len(found)))
     return [document for piece in found for document in piece.documents]
 
@@ -105,7 +105,7 @@ def test_bad_jsonl_names_the_line(tmp_path, line, parts):
 def test_pieces_never_cross_files_and_keep_order(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"A{i}" for i in range(10)))
     (tmp_path / "b.txt").write_text("\n\n".join(f"B{i}" for i in range(3)))
-    found = list(pieces(one(tmp_path), heldout=0.1, piece_bytes=8))
+    found = list(cut_pieces(one(tmp_path), heldout=0.1, piece_bytes=8))
     assert [len(piece.documents) for piece in found] == [4, 4, 2, 3]
     assert [piece.origin for piece in found] == ["a.txt"] * 3 + ["b.txt"]
     assert sum((piece.documents for piece in found), ()) == (*(f"A{i}" for i in range(10)), "B0", "B1", "B2")

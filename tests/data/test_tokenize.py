@@ -18,8 +18,8 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import shard, workers
-from bertzoo.data.corpus.corpus import Corpus
 from bertzoo.data.corpus.piece import split_sentences
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
@@ -244,7 +244,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a full disk: the system refuses to write on
 try:
     tokens = np.random.default_rng(0).integers(0, 30000, 10**6).astype("<u2")
-    shard.write(Path(sys.argv[1]) / "train-00000.array_record", tokens)
+    shard.write_shard(Path(sys.argv[1]) / "train-00000.array_record", tokens)
 except OSError as error:
     print(error.errno)
 """
@@ -280,7 +280,7 @@ def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
 
 
 def test_a_killed_worker_is_explained():
-    with pytest.raises(CorpusError, match=mentioning("command")), workers.pool(2) as submit:
+    with pytest.raises(CorpusError, match=mentioning("command")), workers.worker_pool(2) as submit:
         submit(os._exit, 1).result()
 
 

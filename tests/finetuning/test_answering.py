@@ -172,7 +172,7 @@ def test_a_hugging_face_directory_answers(
 ) -> None:
     best = results(quiz_run)["best"]
     model = any_model.read_model(quiz_run)
-    huggingface.write(model, tmp_path)
+    huggingface.write_huggingface(model, tmp_path)
     found = load(tmp_path)
     assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()
     assert mentions(said(capsys, "evaluate", tmp_path, code=2)[1], "squad1", "squad2", "--task")

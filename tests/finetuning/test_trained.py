@@ -258,11 +258,11 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
     }
     for folder, found in (("theirs", model), ("turned", replace(model, head=head, params=params))):
         (tmp_path / folder).mkdir()
-        huggingface.write(found, tmp_path / folder)
+        huggingface.write_huggingface(found, tmp_path / folder)
         assert score(tmp_path / folder) == {**wanted, "loss": pytest.approx(wanted["loss"], rel=1e-5)}
     mirrored = replace(model, head=head)  # the names alone are turned, so that all that was right is wrong
     (tmp_path / "mirrored").mkdir()
-    huggingface.write(mirrored, tmp_path / "mirrored")
+    huggingface.write_huggingface(mirrored, tmp_path / "mirrored")
     accuracy = wanted["scores"]["dev"]["accuracy"]
     assert score(tmp_path / "mirrored")["scores"]["dev"]["accuracy"] == pytest.approx(100 - accuracy)
 

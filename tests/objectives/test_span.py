@@ -12,7 +12,7 @@ from messages import mentioning
 from scipy.special import erf, expit, log_expit, log_softmax, softmax
 
 from bertzoo.conversion import huggingface
-from bertzoo.conversion.heads import keep
+from bertzoo.conversion.heads import keep_head
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models import Bert, Compute, Electra
@@ -215,10 +215,10 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
     found = any_model.read_model(tmp_path)
     assert found.head == head and found.model == JOINT
     assert found.params.keys() == params.keys()
-    bare, left_out = keep(found, "none")
+    bare, left_out = keep_head(found, "none")
     assert {name.split("/")[0] for name in left_out} == {"joint_span_head"} and bare.head == NoHead(pooler=False)
     with pytest.raises(UserError, match=mentioning("Hugging")):
-        huggingface.write(found, tmp_path / "theirs")
+        huggingface.write_huggingface(found, tmp_path / "theirs")
 
 
 def test_the_joint_heads_kernels_start_glorot_uniform():

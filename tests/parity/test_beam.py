@@ -18,7 +18,7 @@ from bertzoo.cli.main import main
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 WORDS = [a + b for a in ("ba", "ke", "li", "mo", "nu") for b in ("ra", "se", "ti", "vo", "zu", "", "ing", "er")]
@@ -44,8 +44,8 @@ def data(tmp_path_factory):
     (directory / "c.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in second))
     pq.write_table(pa.table({"text": third + second[:20]}), directory / "d.parquet")
     mixture = (
-        Part(source=f"{directory / 'a.txt'},{directory / 'c.jsonl'}", weight=2.3),
-        Part(source=f"{directory / 'b.txt'},{directory / 'd.parquet'}", weight=0.8),
+        MixturePart(source=f"{directory / 'a.txt'},{directory / 'c.jsonl'}", weight=2.3),
+        MixturePart(source=f"{directory / 'b.txt'},{directory / 'd.parquet'}", weight=0.8),
     )
     return Data(
         source="mixture",

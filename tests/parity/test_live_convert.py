@@ -125,7 +125,7 @@ def make_theirs(name: str, folder: Path, seed: int) -> tuple[Any, dict[str, Any]
     model.get_input_embeddings().padding_idx = None  # with it torch drops the gradient of a row, which ours has
     if pieces is not None:
         sizes = SimpleNamespace(max_positions=0, token_types=2, vocab_size=pieces.vocab_size)
-        tokenizers.write(pieces, folder, sizes)
+        tokenizers.write_tokenizer(pieces, folder, sizes)
     else:
         fillers = [f"word{number}" for number in range(settings["vocab_size"] - 3 - len(WORDS))]
         (folder / "vocab.txt").write_text("\n".join(WORDS + fillers) + "\n")
@@ -215,7 +215,7 @@ def check_gradients(name: str, key: str, theirs: Any, gradients: Any, ours: Path
     found = any_model.read_model(ours)
     grads = {n: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for n, p in theirs.named_parameters()}
     plain = {n.removeprefix(family.prefix): g.astype(np.float32) for n, g in grads.items()}
-    rows = huggingface.rows(family, found.model, found.head, prefix="")
+    rows = huggingface.model_rules(family, found.model, found.head, prefix="")
     shapes = {path: array.shape for path, array in found.params.items()}
     wanted = table.to_ours(rows, plain, shapes, "gradients")
     flat, _ = jax.tree_util.tree_flatten_with_path(gradients)

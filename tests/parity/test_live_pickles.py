@@ -62,5 +62,5 @@ def test_a_pickle_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) ->
 def test_a_pickle_of_parameters(tmp_path: Path) -> None:
     source = pickled(tmp_path / "source", lambda state: {name: torch.nn.Parameter(a) for name, a in state.items()})
     plain = tiny_bert.write(tmp_path / "plain")
-    first, second = huggingface.read(source).params, huggingface.read(plain).params
+    first, second = huggingface.read_huggingface(source).params, huggingface.read_huggingface(plain).params
     assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)

@@ -160,7 +160,7 @@ def test_layouts_are_those_of_the_module() -> None:
         found = []
         for grouped in phone_module.GROUPED:
             tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
-            model = modeling_bertzoo.make(pytorch.describe(plain.model), tensors.pop, "")
+            model = modeling_bertzoo.make(pytorch.describe_module(plain.model), tensors.pop, "")
             count = sum(parameter.numel() for parameter in model.parameters())
             parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
             pointwise = any(map(phone_module.is_pointwise, parts))

@@ -25,7 +25,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.data.batch import assemble
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model

@@ -18,7 +18,7 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
-from bertzoo.data.background import ahead
+from bertzoo.data.pipeline import parallel_batches
 from bertzoo.runs import batches
 from bertzoo.runs.load_run import load_run
 from bertzoo.train import optim, sharding, state
@@ -377,9 +377,9 @@ def test_processes_that_make_the_batches_change_nothing(config, finished, tmp_pa
 
     def spied(*arguments, workers):
         counts.append(workers)
-        return ahead(*arguments, workers=workers)
+        return parallel_batches(*arguments, workers=workers)
 
-    monkeypatch.setattr(batches, "ahead", spied)
+    monkeypatch.setattr(batches, "parallel_batches", spied)
     assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--batch_workers=1"]) == 0
     assert counts == [1, 1], "one of each stage"
     assert_same_state(tmp_path / "run", finished)

@@ -17,7 +17,7 @@ from test_pretrain import error, records
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.corpus.corpus import Corpus
+from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead

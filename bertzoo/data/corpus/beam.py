@@ -1,8 +1,7 @@
-"""Tokenisation as an Apache Beam pipeline, for corpora that one machine would read for too long.
+"""Tokenisation as an Apache Beam pipeline, for corpora that would take one machine too long.
 
-The functions are those of `tokenize`, and so are the files, byte for byte: a piece is known by its place in the source,
-not by when it arrives. It is numbered by counting the pieces of every reading before its own; of equal documents the
-first is kept, which is the one of the smallest (reading, piece, position).
+The files equal those of `tokenize` byte for byte: a piece's number is its place in the source, counted over the earlier
+readings, and of equal documents the one with the smallest (reading, piece, position) stays.
 """
 
 import re
@@ -16,18 +15,18 @@ import numpy as np
 from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.piece import PIECES, is_finished, tokenize_piece
-from bertzoo.data.hashes import keys
+from bertzoo.data.hashes import document_keys
 from bertzoo.data.settings import Data
-from bertzoo.data.sources.source import Piece, Reading, readings
+from bertzoo.data.sources.pieces import Piece, Reading, readings
 
-Place = tuple[int, int]  # the number of a reading, and that of a piece of it
-_TOTAL = "total"  # the file that says how many pieces there are
+Place = tuple[int, int]  # index of a reading, index of a piece within it
+_TOTAL = "total"  # file with the number of pieces
 
 
-def prepare(runner: str, options: Sequence[str] = ()) -> Any:
-    """An empty pipeline for `run`; options: the runner's own, as on a command line.
+def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
+    """An empty pipeline for `run_pipeline`; options: the runner's own, as on a command line.
 
-    Raises CorpusError without Apache Beam, ConfigError for a runner or an option that it does not know.
+    Raises CorpusError without Apache Beam, ConfigError for an unknown runner or option.
     """
     try:
         import apache_beam as beam  # pyright: ignore[reportMissingImports]
@@ -43,25 +42,24 @@ def prepare(runner: str, options: Sequence[str] = ()) -> Any:
     try:
         return beam.Pipeline(runner=runner, options=PipelineOptions(list(options)))
     except (ValueError, ImportError, AttributeError) as error:
-        said = " ".join(str(error).split()).rstrip(".")
-        raise ConfigError(f"--runner={runner} cannot be used: {said}") from error
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"--runner={runner} cannot be used: {reason}") from error
 
 
-def run(data: Data, destination: Path, pipeline: Any) -> int:
-    """Tokenises every piece into the destination, a directory that all workers share; returns the number of pieces.
+def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:
+    """Tokenise every piece into `destination`, a directory that all workers share; returns the number of pieces.
 
-    Raises CorpusError as `source` does.
+    Raises CorpusError for a source that is missing, empty or not text.
     """
     import apache_beam as beam  # pyright: ignore[reportMissingImports]
 
-    found = list(enumerate(readings(data.parts, data.heldout)))
     pieces = (
         pipeline
-        | "readings" >> beam.Create(found)
+        | "readings" >> beam.Create(list(enumerate(readings(data.parts, data.heldout))))
         | "apart" >> beam.Reshuffle()
         | "pieces" >> beam.FlatMap(_pieces, piece_bytes=data.piece_bytes)
     )
-    counts = pieces | "one each" >> beam.Map(_one) | "count" >> beam.CombinePerKey(sum)
+    counts = pieces | "one each" >> beam.Map(_count_one) | "count" >> beam.CombinePerKey(sum)
     first = counts | "counts" >> beam.combiners.ToDict() | "first" >> beam.Map(_first)
     repeated = (
         pieces
@@ -78,16 +76,15 @@ def run(data: Data, destination: Path, pipeline: Any) -> int:
     try:
         pipeline.run().wait_until_finish()
     except Exception as error:
-        raise _own(error) from error
+        raise _original_error(error) from error
     return int((destination / PIECES / _TOTAL).read_text())
 
 
-def _own(error: Exception) -> Exception:
-    """What was raised within the pipeline, which Beam hands over with a remark, or as the text of a traceback."""
+def _original_error(error: Exception) -> Exception:
+    """The CorpusError raised within the pipeline; Beam adds a remark to it or passes it as a traceback's text."""
     text = f"CorpusError: {error}" if isinstance(error, CorpusError) else str(error)
-    if said := re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text):
-        return CorpusError(said[1])
-    return error
+    match = re.search(r"CorpusError: (.*?)(?: \[while running '[^']*'\]|\n|$)", text)
+    return CorpusError(match[1]) if match else error
 
 
 def _pieces(numbered: tuple[int, Reading], piece_bytes: int) -> Iterator[tuple[Place, Piece]]:
@@ -95,12 +92,12 @@ def _pieces(numbered: tuple[int, Reading], piece_bytes: int) -> Iterator[tuple[P
     return (((number, piece.index), piece) for piece in reading.pieces(piece_bytes))
 
 
-def _one(placed: tuple[Place, Piece]) -> tuple[int, int]:
+def _count_one(placed: tuple[Place, Piece]) -> tuple[int, int]:
     return placed[0][0], 1
 
 
 def _first(counts: dict[int, int]) -> dict[int, int]:
-    """The index of the first piece of every reading that has one; under -1 that of all pieces' end."""
+    """The number of every reading's first piece; key -1 holds the total."""
     numbers = sorted(counts)
     ends = np.cumsum([counts[number] for number in numbers]).tolist()
     return {**dict(zip(numbers, [0, *ends], strict=False)), -1: ends[-1] if ends else 0}
@@ -108,19 +105,17 @@ def _first(counts: dict[int, int]) -> dict[int, int]:
 
 def _keys(placed: tuple[Place, Piece]) -> Iterator[tuple[tuple[int, int], tuple[Place, int]]]:
     place, piece = placed
-    found = keys(piece.documents).view(np.int64).tolist()  # signed, as Beam's coder of integers has them
-    return (((piece.repetition, key), (place, position)) for position, key in enumerate(found))
+    keys = document_keys(piece.documents).view(np.int64).tolist()  # signed, as Beam's coder of integers needs
+    return (((piece.repetition, key), (place, position)) for position, key in enumerate(keys))
 
 
 def _all_but_first(equal: tuple[Any, Iterable[tuple[Place, int]]]) -> Iterator[tuple[Place, int]]:
-    """A stream, since a page of boilerplate may be there a million times."""
-    first = None
-    for found in equal[1]:
-        if first is None:
-            first = found
-        else:
-            yield max(first, found)
-            first = min(first, found)
+    """All but the smallest address of equal documents, streamed: boilerplate may occur a million times."""
+    addresses = iter(equal[1])
+    first = next(addresses)
+    for address in addresses:
+        yield max(first, address)
+        first = min(first, address)
 
 
 def _tokenize(grouped: tuple[Place, dict[str, Any]], data: Data, destination: Path, first: dict[int, int]) -> None:

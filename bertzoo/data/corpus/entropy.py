@@ -1,22 +1,22 @@
-"""The entropy of single tokens: what a model knows that has only learnt how often each token occurs."""
+"""Unigram entropy: the loss of a model that knows only how often each token occurs."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from bertzoo.data.corpus.corpus import Corpus, Split
+from bertzoo.data.corpus.reader import Corpus, Split
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Nats per held-out token (special tokens occur in no corpus and count for nothing)."""
+    """Nats per held-out token; special tokens do not count."""
 
-    entropy: float  # of the held-out part's own distribution: no fixed distribution does better
-    cross_entropy: float  # of the training part's distribution, each count plus one, on the held-out part
+    entropy: float  # of the held-out distribution itself: a lower bound for any fixed distribution
+    cross_entropy: float  # of the training distribution with add-one smoothing, on the held-out part
 
 
 def unigram_entropy(corpus: Corpus) -> UnigramEntropy:
-    """The two unigram baselines of a corpus; raises CorpusError when a shard is damaged."""
+    """Compute the two unigram baselines of a corpus; raises CorpusError if a shard is damaged."""
     train, heldout = _counts(corpus, "train"), _counts(corpus, "heldout")
     share = heldout / heldout.sum()
     seen = share > 0
@@ -32,6 +32,6 @@ def _counts(corpus: Corpus, split: Split) -> np.ndarray:
     counts = np.zeros(corpus.tokenizer.vocab_size, np.int64)
     for tokens in corpus.stream(split):
         counts += np.bincount(tokens, minlength=len(counts))
-    kept = np.ones(len(counts), bool)
-    kept[[specials.pad, specials.cls, specials.sep, specials.mask]] = False
-    return counts[kept]
+    ordinary = np.ones(len(counts), bool)
+    ordinary[[specials.pad, specials.cls, specials.sep, specials.mask]] = False
+    return counts[ordinary]

@@ -12,18 +12,18 @@ import numpy as np
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.corpus import shard
-from bertzoo.data.corpus.shard import SPLITS, FileRecord, ShardRecord
-from bertzoo.data.sources.mixture import Part
+from bertzoo.data.corpus.shard import SPLITS, FileRecord, ShardRecord, describe_file
+from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.tokenizers import tokenizer
 
 FORMAT = 1
 NAME = "manifest.json"
+SETTINGS = "settings.json"  # what the corpus is made from; written first
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """One split as the manifest describes it."""
+    """The manifest's entry for one split."""
 
     documents: int
     sentences: int
@@ -35,7 +35,7 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a corpus; `raw` is the whole of it as plain data."""
+    """The manifest of a corpus; `raw` is all of it as plain data."""
 
     hash: str
     settings: dict[str, Any]
@@ -44,26 +44,37 @@ class Manifest:
     splits: dict[str, SplitRecord]
     raw: dict[str, Any]
 
+    @property
+    def files(self) -> list[FileRecord]:
+        """The indexes and shards of all splits."""
+        splits = self.splits.values()
+        return [file for split in splits for file in (split.sentence_index, split.document_index, *split.shards)]
 
-def read(directory: Path) -> Manifest:
-    """Reads and checks a manifest; raises CorpusError naming the file and what is wrong with it."""
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of a directory; raises CorpusError naming the file and what is wrong with it."""
     path = directory / NAME
     if not path.is_file():
         raise CorpusError(
             f"{path} does not exist: {directory} holds no complete tokenised corpus, run `bertzoo tokenize` to write it"
         )
-    return parse(path.read_bytes(), str(path))
+    return parse_manifest(path.read_bytes(), str(path))
 
 
-def parse(data: bytes, path: str) -> Manifest:
-    """The manifest that the file `path` holds; raises CorpusError naming the file and what is wrong with it."""
+def parse_manifest(data: bytes, path: str) -> Manifest:
+    """The manifest in the bytes of the file `path`; raises CorpusError naming the file and what is wrong with it."""
     try:
         raw = json.loads(data.decode())
-        if raw["settings"]["format"] != FORMAT:
-            raise CorpusError(
-                f"{path} has format {raw['settings']['format']}, this version reads {FORMAT}: tokenise the source again"
-            )
-        manifest = _parse(raw)
+        if (version := raw["settings"]["format"]) != FORMAT:
+            raise CorpusError(f"{path} has format {version}, this version reads {FORMAT}: tokenise the source again")
+        manifest = Manifest(
+            hash=raw["hash"],
+            settings=raw["settings"],
+            vocab_size=raw["tokenizer"]["vocab_size"],
+            tokenizer_sha256=raw["tokenizer"]["sha256"],
+            splits={split: _split_record(raw["splits"][split]) for split in SPLITS},
+            raw=raw,
+        )
     except KeyError as error:
         raise CorpusError(f"{path} is damaged, it has no {error}: tokenise the source again") from error
     except (ValueError, TypeError, RecursionError) as error:
@@ -73,15 +84,32 @@ def parse(data: bytes, path: str) -> Manifest:
     return manifest
 
 
-def same(ours: dict[str, Any], written: bytes, place: str) -> None:
-    """Raises CorpusError unless the settings.json of the corpus at `place` says what ours do."""
+def _split_record(raw: dict[str, Any]) -> SplitRecord:
+    return SplitRecord(
+        documents=raw["documents"],
+        sentences=raw["sentences"],
+        tokens=raw["tokens"],
+        sentence_index=FileRecord(**raw["sentence_index"]),
+        document_index=FileRecord(**raw["document_index"]),
+        shards=tuple(ShardRecord(**shard) for shard in raw["shards"]),
+    )
+
+
+def _hash(raw: dict[str, Any]) -> str:
+    contents = {name: value for name, value in raw.items() if name != "hash"}
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
+    """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, holds our settings."""
     try:
-        theirs = json.loads(written.decode())
-        found = differences(ours, theirs)
+        different = differences(ours, json.loads(data.decode()))
     except (ValueError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"{place}/settings.json is damaged ({error}): delete {place} and tokenise again") from error
-    if found:
-        raise CorpusError(f"{place} holds another corpus ({'; '.join(found)}): choose another destination or delete it")
+        raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}): delete {place} and tokenise again") from error
+    if different:
+        raise CorpusError(
+            f"{place} holds another corpus ({'; '.join(different)}): choose another destination or delete it"
+        )
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
@@ -104,115 +132,87 @@ def _flatten(settings: dict[str, object]) -> dict[str, object]:
     return flat
 
 
-def _parse(raw: dict[str, Any]) -> Manifest:
-    splits = {}
-    for split in SPLITS:
-        fields = {name: raw["splits"][split][name] for name in ("documents", "sentences", "tokens")}
-        splits[split] = SplitRecord(
-            **fields,
-            sentence_index=FileRecord(**raw["splits"][split]["sentence_index"]),
-            document_index=FileRecord(**raw["splits"][split]["document_index"]),
-            shards=tuple(ShardRecord(**record) for record in raw["splits"][split]["shards"]),
-        )
-    return Manifest(
-        hash=raw["hash"],
-        settings=raw["settings"],
-        vocab_size=raw["tokenizer"]["vocab_size"],
-        tokenizer_sha256=raw["tokenizer"]["sha256"],
-        splits=splits,
-        raw=raw,
-    )
-
-
-def _hash(raw: dict[str, Any]) -> str:
-    contents = {name: value for name, value in raw.items() if name != "hash"}
-    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def finish(destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[Part]) -> None:
-    """Joins the indexes of finished pieces and writes the manifest; raises CorpusError when a split is empty."""
+def write_manifest(
+    destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
+) -> None:
+    """Join the indexes of `count` finished pieces and write the manifest; raises CorpusError if a split is empty."""
     sidecars = [json.loads((pieces / f"{index:05d}.json").read_text(encoding="utf-8")) for index in range(count)]
     dropped: Counter[str] = Counter()
     for sidecar in sidecars:
         dropped.update(sidecar["dropped"])
-    kept = {split: [index for index, sidecar in enumerate(sidecars) if split in sidecar["shards"]] for split in SPLITS}
-    said = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
-    for split, indexes in kept.items():
+    splits = {}
+    for split in SPLITS:
+        indexes = [index for index, sidecar in enumerate(sidecars) if split in sidecar["shards"]]
         if not indexes:
+            counts = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
             raise CorpusError(
-                f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: {said}):"
-                " put blank lines between documents, or give more of them or another heldout share, and delete"
-                f" {destination}"
+                f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
+                f"{counts}): put blank lines between documents, or give more of them or another heldout share, and "
+                f"delete {destination}"
             )
-    splits = {split: _join(destination, pieces, split, indexes, sidecars) for split, indexes in kept.items()}
+        splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
     directory = destination / "tokenizer"
     vocabulary = tokenizer.load(directory)
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
     if len(parts) > 1:
-        raw["parts"] = [_part(part, index, sidecars) for index, part in enumerate(parts)]
-    raw = {"hash": _hash(raw), **raw}
-    atomic.write_json(destination / NAME, raw)
+        raw["parts"] = [_count_part(part, index, sidecars) for index, part in enumerate(parts)]
+    atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw})
 
 
-def _part(part: Part, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a part of a mixture gave, repetitions included."""
-    own = [sidecar for sidecar in sidecars if sidecar["part"] == index]
-    tokens = sum(shards["tokens"] for sidecar in own for shards in sidecar["shards"].values())
-    documents = sum(sidecar["documents"] for sidecar in own)
+def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
+    """Documents and tokens of one part of a mixture, repetitions included."""
+    pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
+    tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
+    documents = sum(piece["documents"] for piece in pieces)
     return {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
 
 
-def _join(
+def _join_split(
     destination: Path, pieces: Path, split: str, indexes: list[int], sidecars: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    """Write the two indexes of a split; returns its entry in the manifest."""
     shards = [sidecars[index]["shards"][split] for index in indexes]
 
-    def parts(name: str) -> Iterator[np.ndarray]:
+    def arrays(name: str) -> Iterator[np.ndarray]:
         return (np.load(pieces / f"{index:05d}.{split}.{name}.npy") for index in indexes)
 
-    longest = max(int(part.max()) for part in parts("sentences"))
-    sentences = sum(len(part) for part in parts("sentences"))
-    documents = sum(len(part) for part in parts("documents"))
+    longest = max(int(lengths.max()) for lengths in arrays("sentences"))
+    sentences = sum(len(lengths) for lengths in arrays("sentences"))
+    documents = sum(len(counts) for counts in arrays("documents"))
     sentence_path, document_path = (destination / f"{split}.{name}.npy" for name in ("sentences", "documents"))
     dtype = np.dtype(np.uint16 if longest < 1 << 16 else np.int32)
-    _save(sentence_path, dtype, sentences, parts("sentences"))
-    _save(document_path, np.dtype(np.int64), documents + 1, _first_sentences(parts("documents")))
-    per_document: Counter[int] = Counter()
-    for part in parts("documents"):
-        per_document.update(
-            dict(zip(*(array.tolist() for array in np.unique(_bin(part), return_counts=True)), strict=True))
-        )
+    _save(sentence_path, dtype, sentences, arrays("sentences"))
+    _save(document_path, np.dtype(np.int64), documents + 1, _first_sentences(arrays("documents")))
+    histogram: Counter[int] = Counter()  # documents by the largest power of two that is not above their sentences
+    for counts in arrays("documents"):
+        histogram.update((2 ** np.floor(np.log2(counts)).astype(np.int64)).tolist())
     return {
         "documents": documents,
         "sentences": sentences,
         "tokens": sum(record["tokens"] for record in shards),
         "sentences_per_document": {
             "mean": sentences / documents,
-            "at_least": {str(k): per_document[k] for k in sorted(per_document)},
+            "at_least": {str(k): histogram[k] for k in sorted(histogram)},
         },
-        "sentence_index": shard.describe(sentence_path),
-        "document_index": shard.describe(document_path),
+        "sentence_index": describe_file(sentence_path),
+        "document_index": describe_file(document_path),
         "shards": shards,
     }
 
 
-def _bin(counts: np.ndarray) -> np.ndarray:
-    """The largest power of two that is not above each count: the classes of the histogram."""
-    return 2 ** np.floor(np.log2(counts)).astype(np.int64)
-
-
-def _first_sentences(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The index of every document's first sentence, and the end, from the documents' numbers of sentences."""
     total = 0
     yield np.zeros(1, np.int64)
-    for part in parts:
+    for part in counts:
         ends = total + np.cumsum(part, dtype=np.int64)
         yield ends
         total = int(ends[-1])
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Writes an array piece by piece, which a memory-mapped one would hold as a whole until it is flushed."""
+    """Write an array part by part; a memory-mapped one would stay in memory until it is flushed."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)

@@ -1,4 +1,4 @@
-"""The unit of work of tokenisation: one piece of the source becomes at most one shard of each split."""
+"""Tokenise one piece of the source into at most one shard of each split."""
 
 import functools
 import io
@@ -16,18 +16,18 @@ from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import shard
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
-from bertzoo.data.sources.source import Piece
+from bertzoo.data.sources.pieces import Piece
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
-PIECES = "pieces"  # the sidecars and indexes of finished pieces, until the manifest is written
-LONGEST_SENTENCE = 1 << 16  # characters; a longer one has no sentence breaks and is cut at white space
+PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
+LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
 _ENCODE_TOGETHER = 2048  # sentences
 
 
 @dataclass
-class _Part:
-    """What one split receives from a piece."""
+class _SplitPart:
+    """One split's share of a piece."""
 
     tokens: list[np.ndarray] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)  # tokens of each
@@ -35,13 +35,13 @@ class _Part:
 
 
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
-    """Splits, tokenises and writes a piece: its shards and indexes, then the sidecar that marks it as finished.
+    """Write a piece's shards and indexes, then the sidecar that marks it as finished.
 
-    repeated: the positions of documents that equal an earlier one of the corpus.
+    repeated: positions of the documents that equal an earlier one of the corpus, which are dropped.
     """
     directory = destination / "tokenizer"
-    encoder = _load(directory, tokenizer.fingerprint(directory))
-    parts = {split: _Part() for split in shard.SPLITS}
+    encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
+    parts = {split: _SplitPart() for split in shard.SPLITS}
     dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
     distinct = (document for position, document in enumerate(piece.documents) if position not in repeated)
     for document, encoded in _encode(distinct, data, encoder):
@@ -54,15 +54,15 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
         part.tokens += filled
         part.sentences += map(len, filled)
         part.documents.append(len(filled))
-    shards = {}
-    for split, part in parts.items():
-        if part.tokens:
-            shards[split] = _write_part(part, split, piece.index, encoder.vocab_size, destination)
-    documents = sum(len(part.documents) for part in parts.values())
+    shards = {
+        split: _write_part(part, split, piece.index, encoder.vocab_size, destination)
+        for split, part in parts.items()
+        if part.tokens
+    }
     sidecar = {
         "text_sha256": piece.sha256,
         "part": piece.part,
-        "documents": documents,
+        "documents": sum(len(part.documents) for part in parts.values()),
         "shards": shards,
         "dropped": dict(dropped),
     }
@@ -70,19 +70,19 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
 
 
 def is_finished(destination: Path, piece: Piece) -> bool:
-    """Whether a run before this one wrote the piece; raises CorpusError where it was of other text."""
+    """Whether an earlier run wrote the piece; raises CorpusError if it wrote another text."""
     sidecar = destination / PIECES / f"{piece.index:05d}.json"
     if not sidecar.exists():
         return False
     if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
         raise CorpusError(
-            f"the text of {piece.origin} changed since {destination} was begun: delete {destination} and tokenise again"
+            f"the text of {piece.origin} changed since {destination} was started: delete {destination}, tokenise again"
         )
     return True
 
 
 def split_sentences(document: str, data: Data) -> list[str]:
-    """The sentences of a document whose paragraphs (or, with sentences = "lines", sentences) stand one a line."""
+    """The sentences of a document with one paragraph (or, if sentences = "lines", one sentence) per line."""
     lines = document.split("\n")
     if data.sentences == "split":
         lines = [sentence for line in lines for sentence in segment(data.language, line)]
@@ -99,7 +99,7 @@ def _cut(sentence: str) -> Iterator[str]:
 
 
 def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Documents with the ids of their sentences; many sentences are encoded at once."""
+    """Documents with the ids of their sentences, encoded many at once."""
     waiting: list[tuple[str, list[str]]] = []
     count = 0
     for document in documents:
@@ -125,19 +125,18 @@ def _encode_together(
         position += len(sentences)
 
 
-def _write_part(part: _Part, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
+def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
     tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
     path = destination / f"{split}-{index:05d}.array_record"
-    shard.write(path, tokens)
+    shard.write_shard(path, tokens)
     for name, counts in (("sentences", part.sentences), ("documents", part.documents)):
         buffer = io.BytesIO()
         np.save(buffer, np.array(counts, np.int32))
         atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
-    return {**shard.describe(path), "tokens": len(tokens)}
+    return {**shard.describe_file(path), "tokens": len(tokens)}
 
 
 @functools.lru_cache(maxsize=1)
-def _load(
-    directory: Path, fingerprint: str
-) -> Tokenizer:  # the fingerprint is in the key, so that another vocabulary is read anew
+def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
+    """The tokenizer of a corpus; the fingerprint is part of the key, so that a new vocabulary is read again."""
     return tokenizer.load(directory)

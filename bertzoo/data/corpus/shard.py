@@ -1,4 +1,4 @@
-"""Shards of a tokenised corpus: ArrayRecord files of blocks of tokens, each block one record."""
+"""Shards of a tokenised corpus: ArrayRecord files whose records are blocks of tokens."""
 
 import errno
 import hashlib
@@ -16,17 +16,17 @@ from bertzoo.core.errors import CorpusError
 
 SPLITS = ("train", "heldout")
 BLOCK = 1024  # tokens of one record; the last record of a shard may be shorter
-_OPTIONS = "group_size:1,zstd:1"  # one record a chunk: a random read decompresses nothing else
-# The library hands a list to a pool of threads, whose waking and spinning costs more than the reading of a short one:
-# measured on one core, 35,000 blocks a second for lists of 50, 65,000 one by one, 85,000 for lists of 300.
-_FEW = 200
-_OTHER_FILES = 512  # what the rest of a run may hold open, checkpoints and all
+_OPTIONS = "group_size:1,zstd:1"  # one record per chunk, so that a random read decompresses nothing else
+# The library reads a list with a pool of threads, which is slower for short lists. On one core: 35,000 blocks/s for
+# lists of 50, 65,000 one by one, 85,000 for lists of 300.
+_SHORT_LIST = 200
+_OTHER_FILES = 512  # reserve for the rest of a run, such as checkpoints
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file of the corpus as its manifest describes it."""
+    """The manifest's entry for one file."""
 
     file: str
     bytes: int
@@ -36,15 +36,20 @@ class FileRecord:
         if Path(self.file).name != self.file:
             raise ValueError(f"{self.file!r} is not the name of a file")
 
+    def matches(self, directory: Path) -> bool:
+        """Whether the file is there with this size and hash."""
+        path = directory / self.file
+        return path.is_file() and path.stat().st_size == self.bytes and sha256(path) == self.sha256
+
     def check(self, directory: Path, *, contents: bool) -> None:
-        """Raises CorpusError naming the file when it is missing or has another size or (if asked) other contents."""
+        """Raise CorpusError unless the file is there with this size and, if `contents` is set, this hash."""
         path = directory / self.file
         if not path.is_file():
             raise CorpusError(f"{path} is missing from the tokenised corpus: tokenise the source again")
-        if path.stat().st_size != self.bytes:
+        if (size := path.stat().st_size) != self.bytes:
             raise CorpusError(
-                f"{path} has {path.stat().st_size:,} bytes where the manifest says {self.bytes:,}: it was cut short or"
-                " overwritten, tokenise the source again"
+                f"{path} has {size:,} bytes but the manifest lists {self.bytes:,}: it was cut short or overwritten, "
+                "tokenise the source again"
             )
         if contents and sha256(path) != self.sha256:
             raise CorpusError(f"{path} is damaged, its sha256 is not the manifest's: tokenise the source again")
@@ -52,36 +57,36 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord(FileRecord):
-    """A shard and the number of its tokens."""
+    """The manifest's entry for a shard, with its number of tokens."""
 
     tokens: int
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's contents."""
+    """The hex digest of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe(path: Path) -> dict[str, str | int]:
-    """A FileRecord of an existing file as plain data."""
+def describe_file(path: Path) -> dict[str, str | int]:
+    """The FileRecord of an existing file, as plain data."""
     return asdict(FileRecord(file=path.name, bytes=path.stat().st_size, sha256=sha256(path)))
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """Two little-endian bytes a token where they suffice, else four."""
+    """Two little-endian bytes per token if they suffice, else four."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def write(path: Path, tokens: np.ndarray) -> None:
-    """Write a flat stream of tokens as a shard that appears complete or not at all; a full disk is an OSError."""
+def write_shard(path: Path, tokens: np.ndarray) -> None:
+    """Write tokens (N,) as a shard that appears complete or not at all; raises OSError on a full disk."""
     try:
         with atomic.replacing(path) as temporary:
             writer = ArrayRecordWriter(str(temporary), _OPTIONS)
             for start in range(0, len(tokens), BLOCK):
                 writer.write(tokens[start : start + BLOCK].tobytes())
             writer.close()
-    except RuntimeError as error:  # the library's only exception, with the reason in its text
+    except RuntimeError as error:  # the library has no other exception
         for code in _DISK_ERRORS:
             if os.strerror(code) in str(error):
                 raise OSError(code, os.strerror(code), str(path)) from error
@@ -89,19 +94,19 @@ def write(path: Path, tokens: np.ndarray) -> None:
 
 
 def _allow_open_files(needed: int, directory: Path) -> None:
-    """Every shard stays open, so that a random read is one system call; raises CorpusError where they are too many."""
+    """Raise the limit of open files, since every shard stays open; raises CorpusError beyond the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
         raise CorpusError(
-            f"{directory} has more shards than the {hard:,} files that may be open ({needed:,} are needed): tokenise"
-            " with a larger piece_bytes or raise `ulimit -Hn`"
+            f"{directory} has shards for {needed:,} open files, but the limit is {hard:,}: tokenise with a "
+            "larger piece_bytes or raise `ulimit -Hn`"
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class Blocks:
-    """Random access to the blocks of a list of shards, which are numbered through."""
+    """Random access to the blocks of several shards, numbered consecutively."""
 
     def __init__(self, directory: Path, shards: Sequence[ShardRecord], dtype: np.dtype):
         self._directory, self._shards, self._dtype = directory, shards, dtype
@@ -112,7 +117,7 @@ class Blocks:
         _allow_open_files(len(shards) + _OTHER_FILES, directory)
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """The tokens of sorted, distinct blocks, (len(blocks), BLOCK), zeros behind the end of a shard."""
+        """The tokens (len(blocks), BLOCK) of sorted, distinct blocks, zeros behind the end of a shard."""
         result = np.zeros((len(blocks), BLOCK), self._dtype)
         edges = np.searchsorted(blocks, self.first_block)
         for shard in np.flatnonzero(np.diff(edges)):
@@ -133,8 +138,8 @@ class Blocks:
             reader = self._readers.get(shard)
             if reader is None:
                 reader = self._readers[shard] = ArrayRecordReader(str(path), "readahead_buffer_size:0")
-            few = len(local) < _FEW
-            records = [reader.read([block])[0] for block in local] if few else reader.read(local)
+            short = len(local) < _SHORT_LIST
+            records = [reader.read([block])[0] for block in local] if short else reader.read(local)
         except (RuntimeError, ValueError, IndexError) as error:
             raise CorpusError(f"{path} is damaged and cannot be read ({error}): tokenise the source again") from error
         sizes = [min(BLOCK, expected - block * BLOCK) * self._dtype.itemsize for block in local]

@@ -1,8 +1,8 @@
-"""Turns a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
+"""Turn a source of text into a tokenised corpus: shards of tokens, a flat index of sentences, and a manifest.
 
 The source is cut into pieces in a fixed order; a piece is one unit of work and becomes at most one shard of each split,
-so the result does not depend on the number of workers. A finished piece leaves a sidecar: a run that was killed goes on
-after it.
+so the result does not depend on the number of workers. A finished piece leaves a sidecar, from which a killed run
+resumes.
 """
 
 import hashlib
@@ -18,17 +18,18 @@ import numpy as np
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.remote import RemoteFolder, locked, scratch_directory
 from bertzoo.data.corpus import beam, remote
-from bertzoo.data.corpus.corpus import Corpus
-from bertzoo.data.corpus.manifest import FORMAT, Manifest, finish, same
+from bertzoo.data.corpus.manifest import FORMAT, NAME, SETTINGS, Manifest, check_same_settings, write_manifest
 from bertzoo.data.corpus.piece import PIECES, is_finished, tokenize_piece
-from bertzoo.data.corpus.workers import pool
-from bertzoo.data.hashes import Seen, is_heldout, keys
+from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.corpus.workers import worker_pool
+from bertzoo.data.hashes import SeenDocuments, document_keys, is_heldout
 from bertzoo.data.settings import Data
-from bertzoo.data.sources import source
-from bertzoo.data.sources.mixture import MIXTURE, Part
+from bertzoo.data.sources.mixture import MIXTURE, MixturePart
+from bertzoo.data.sources.pieces import check_sources, cut_pieces, readings
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, existing
+from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
 
@@ -43,41 +44,43 @@ def tokenize(
     runner: str = "",
     runner_options: Sequence[str] = (),
 ) -> Corpus:
-    """Writes (or completes, or just opens) the tokenised corpus of `data.source` at `destination`.
+    """Write, complete or just open the tokenised corpus of `data.source` at `destination`.
 
-    `workers` processes share the work, 0 for one a core. vocabulary: the tokenizer to use where the config names no
-    path, in place of one trained on the source. runner: one of Apache Beam's, with its options, which then does the
-    work in place of the processes. Raises CorpusError when the source is unusable or the destination
-    holds another corpus.
+    workers: processes, 0 for one per core. vocabulary: used if the config has no tokenizer path, instead of training
+    one. runner: an Apache Beam runner, with its options, that does the work instead of the processes.
+
+    Raises ConfigError for a source beside a mixture, CorpusError if the source is unusable or the destination holds
+    another corpus.
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
-            f"data.source = {data.source!r} and data.mixture both say what is read: set the source to {MIXTURE!r}, or "
+            f"data.source = {data.source!r} conflicts with data.mixture: set the source to {MIXTURE!r}, or "
             "leave the mixture out"
         )
-    pipeline = beam.prepare(runner, runner_options) if runner else None
-    if data.tokenizer.path:
-        vocabulary = None
+    pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
-    if not (destination / "settings.json").exists():
-        source.check(data.parts, data.heldout)  # before the place is claimed, which the corrected command will want
+    if not (destination / SETTINGS).exists():
+        check_sources(data.parts, data.heldout)  # first, so that a failed command leaves the destination free
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
-    if not (destination / "manifest.json").exists():
+    if not (destination / NAME).exists():
         (destination / PIECES).mkdir(exist_ok=True)
-        for left_behind in destination.rglob("*.tmp"):
-            left_behind.unlink()
-        _prepare_tokenizer(data, destination, vocabulary)
+        for unfinished in destination.rglob("*.tmp"):
+            unfinished.unlink()
+        if not (destination / "tokenizer" / "settings.json").exists():
+            if vocabulary is None or data.tokenizer.path:
+                vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data))
+            tokenizer.save(vocabulary, data.tokenizer, destination / "tokenizer")
         if pipeline is not None:
-            count = beam.run(data, destination, pipeline)
+            count = beam.run_pipeline(data, destination, pipeline)
         else:
             count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
-        finish(destination, destination / PIECES, count, settings, data.parts)
+        write_manifest(destination, destination / PIECES, count, settings, data.parts)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
 
 
-def tokenize_to(
+def tokenize_to_url(
     data: Data,
     url: str,
     *,
@@ -86,22 +89,20 @@ def tokenize_to(
     vocabulary: Tokenizer | None = None,
     tell: remote.Tell,
 ) -> Manifest:
-    """Writes (or completes, or just finds) the tokenised corpus of `data.source` behind a URL, by way of this machine.
+    """Write, complete or just find the tokenised corpus of `data.source` behind a URL.
 
-    What is made here stays until all of it is there. Raises CorpusError as `tokenize` does, and, before anything is
-    tokenised, where the URL cannot be written.
+    The corpus is made in this machine's cache, where it stays until the upload is complete. Raises CorpusError as
+    `tokenize` does and, before any work, if the URL cannot be written.
     """
-    if data.tokenizer.path:
-        vocabulary = None
-    settings, folder = corpus_settings(data, vocabulary), remote.Folder.at(url)
-    if not folder.has(remote.SETTINGS):
-        source.check(data.parts, data.heldout)  # before the place is claimed, which the corrected command will want
-    if (contents := remote.claim(folder, settings)) is not None:
-        return contents
-    directory = remote.workplace("tokenising", folder.url, settings)
-    with remote.lock(directory):
+    settings, folder = corpus_settings(data, vocabulary), RemoteFolder.at(url)
+    if not folder.has_file(SETTINGS):
+        check_sources(data.parts, data.heldout)  # first, so that a failed command leaves the destination free
+    if (manifest := remote.claim(folder, settings)) is not None:
+        return manifest
+    directory = scratch_directory("tokenising", folder.url, settings)
+    with locked(directory):
         corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
-        remote.send(corpus, folder, tell)
+        remote.upload(corpus, folder, tell)
         shutil.rmtree(directory)
     return corpus.manifest
 
@@ -112,7 +113,7 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
     if data.mixture:
         settings["mixture"] = [asdict(part) for part in data.mixture]
     if data.tokenizer.path:
-        path = existing(data.tokenizer.path)
+        path = vocabulary_file(data.tokenizer.path)
         settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     elif vocabulary is not None:
         settings["tokenizer"]["path"] = tokenizer.label(vocabulary)
@@ -120,50 +121,45 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
 
 
 def _claim(destination: Path, settings: dict[str, object]) -> None:
-    path = destination / "settings.json"
-    if not path.exists():
-        if any(destination.iterdir()):
-            raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
+    """Write settings.json into an empty directory, or check that the directory has the same settings."""
+    path = destination / SETTINGS
+    if path.exists():
+        check_same_settings(settings, path.read_bytes(), str(destination))
+    elif any(destination.iterdir()):
+        raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
+    else:
         atomic.write_json(path, settings)
-        return
-    same(settings, path.read_bytes(), str(destination))
-
-
-def _prepare_tokenizer(data: Data, destination: Path, vocabulary: Tokenizer | None) -> None:
-    directory = destination / "tokenizer"
-    if not (directory / "settings.json").exists():
-        made = vocabulary or tokenizer.build(data.tokenizer, lambda: _training_texts(data))
-        tokenizer.save(made, data.tokenizer, directory)
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """The beginning of every part of a mixture, so much that all together suffice for a vocabulary."""
+    """The beginning of every part of a mixture, TRAIN_BYTES in all."""
     for part in data.parts:
         size = 0
-        for document in _chosen(replace(part, weight=min(1.0, part.weight)), data.heldout):
+        for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data.heldout):
             yield document
             size += len(document.encode())
             if size >= TRAIN_BYTES // len(data.parts):
                 break
 
 
-def _chosen(part: Part, heldout: float) -> Iterator[str]:
-    for reading in source.readings([part], heldout):
+def _training_documents(part: MixturePart, heldout: float) -> Iterator[str]:
+    for reading in readings([part], heldout):
         for document in reading.origin.documents():
             if reading.takes(document) and not is_heldout(document, heldout):
                 yield document
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Hands every unfinished piece to the workers, a bounded number at a time; returns the number of pieces."""
+    """Pass unfinished pieces to the workers, a bounded number at a time; returns the number of pieces."""
     count = size = 0
-    seen: defaultdict[int, Seen] = defaultdict(Seen)  # of each repetition, which is meant to repeat what was before
-    with pool(workers) as submit:
+    # By repetition of the source, since a repetition duplicates the earlier ones on purpose.
+    seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
+    with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()
-        for piece in source.pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
+        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
             count += 1
             size += sum(map(len, piece.documents))
-            repeated = np.flatnonzero(seen[piece.repetition].add(keys(piece.documents)))
+            repeated = np.flatnonzero(seen[piece.repetition].add(document_keys(piece.documents)))
             if not is_finished(destination, piece):
                 pending.append(submit(tokenize_piece, data, destination, piece, frozenset(repeated.tolist())))
             while len(pending) > 2 * workers:

@@ -1,4 +1,4 @@
-"""A pool of processes that share no state with this one and end when it ends."""
+"""A pool of worker processes that share no state with this one and end with it."""
 
 import contextlib
 import multiprocessing
@@ -17,13 +17,13 @@ Submit = Callable[..., Future[Any]]
 
 
 @contextlib.contextmanager
-def pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
-    """Gives `submit(function, *args)`; one worker is this very process, unless they are to be apart from it.
+def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
+    """Yield `submit(function, *args)`; a single worker is this process itself, unless `apart` is set.
 
-    Raises CorpusError when one is killed.
+    Raises CorpusError if a worker is killed.
     """
     if workers == 1 and not apart:
-        yield _here
+        yield _run_here
         return
     # The caller may hold threads and devices, which do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -32,15 +32,14 @@ def pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
         yield executor.submit
     except BrokenProcessPool as error:
         raise CorpusError(
-            f"one of {workers} worker processes ended, perhaps for want of memory: run the same command again, which "
-            "resumes, with fewer workers. A Python script needs `if __name__ == '__main__':` around its calls, or "
-            "workers=1"
+            f"one of {workers} worker processes ended, perhaps out of memory: run the same command again with fewer "
+            "workers, it resumes. A Python script needs `if __name__ == '__main__':` around its calls, or workers=1"
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _here(function: Callable[..., Any], *args: Any) -> Future[Any]:
+def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(function(*args))
     return future
@@ -48,23 +47,22 @@ def _here(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 def _start() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    # The parent decides, who saves something first. Where a machine is taken away all processes are told; only what
-    # comes from the parent itself ends a worker.
+    # A preempted machine signals every process, but the parent saves first: only the parent's SIGTERM ends a worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_when_told, daemon=True).start()
+    threading.Thread(target=_end_on_parent_signal, daemon=True).start()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A killed parent closes no queue that its children hold both ends of: without this they would wait for ever."""
+    """Exit when the parent dies; workers would wait forever for the queue, whose ends they hold themselves."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
 
 
-def _end_when_told() -> None:
+def _end_on_parent_signal() -> None:
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(1)

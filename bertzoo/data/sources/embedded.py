@@ -1,13 +1,13 @@
-"""English prose that is on every machine with this package: the documentation inside the Python installation.
+"""English prose that every machine with this package has: the documentation inside the Python installation.
 
-Read are `pydoc_data.topics` and the docstrings over 80 characters of the standard library and of the installed numeric
-packages, with `ast`: nothing is imported or downloaded. One module (or topic) is one document, one paragraph a line.
+The source is `pydoc_data.topics` and the docstrings over 80 characters of the standard library and of the installed
+numeric packages, read with `ast`: nothing is imported or downloaded. One module (or topic) is one document, with one
+paragraph per line.
 
-Kept is what reads like prose (`paragraphs`): text is cut at blank lines and at changes of indentation, reStructuredText
-marks are removed, and a paragraph stays when it has at least six words, starts with a capital or a quote, ends like a
-sentence and consists to 97 % of letters, spaces and ordinary punctuation. That drops code, doctests, signatures,
-parameter tables and headings. Paragraphs that were seen before are dropped, and so are modules with fewer than four
-paragraphs left.
+`paragraphs` cuts text at blank lines and at changes of indentation and removes reStructuredText marks. A paragraph
+stays if it has at least six words, starts with a capital or a quote, ends like a sentence and is 97 % letters, spaces
+and ordinary punctuation. That drops code, doctests, signatures, parameter tables and headings. Repeated paragraphs are
+dropped, and so are modules with fewer than four paragraphs left.
 """
 
 import ast
@@ -42,18 +42,18 @@ _END = re.compile(r"[.!?:][\"')]*$")
 
 @functools.cache
 def documents() -> tuple[str, ...]:
-    """All documents, the same for the same installed packages; one paragraph a line."""
+    """All documents, one paragraph per line; the same packages give the same documents."""
     seen: set[str] = set()
-    found = []
+    result = []
     for texts in itertools.chain(_topics(), map(_docstrings, _modules())):
         fresh = [p for text in texts for p in paragraphs(text) if not (p in seen or seen.add(p))]
         if len(fresh) >= FEWEST_PARAGRAPHS:
-            found.append("\n".join(fresh))
-    return tuple(found)
+            result.append("\n".join(fresh))
+    return tuple(result)
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring that read like prose, without markup, on one line each."""
+    """The paragraphs of a docstring that read like prose, without markup, one line each."""
     for _, lines in itertools.groupby(text.expandtabs().splitlines(), key=_indentation):
         paragraph = " ".join(line.strip() for line in lines)
         if paragraph.count(" ") < FEWEST_WORDS - 1:
@@ -66,7 +66,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def _indentation(line: str) -> int:
-    """A blank line, or a line that only underlines a heading, separates paragraphs."""
+    """The indentation of a line, or -1 for a blank line or a heading's underline, which separate paragraphs."""
     return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1
 
 
@@ -94,9 +94,7 @@ def _modules() -> Iterator[Path]:
 
 def _docstrings(path: Path) -> list[str]:
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # of other people's escape sequences; as errors they hide modules
+        with warnings.catch_warnings(action="ignore"):  # foreign escape sequences; as errors they would hide modules
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files for other Pythons
         return []

@@ -1,4 +1,4 @@
-"""The files that a name stands for: on this machine's disk, or wherever fsspec reads (`gs://`, `s3://`, `hf://`, …)."""
+"""The files that a source names: paths, directories and globs on this machine's disk or behind a URL."""
 
 import contextlib
 import glob
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import is_url
+from bertzoo.core.remote import entry_type, remote_errors
 from bertzoo.data.corpus.manifest import NAME
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ PARQUET = ".parquet"
 
 
 @dataclass(frozen=True)
-class File:
-    """A file, under the name that messages give it."""
+class SourceFile:
+    """A file of text; its address is its path or URL."""
 
     address: str
-    system: "AbstractFileSystem | None" = None  # fsspec's; None for this machine's disk
+    system: "AbstractFileSystem | None" = None  # None: this machine's disk
 
     def __str__(self) -> str:
         return self.address
@@ -36,70 +37,79 @@ class File:
 
     @property
     def compression(self) -> str:
-        """.gz, .xz, .zst or nothing."""
+        """`.gz`, `.xz`, `.zst` or an empty string."""
         suffix = PurePosixPath(self.address).suffix
         return suffix if suffix in COMPRESSED else ""
 
     @property
     def kind(self) -> str:
-        """The suffix that says what the file holds, beneath its compression."""
+        """The suffix before that of the compression, such as `.jsonl`."""
         return PurePosixPath(self.name.removesuffix(self.compression)).suffix
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the name ends like that of a file of text."""
+        return self.kind in PLAIN or self.name.endswith(PARQUET)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The file's bytes, seekable; raises CorpusError where a remote one cannot be read, OSError on this disk."""
+        """The file's bytes, seekable; raises OSError for a local file, CorpusError for a remote one."""
         if self.system is None:
             with open(self.address, "rb") as file:
                 yield file
             return
-        with remote(self.address), self.system.open(self.address, "rb") as file:
+        with remote_errors(self.address), self.system.open(self.address, "rb") as file:
             yield cast(BinaryIO, file)
 
 
-def find(name: str) -> list[File]:
-    """The files of a path, directory or glob, local or remote, in the order in which they are read.
+def find_files(name: str) -> list[SourceFile]:
+    """The files of a path, directory, glob or URL, sorted.
 
-    Raises CorpusError when there are none, or when a remote one cannot be listed.
+    Raises CorpusError if there are none, or if a remote place cannot be listed.
     """
-    return _remote_files(name) if is_url(name) else _local_files(name)
+    files = _remote_files(name) if is_url(name) else _local_files(name)
+    if files is None:
+        raise CorpusError(f"the source file {name} does not exist")
+    return files
 
 
-def _local_files(name: str) -> list[File]:
+def _local_files(name: str) -> list[SourceFile] | None:
     path = Path(name).expanduser()
     if path.is_dir():
-        return _inside(name, [File(str(p)) for p in sorted(path.rglob("*")) if p.is_file()])
+        return _text_files(name, [SourceFile(str(p)) for p in sorted(path.rglob("*")) if p.is_file()])
     if path.is_file():
-        return [File(str(path))]
-    if glob.has_magic(name):
-        matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
-        return _matching(name, [File(str(path)) for path in matches])
-    raise CorpusError(f"the source file {name} does not exist")
+        return [SourceFile(str(path))]
+    if not glob.has_magic(name):
+        return None
+    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+    return _matches(name, [SourceFile(str(match)) for match in matches if match.is_file()])
 
 
-def _remote_files(name: str) -> list[File]:
+def _remote_files(name: str) -> list[SourceFile] | None:
     import fsspec
 
-    with remote(name):
+    with remote_errors(name):
         system, path = fsspec.url_to_fs(name)
-        found = kind(system, path)
-        if found == "directory":
+
+        def source_files(paths: list[str]) -> list[SourceFile]:
+            return [SourceFile(str(system.unstrip_protocol(path)), system) for path in sorted(paths)]
+
+        kind = entry_type(system, path)
+        if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
                 raise CorpusError(f"{name} is a tokenised corpus and no text: name it alone, to pretrain on it")
-            return _inside(name, _remote_sorted(system, system.find(path)))
-        if found == "file":
-            return _remote_sorted(system, [path])
-        if glob.has_magic(path):
-            matches = [p for p, info in system.glob(path, detail=True).items() if info["type"] == "file"]
-            return _matching(name, _remote_sorted(system, matches))
-    raise CorpusError(f"the source file {name} does not exist")
+            return _text_files(name, source_files(system.find(path)))
+        if kind == "file":
+            return source_files([path])
+        if not glob.has_magic(path):
+            return None
+        entries = system.glob(path, detail=True).items()
+        return _matches(name, source_files([path for path, info in entries if info["type"] == "file"]))
 
 
-def _remote_sorted(system: "AbstractFileSystem", paths: list[str]) -> list[File]:
-    return [File(str(system.unstrip_protocol(path)), system) for path in sorted(paths)]
-
-
-def _inside(name: str, files: list[File]) -> list[File]:
-    text = [file for file in files if is_text(file.address) and file.name[0] != "."]
+def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
+    """The files of a directory that hold text by their names; raises CorpusError if there are none."""
+    text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(
             f"the directory {name} holds no file named {', '.join((*PLAIN, PARQUET))} (or the first"
@@ -108,35 +118,7 @@ def _inside(name: str, files: list[File]) -> list[File]:
     return text
 
 
-def is_text(address: str) -> bool:
-    """Whether a file's name says that it holds text."""
-    file = File(address)
-    return file.kind in PLAIN or file.name.endswith(PARQUET)
-
-
-def _matching(name: str, files: list[File]) -> list[File]:
+def _matches(name: str, files: list[SourceFile]) -> list[SourceFile]:
     if not files:
         raise CorpusError(f"no file matches the pattern {name}")
     return files
-
-
-def kind(system: "AbstractFileSystem", path: str) -> str | None:
-    """`file`, `directory`, or None where nothing is; raises where a bucket denies, of which fsspec's isfile says no."""
-    try:
-        return system.info(path)["type"]
-    except FileNotFoundError:
-        return None
-
-
-@contextlib.contextmanager
-def remote(name: str, done: str = "read") -> Iterator[None]:
-    """Whatever a file system raises, and there are as many kinds of errors as file systems, as one sentence."""
-    try:
-        yield
-    except CorpusError:
-        raise
-    except ImportError as error:
-        raise CorpusError(f"{name} needs a package that is not installed: {error}") from error
-    except Exception as error:
-        said = " ".join(str(error).split()) or "no reason is given"
-        raise CorpusError(f"{name} cannot be {done}: {type(error).__name__}: {said[:300]}") from error

@@ -1,17 +1,17 @@
-"""The documents in a Parquet file, such as Hugging Face's data sets are made of: one a row, read a piece at a time."""
+"""Read the documents of a Parquet file, one per row, in bounded memory."""
 
 from collections.abc import Iterator
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources.files import File
+from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.text import record_document
 
 _ROWS = 64  # decoded at once
-_BUFFER = 1 << 20  # bytes read ahead in a column, which would otherwise be loaded a whole row group at a time
+_BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
 
-def documents(file: File, text_field: str) -> Iterator[str]:
-    """The texts of one column; raises CorpusError without pyarrow, and naming the file and row for what is no text."""
+def documents(file: SourceFile, text_field: str) -> Iterator[str]:
+    """The texts of one column; raises CorpusError without pyarrow, or naming the file and row that holds no text."""
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
@@ -23,7 +23,7 @@ def documents(file: File, text_field: str) -> Iterator[str]:
     with file.open() as raw:
         try:
             table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
-            _check(file, table.schema_arrow, text_field)
+            _check_column(file, table.schema_arrow, text_field)
             row = 0
             for batch in table.iter_batches(_ROWS, columns=[text_field], use_threads=False):
                 for text in batch.column(0).to_pylist():
@@ -32,11 +32,11 @@ def documents(file: File, text_field: str) -> Iterator[str]:
                         raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}: leave it out")
                     yield record_document(text, f"{file} row {row}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            said = " ".join(str(error).split())
-            raise CorpusError(f"{file} cannot be read as Parquet, it is damaged or cut short: {said}") from error
+            reason = " ".join(str(error).split())
+            raise CorpusError(f"{file} cannot be read as Parquet, it is damaged or cut short: {reason}") from error
 
 
-def _check(file: File, schema, text_field: str) -> None:
+def _check_column(file: SourceFile, schema, text_field: str) -> None:
     if text_field not in schema.names:
         raise CorpusError(
             f"{file} has no column {text_field!r} but {', '.join(schema.names)}: name the column in text_field"

@@ -1,4 +1,4 @@
-"""The documents in a file of text: a blank line between them, or one a line as JSON, plain or compressed."""
+"""Read the documents of a text or JSON-lines file, plain or compressed."""
 
 import contextlib
 import gzip
@@ -11,14 +11,14 @@ from typing import BinaryIO
 import zstandard
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources.files import File
+from bertzoo.data.sources.files import SourceFile
 
-LONGEST = 64 << 20  # bytes of one line or one document: beyond this the line or document breaks are surely missing
+LONGEST = 64 << 20  # bytes of a line or document; beyond it the breaks are surely missing
 _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError)
 
 
-def text_documents(file: File) -> Iterator[str]:
-    """Runs of lines between blank ones; raises CorpusError naming the line."""
+def text_documents(file: SourceFile) -> Iterator[str]:
+    """The documents between blank lines; raises CorpusError naming the line that is too long or not text."""
     document: list[str] = []
     size = start = 0
     for number, line in _lines(file):
@@ -38,19 +38,19 @@ def text_documents(file: File) -> Iterator[str]:
         yield "\n".join(document)
 
 
-def json_documents(file: File, text_field: str) -> Iterator[str]:
-    """The field of one JSON object a line; raises CorpusError naming the line."""
+def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
+    """The text field of one JSON object per line; raises CorpusError naming the line without one."""
     for number, line in _lines(file):
         if not line:
             continue
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            _check_lines(file, number, None)
+            _check_first_line(file, number, None)
             raise CorpusError(f"{file} line {number} is not JSON: {error.msg} at column {error.colno}") from error
         except RecursionError as error:
-            raise CorpusError(f"{file} line {number} is nested too deeply to be read: give flat records") from error
-        _check_lines(file, number, record)
+            raise CorpusError(f"{file} line {number} is nested too deeply: give flat records") from error
+        _check_first_line(file, number, record)
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(
@@ -59,14 +59,14 @@ def json_documents(file: File, text_field: str) -> Iterator[str]:
         yield record_document(text, f"{file} line {number}")
 
 
-def _check_lines(file: File, number: int, record: object) -> None:
-    """A .json file may hold one object a line, as C4's do, and mostly does not."""
+def _check_first_line(file: SourceFile, number: int, record: object) -> None:
+    """Raise CorpusError for a .json file without one object per line, as C4's have and most others do not."""
     if file.kind == ".json" and number == 1 and not isinstance(record, dict):
         raise CorpusError(f"{file} is a JSON file without an object on its first line: give one object a line")
 
 
 def record_document(text: str, place: str) -> str:
-    """The document of a record's text, one paragraph a line; raises CorpusError naming the place where it is none."""
+    """A record's text with one paragraph per line; raises CorpusError naming the place of half a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -74,8 +74,8 @@ def record_document(text: str, place: str) -> str:
     return "\n".join(stripped for part in text.splitlines() if (stripped := part.strip()))
 
 
-def _lines(file: File) -> Iterator[tuple[int, str]]:
-    """The stripped lines of a file with their numbers; an empty string for a blank line."""
+def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
+    """Numbers and stripped lines of a file; a blank line is an empty string."""
     number, carry = 0, b""
     for chunk in _chunks(file):
         if b"\0" in chunk:
@@ -93,7 +93,7 @@ def _lines(file: File) -> Iterator[tuple[int, str]]:
         yield number + 1, _decode(file, number + 1, carry)
 
 
-def _decode(file: File, number: int, line: bytes) -> str:
+def _decode(file: SourceFile, number: int, line: bytes) -> str:
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as error:
@@ -102,8 +102,8 @@ def _decode(file: File, number: int, line: bytes) -> str:
         ) from error
 
 
-def _chunks(file: File) -> Iterator[bytes]:
-    with file.open() as raw, _damage(file):
+def _chunks(file: SourceFile) -> Iterator[bytes]:
+    with file.open() as raw, _decompression_errors(file):
         if not raw.read(1):
             raise CorpusError(f"{file} is empty: remove it from the source or fill it")
         raw.seek(0)
@@ -117,7 +117,7 @@ def _chunks(file: File) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _damage(file: File) -> Iterator[None]:
+def _decompression_errors(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
@@ -125,10 +125,10 @@ def _damage(file: File) -> Iterator[None]:
 
 
 def _zst_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Decompresses frame by frame; zstandard's own file reader takes a truncated frame for the end of the file."""
+    """Decompress frame by frame; zstandard's file reader takes a truncated frame for the end of the file."""
     factory = zstandard.ZstdDecompressor()
     frame = None
-    while data := file.read(4096):  # small, because one block of 4 bytes may hold 128 KiB
+    while data := file.read(4096):  # bounds memory: 4 bytes may expand to 128 KiB
         while data:
             frame = frame or factory.decompressobj()
             yield frame.decompress(data)

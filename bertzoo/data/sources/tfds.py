@@ -1,4 +1,4 @@
-"""The documents of a data set that TensorFlow Datasets has prepared, read by index and without TensorFlow."""
+"""Read the documents of a data set prepared by TensorFlow Datasets, by index and without TensorFlow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from bertzoo.data.sources.text import record_document
 
 PREFIX = "tfds:"
 SPLIT = "train"
-ROWS = 1 << 17  # of one range, the unit that a file is elsewhere
+ROWS = 1 << 17  # examples of one range
 
 
 @dataclass(frozen=True)
 class Range:
-    """Consecutive examples of a data set."""
+    """Consecutive examples of a data set, read as a file of other sources is."""
 
     dataset: str
     text_field: str
@@ -23,12 +23,12 @@ class Range:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The range as messages show it."""
         return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
 
     def documents(self) -> Iterator[str]:
-        """The texts of one feature; raises CorpusError naming the example that has none."""
-        examples = opened(self.dataset)
+        """The texts of one feature; raises CorpusError naming an example without text."""
+        examples = open_split(self.dataset)
         for index in range(self.start, self.stop):
             place, example = f"{PREFIX}{self.dataset}[{index}]", examples[index]
             text = example.get(self.text_field)
@@ -45,18 +45,18 @@ class Range:
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:
-    """The training split of `NAME[/CONFIG][:VERSION]`, in ranges of ROWS.
-
-    Raises CorpusError without TensorFlow Datasets, or where the data set is not prepared on this machine.
-    """
-    count = len(opened(dataset))
+    """The training split of `NAME[/CONFIG][:VERSION]` in ranges of ROWS; raises CorpusError as `open_split` does."""
+    count = len(open_split(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 
-def opened(dataset: str, split: str = SPLIT) -> Any:
-    """The examples of a split, by index; raises CorpusError as `ranges` does."""
+def open_split(dataset: str, split: str = SPLIT) -> Any:
+    """The examples of a split, by index.
+
+    Raises CorpusError without TensorFlow Datasets, or if the data set is not prepared on this machine.
+    """
     try:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -66,9 +66,9 @@ def opened(dataset: str, split: str = SPLIT) -> Any:
         ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=split, download=False)
-    except Exception as error:  # of as many kinds as there are ways for a data set not to be there
-        said = " ".join(str(error).split())[:200].rstrip(".")
+    except Exception as error:  # the library raises many types
+        reason = " ".join(str(error).split())[:200].rstrip(".")
         raise CorpusError(
-            f"{PREFIX}{dataset} cannot be opened ({said}): prepare it with `tfds build {dataset}"
+            f"{PREFIX}{dataset} cannot be opened ({reason}): prepare it with `tfds build {dataset}"
             " --file_format=array_record`, and set TFDS_DATA_DIR where it is not in ~/tensorflow_datasets"
         ) from error

@@ -1,4 +1,4 @@
-"""Tokenizers as frozen configs, and tokenizers in a directory."""
+"""Build, save, load and compare tokenizers."""
 
 import hashlib
 import json
@@ -12,38 +12,26 @@ from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTo
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
-__all__ = [
-    "ALL_FILES",
-    "SentencePiece",
-    "Specials",
-    "Tokenizer",
-    "TokenizerConfig",
-    "WordPiece",
-    "build",
-    "difference",
-    "files",
-    "fingerprint",
-    "label",
-    "load",
-    "save",
-    "unlike",
-]
+__all__ = ["SentencePiece", "Specials", "Tokenizer", "TokenizerConfig", "WordPiece"]
 
 TokenizerConfig = WordPiece | SentencePiece
-_KINDS = {"wordpiece": (WordPiece, "vocab.txt"), "sentencepiece": (SentencePiece, "spiece.model")}
+_KINDS = {
+    "wordpiece": (WordPiece, WordPieceTokenizer.file),
+    "sentencepiece": (SentencePiece, SentencePieceTokenizer.file),
+}
 ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # of any kind
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Loads the vocabulary at the config's path, or trains one on the first TRAIN_BYTES of what `texts()` gives."""
+    """Load the vocabulary at the config's path, or train one on the first TRAIN_BYTES of `texts()`."""
     if config.path:
         return config.load()
     if next(texts(), None) is None:
         raise CorpusError("no text was found to train a vocabulary on: check the source")
-    return config.train(lambda: _limited(texts()))
+    return config.train(lambda: _first_texts(texts()))
 
 
-def _limited(texts: Iterator[str]) -> Iterator[str]:
+def _first_texts(texts: Iterator[str]) -> Iterator[str]:
     size = 0
     for text in texts:
         yield text
@@ -53,15 +41,14 @@ def _limited(texts: Iterator[str]) -> Iterator[str]:
 
 
 def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None:
-    """Writes a tokenizer and its options; the directory is complete once settings.json is there."""
+    """Write a tokenizer and its options; settings.json is last."""
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(directory)
-    settings = asdict(replace(config, path=""))
-    atomic.write_json(directory / "settings.json", settings)
+    atomic.write_json(directory / "settings.json", asdict(replace(config, path="")))
 
 
 def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
-    """Reads what `save` wrote; raises CorpusError naming the file that is missing or damaged."""
+    """Read what `save` wrote; raises CorpusError naming the file that is missing or damaged."""
     settings_file = directory / "settings.json"
     try:
         settings = json.loads(settings_file.read_text(encoding="utf-8"))
@@ -75,18 +62,17 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
 
 
 def files(kind: str) -> tuple[str, ...]:
-    """What a saved tokenizer of a kind consists of."""
+    """The names of a saved tokenizer's files."""
     return "settings.json", _KINDS[kind][1]
 
 
 def label(tokenizer: Tokenizer) -> str:
     """The name and the hash of a tokenizer's vocabulary file."""
-    _, file = _KINDS[tokenizer.config.kind]
-    return f"{file} sha256:{hashlib.sha256(tokenizer.contents).hexdigest()}"
+    return f"{tokenizer.file} sha256:{hashlib.sha256(tokenizer.contents).hexdigest()}"
 
 
 def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
-    """In words, how two configs differ in what becomes of a text; None where they do not, vocabularies apart."""
+    """How two configs differ in kind or normalisation, in words; None if they agree."""
     if ours.kind != theirs.kind:
         return f"kind is {theirs.kind} there and {ours.kind} here"
     pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
@@ -94,15 +80,15 @@ def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
 
 
 def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
-    """In words, how two tokenizers differ; None where they give any text the same ids."""
-    if (found := unlike(ours.config, theirs.config)) is not None:
-        return found
+    """How two tokenizers differ, in words; None if they give every text the same ids."""
+    if (different := unlike(ours.config, theirs.config)) is not None:
+        return different
     here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))
     if len(here) != len(there):
         return f"it has {len(there):,} entries there and {len(here):,} here"
-    for index, (entry, other) in enumerate(zip(here, there, strict=True)):
-        if entry != other:
-            return f"entry {index} is {other!r} there and {entry!r} here"
+    for index, (mine, other) in enumerate(zip(here, there, strict=True)):
+        if mine != other:
+            return f"entry {index} is {other!r} there and {mine!r} here"
     return None if ours.contents == theirs.contents else "the pieces have other scores there than here"
 
 

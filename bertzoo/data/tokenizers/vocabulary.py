@@ -1,12 +1,14 @@
-"""What a tokenizer must offer, and the checks that all kinds share."""
+"""What every tokenizer offers, and the checks of its vocabulary."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
+from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import on_disk
 
@@ -15,7 +17,7 @@ TRAIN_BYTES = 256 << 20  # a vocabulary is trained on at most this much text, th
 
 @dataclass(frozen=True, kw_only=True)
 class Specials:
-    """The ids of the tokens that every model needs."""
+    """The ids of the special tokens."""
 
     pad: int
     unk: int
@@ -24,78 +26,75 @@ class Specials:
     mask: int
 
 
-class Tokenizer(Protocol):
-    """A trained or loaded tokenizer."""
+class Tokenizer(ABC):
+    """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
+
+    config: the WordPiece or SentencePiece that made it; its path and vocab_size may be those of another. contents: the
+    bytes of the vocabulary file. continuation: (V,) bool, True if an entry continues the word before it.
+    """
+
+    file: ClassVar[str]  # name of the vocabulary file
+    spellings: ClassVar[Mapping[str, Sequence[str]]]  # of the special tokens, by their fields in Specials
+
+    def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
+        """Raise CorpusError if the vocabulary is larger than the config allows or lacks a special token."""
+        check_size(len(entries), config.vocab_size, origin)
+        self.config, self.contents, self._entries = config, contents, entries
+        self.specials = self._find_specials(origin)
+        self.continuation = np.array([self._continues(entry) for entry in entries])
+
+    def _find_specials(self, origin: str) -> Specials:
+        ids = {entry: index for index, entry in enumerate(self._entries)}
+        found = {
+            field: next((ids[name] for name in names if name in ids), None) for field, names in self.spellings.items()
+        }
+        if missing := [self.spellings[field][0] for field, index in found.items() if index is None]:
+            raise CorpusError(
+                f"the vocabulary {origin} has no {', '.join(missing)}: add these entries or train a new vocabulary"
+            )
+        return Specials(**found)  # pyright: ignore[reportArgumentType] (none is None)
 
     @property
     def vocab_size(self) -> int:
         """The number of entries, special ones included."""
-        ...
-
-    @property
-    def specials(self) -> Specials:
-        """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        ...
-
-    @property
-    def continuation(self) -> np.ndarray:
-        """(V,) bool: True where an entry continues the word before it."""
-        ...
-
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The int32 ids of every text, without special tokens (text such as "[MASK]" is spelt out)."""
-        ...
-
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of every text the ids as from `encode_batch`, and offsets (n,2) int32: the characters that each stands for,
-        from the first to past the last.
-        """
-        ...
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Readable text; special tokens stay visible."""
-        ...
+        return len(self._entries)
 
     def token(self, index: int) -> str:
-        """The entry with this id as the vocabulary spells it."""
-        ...
-
-    @property
-    def contents(self) -> bytes:
-        """The vocabulary as its file has it."""
-        ...
-
-    @property
-    def config(self) -> Any:
-        """The WordPiece or SentencePiece that it was made by; its path and vocab_size may be those of another."""
-        ...
+        """The entry with this id, as the vocabulary spells it."""
+        return self._entries[index]
 
     def save(self, directory: Path) -> None:
-        """Writes what `tokenizer.load` reads back."""
-        ...
+        """Write the vocabulary file."""
+        atomic.write_bytes(directory / self.file, self.contents)
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The int32 ids (n,) of every text, without special tokens (text such as "[MASK]" is spelt out)."""
+
+    @abstractmethod
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For every text the ids as from `encode_batch`, and offsets (n,2) int32: first and past the last character."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text; special tokens stay visible."""
+
+    @staticmethod
+    @abstractmethod
+    def _continues(entry: str) -> bool:
+        """Whether an entry continues the word before it."""
 
 
-def find_specials(ids: dict[str, int], names: Mapping[str, Sequence[str]], origin: str) -> Specials:
-    """The ids of the special tokens under any of their spellings; raises CorpusError naming those that are missing."""
-    found = {field: next((ids[name] for name in spellings if name in ids), None) for field, spellings in names.items()}
-    missing = [names[field][0] for field, index in found.items() if index is None]
-    if missing:
+def check_size(size: int, limit: int, origin: str) -> None:
+    """Raise CorpusError if a vocabulary has more entries than vocab_size allows."""
+    if size > limit:
         raise CorpusError(
-            f"the vocabulary {origin} has no {', '.join(missing)}: add the missing entries or train a new vocabulary"
-        )
-    return Specials(**{field: index for field, index in found.items() if index is not None})
-
-
-def check_size(size: int, asked: int, origin: str) -> None:
-    """Raises CorpusError when a loaded vocabulary has more entries than vocab_size allows."""
-    if size > asked:
-        raise CorpusError(
-            f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {asked:,}: set vocab_size = {size}"
+            f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {limit:,}: set vocab_size = {size}"
         )
 
 
-def existing(path: str) -> Path:
-    """The path of a vocabulary file; raises CorpusError when it does not exist."""
+def vocabulary_file(path: str) -> Path:
+    """The path of a vocabulary file; raises CorpusError if it does not exist."""
     file = on_disk(path, "the vocabulary file", "copy it to this machine and name the copy")
     if not file.is_file():
         raise CorpusError(f"the vocabulary file {path} does not exist")

@@ -47,7 +47,7 @@ def write(
     Raises ExportFailed where ExecuTorch does not take the model.
     """
     with tempfile.TemporaryDirectory(prefix=".bertzoo.", dir=file.parent) as name:
-        pytorch.write(pretrained, Path(name))
+        pytorch.write_pytorch(pretrained, Path(name))
         shutil.copy(Path(__file__).with_name("phone_module.py"), name)
         example = {name: row.tolist() for name, row in rows.items()}
         request = {"directory": name, "file": str(file), "pooling": pooling, "grouped": GROUPED, "rows": example}

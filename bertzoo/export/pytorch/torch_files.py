@@ -79,7 +79,7 @@ def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> A
     from bertzoo.conversion import modeling_bertzoo  # which import torch
     from bertzoo.export.pytorch import phone_module
 
-    described = pytorch.describe(pretrained.module()[0])
+    described = pytorch.describe_module(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
     return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling, grouped)
 

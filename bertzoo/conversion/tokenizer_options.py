@@ -1,4 +1,4 @@
-"""tokenizer_config.json and the files beside it: what is read, what says nothing here, and what is refused."""
+"""tokenizer_config.json and the files beside it: options that are read, ignored, or not supported."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 FOREIGN = ("merges.txt", "vocab.json", "bpe.codes", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
-# These take everything from tokenizer.json, where the others go by their own options and the defaults below.
+# These classes take everything from tokenizer.json; the others use their own options and the defaults below.
 GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}
 _FAMILIES = {
     "wordpiece": ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert"),
@@ -19,12 +19,12 @@ CLASSES = {
     kind: {f"{family}Tokenizer{fast}" for family in families for fast in ("", "Fast")} | GENERIC
     for kind, families in _FAMILIES.items()
 }
-# What is read, with what the classes of transformers do where nothing is said.
-READ: dict[str, dict[str, bool | None]] = {
+# The options that are read, with the defaults of transformers' classes.
+DEFAULTS: dict[str, dict[str, bool | None]] = {
     "wordpiece": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
     "sentencepiece": {"do_lower_case": True, "keep_accents": False},
 }
-_NONE = (None, [], {})  # ways to say that there are none
+_NONE = (None, [], {})
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
     "wordpiece": {
         "do_basic_tokenize": (True,),
@@ -37,7 +37,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
 _NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _SAME = {"bos": "cls", "eos": "sep"}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask")
-# How rows are made and where files came from; ids of text do not depend on it.
+# How rows are made and where files came from, which the ids of a text do not depend on.
 _IGNORED = {
     "add_prefix_space",
     "backend",
@@ -72,66 +72,70 @@ _IGNORED = {
 }
 
 
-def table(path: Path) -> dict[str, Any]:
-    """A JSON file's table, empty where there is no such file; raises CorpusError where it is damaged."""
+def read_table(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty without such a file; raises CorpusError if it is damaged."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return found
+        table = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(table, dict):
+            return table
         raise ValueError("not a table")
     except ValueError as error:
         raise CorpusError(f"{path} is damaged: {error}") from error
 
 
-def read(directory: Path, kind: str) -> dict[str, Any]:
-    """The options of a tokenizer of this kind (a key of READ) that are said, and tokenizer_class.
+def read_options(directory: Path, kind: str) -> dict[str, Any]:
+    """The options in the file of a tokenizer of this kind (a key of DEFAULTS), and tokenizer_class.
 
-    Raises UserError naming a setting that is not understood, or that asks for what ours does not do.
+    Raises UserError naming a setting that is unknown or not supported.
     """
     path = directory / OPTIONS
-    found = table(path)
-    check_class(found.get("tokenizer_class"), kind, path)
+    options = read_table(path)
+    check_class(options.get("tokenizer_class"), kind, path)
     tokens = {f"{token}_token" for token in (*_TOKENS, *_SAME)}
-    known = READ[kind].keys() | tokens | _IGNORED | {"tokenizer_class", "added_tokens_decoder", *_NO_MORE}
-    for setting, value in found.items():
+    known = DEFAULTS[kind].keys() | tokens | _IGNORED | {"tokenizer_class", "added_tokens_decoder", *_NO_MORE}
+    for setting, value in options.items():
         if setting in _FIXED[kind]:
             if not any(value is ours or value == ours for ours in _FIXED[kind][setting]):
                 ours = _FIXED[kind][setting][0]
                 raise UserError(f"{path}: {setting} = {value!r} is not supported, only {ours!r} is")
         elif setting not in known:
             raise UserError(f"{path}: the setting {setting} = {value!r} is not understood")
-        if setting in READ[kind] and not (isinstance(value, bool) or (value is None and setting == "strip_accents")):
+        if setting in DEFAULTS[kind] and not (
+            isinstance(value, bool) or (value is None and setting == "strip_accents")
+        ):
             raise UserError(f"{path}: {setting} = {value!r} is neither true nor false")
-    return {setting: found[setting] for setting in (*READ[kind], "tokenizer_class") if setting in found}
+    return {setting: options[setting] for setting in (*DEFAULTS[kind], "tokenizer_class") if setting in options}
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
-    """Raises UserError where a tokenizer_class is not of the vocabulary's kind or, without one, of any that is read."""
+    """Raise UserError if a tokenizer_class does not fit the vocabulary's kind or, without one, any kind."""
     known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
     if name is not None and (not isinstance(name, str) or name not in known):
-        what = f"for a {kind} vocabulary" if kind else "here"
-        raise UserError(f"{path}: tokenizer_class = {name!r} is not supported {what}")
+        place = f"for a {kind} vocabulary" if kind else "here"
+        raise UserError(f"{path}: tokenizer_class = {name!r} is not supported {place}")
 
 
 def check_foreign(directory: Path) -> None:
-    """Raises UserError where a directory holds the vocabulary of a tokenizer that is not ours."""
+    """Raise UserError if a directory holds the vocabulary of another kind of tokenizer."""
     for name in FOREIGN:
         if (directory / name).exists():
-            raise UserError(f"{directory / name} is of a kind of tokenizer that is not read; remove it if it is unused")
+            raise UserError(
+                f"{directory / name} belongs to another kind of tokenizer, which is not supported; remove it if unused"
+            )
 
 
 def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], entire: Path) -> None:
-    """Raises UserError where a file beside the vocabulary names other special tokens, or adds any others.
+    """Raise UserError if a file beside the vocabulary names other special tokens or adds tokens.
 
-    The libraries look added tokens up in the raw text, before it is cut; ours has nothing of the kind.
+    transformers finds added tokens in the raw text, before it is cut, which our tokenizers cannot do.
     """
     special = {token: getattr(tokenizer.specials, token) for token in _TOKENS}
     names = {f"{token}_token": tokenizer.token(index) for token, index in special.items()}
     names |= {f"{token}_token": names[f"{same}_token"] for token, same in _SAME.items()}
     for path in (directory / OPTIONS, directory / SPECIALS):
-        for setting, value in table(path).items():
+        for setting, value in read_table(path).items():
             ours, content = names.get(setting), _content(value)
             if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
                 raise UserError(f"{path}: {setting} = {value!r} are not supported, only none is")
@@ -142,24 +146,24 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
         if ids.get(content) != index:
-            names = f"{', '.join(ids)}"
-            raise UserError(f"{path}: the added token {content!r} of number {index} is not supported, only {names} are")
+            only = ", ".join(ids)
+            raise UserError(f"{path}: the added token {content!r} of number {index} is not supported, only {only} are")
 
 
 def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[Path, Any, Any]]:
-    """Every added token: the file that says so, its text and its number."""
+    """Every added token: its file, its text and its number."""
     options, added = directory / OPTIONS, directory / ADDED
-    decoder = table(options).get("added_tokens_decoder") or {}
+    decoder = read_table(options).get("added_tokens_decoder") or {}
     try:
-        found = [(options, _content(value), int(index)) for index, value in decoder.items()]
+        tokens = [(options, _content(value), int(index)) for index, value in decoder.items()]
     except (AttributeError, ValueError) as error:
         raise UserError(f"{options} is damaged: added_tokens_decoder is no table of numbers") from error
-    found += [(added, content, index) for content, index in table(added).items()]
-    return found + [(entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []]
+    tokens += [(added, content, index) for content, index in read_table(added).items()]
+    return tokens + [(entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []]
 
 
 def _content(value: Any) -> Any:
-    """A token's text: alone, or with how it is looked for beside it."""
+    """A token's text, which stands alone or in a table with its options."""
     return value.get("content") if isinstance(value, dict) else value
 
 

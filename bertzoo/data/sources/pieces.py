@@ -1,8 +1,8 @@
-"""A source of raw text is one string: paths, directories, globs, data sets, or the prose in the Python installation.
+"""Cut sources into pieces: files, data sets or the prose in the Python installation, named by one string.
 
-Text files hold one paragraph (or sentence) a line and a blank line between documents; `.jsonl` files hold one document
-a line, `.parquet` files one a row. The first two may be compressed (.gz, .xz, .zst). Everything streams: memory is
-bounded by one piece.
+Text files hold one paragraph (or sentence) per line and a blank line between documents; `.jsonl` files hold one
+document per line, `.parquet` files one per row. The first two may be compressed (.gz, .xz, .zst). Everything streams:
+memory is bounded by one piece.
 """
 
 import functools
@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
-from bertzoo.data.sources import embedded, files, parquet, tfds
-from bertzoo.data.sources.files import File
-from bertzoo.data.sources.mixture import Part
+from bertzoo.data.sources import embedded, parquet, tfds
+from bertzoo.data.sources.files import PARQUET, SourceFile, find_files
+from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.text import json_documents, text_documents
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What is read in one go: a file, a range of a data set, or the embedded documentation."""
+    """A file, a range of a data set, or the embedded documentation, and a function that reads its documents."""
 
     name: str
     documents: Callable[[], Iterator[str]]
@@ -28,22 +28,26 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One pass over an origin."""
+    """One pass over an origin.
+
+    part: index in the mixture. repetition: number of earlier passes. share: of the documents, chosen by their hashes.
+    heldout: share of the documents that only the first pass reads.
+    """
 
     origin: Origin
-    part: int  # of the mixture
-    repetition: int  # how many passes there were before
-    share: float  # of the documents, chosen by their hashes
-    heldout: float  # share that is read in the first pass alone
+    part: int
+    repetition: int
+    share: float
+    heldout: float
 
     def takes(self, document: str) -> bool:
-        """Whether the document is read, by its hash."""
+        """Whether this pass reads the document, by its hash."""
         if self.repetition and is_heldout(document, self.heldout):
             return False
         return self.share >= 1 or is_chosen(document, self.share)
 
     def pieces(self, piece_bytes: int) -> "Iterator[Piece]":
-        """Cuts the documents into pieces of about `piece_bytes` of text, numbered from 0."""
+        """Cut the documents into pieces of about `piece_bytes` of text, numbered from 0."""
         batch: list[str] = []
         size = index = left_out = 0
 
@@ -72,14 +76,17 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Consecutive documents of one origin: the unit of work of tokenisation."""
+    """Consecutive documents of one origin, one paragraph (or sentence) per line: the unit of work of tokenisation.
+
+    left_out: documents up to the last one that the weight leaves out.
+    """
 
     index: int
     origin: str
     part: int
     repetition: int
-    left_out: int  # documents before the last one that the weight leaves out
-    documents: tuple[str, ...]  # one paragraph (or sentence) a line
+    left_out: int
+    documents: tuple[str, ...]
 
     @property
     def sha256(self) -> str:
@@ -87,7 +94,7 @@ class Piece:
         return hashlib.sha256("\0".join(self.documents).encode()).hexdigest()
 
 
-def readings(parts: Sequence[Part], heldout: float) -> list[Reading]:
+def readings(parts: Sequence[MixturePart], heldout: float) -> list[Reading]:
     """Every pass over every origin of the parts, in the order of the corpus.
 
     Raises CorpusError for a source that is missing or empty.
@@ -95,14 +102,14 @@ def readings(parts: Sequence[Part], heldout: float) -> list[Reading]:
     return [
         Reading(origin=origin, part=index, repetition=repetition, share=share, heldout=heldout)
         for index, part in enumerate(parts)
-        for found in [origins(part.source, part.text_field)]
+        for part_origins in [origins(part.source, part.text_field)]
         for repetition, share in enumerate(part.shares)
-        for origin in found
+        for origin in part_origins
     ]
 
 
-def check(parts: Sequence[Part], heldout: float) -> None:
-    """Raise CorpusError where a source is missing or empty, or the first document of a part cannot be read."""
+def check_sources(parts: Sequence[MixturePart], heldout: float) -> None:
+    """Raise CorpusError if a source is missing or empty, or the first document of a part cannot be read."""
     firsts: dict[int, Origin] = {}
     for reading in readings(parts, heldout):
         firsts.setdefault(reading.part, reading.origin)
@@ -110,60 +117,59 @@ def check(parts: Sequence[Part], heldout: float) -> None:
         next(iter(origin.documents()), None)
 
 
-def pieces(parts: Sequence[Part], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
-    """Cuts sources into pieces, in a fixed order and never across origins.
+def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
+    """Cut sources into pieces, in a fixed order and never across origins.
 
     Raises CorpusError, naming the file and line, for input that is missing, empty or not text.
     """
-    each = (piece for reading in readings(parts, heldout) for piece in reading.pieces(piece_bytes))
-    return (replace(piece, index=index) for index, piece in enumerate(each))
+    pieces = (piece for reading in readings(parts, heldout) for piece in reading.pieces(piece_bytes))
+    return (replace(piece, index=index) for index, piece in enumerate(pieces))
 
 
 def origins(source: str, text_field: str) -> list[Origin]:
-    """What a source names, in the order in which it is read; raises CorpusError when there is nothing."""
+    """The origins that a source names, in reading order; raises CorpusError if there are none."""
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(
             f"the source {source!r} holds an empty name: give paths, directories or globs separated by commas"
         )
-    found: list[Origin] = []
-    seen: set[str] = set()
+    by_address: dict[str, Origin] = {}
     for name in names:
-        for address, origin in _named(name, text_field):
-            if address in seen:
+        for address, origin in _named_origins(name, text_field):
+            if address in by_address:
                 raise CorpusError(f"the source {source!r} names {address} more than once: name every file once")
-            seen.add(address)
-            found.append(origin)
-    return found
+            by_address[address] = origin
+    return list(by_address.values())
 
 
-def _named(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
+def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
+    """Addresses and origins of one name."""
     if name == embedded.SOURCE:
-        yield name, Origin(name, _embedded)
+        yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):
         raise CorpusError(f"the source {name!r} is unknown: the embedded source is called {embedded.SOURCE!r}")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
             yield part.name, Origin(part.name, part.documents)
     else:
-        for file in files.find(name):
+        for file in find_files(name):
             yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))
 
 
-def _embedded() -> Iterator[str]:
+def _embedded_documents() -> Iterator[str]:
     return iter(embedded.documents())
 
 
-def _file_documents(file: File, text_field: str) -> Iterator[str]:
-    if file.name.endswith(files.PARQUET):
+def _file_documents(file: SourceFile, text_field: str) -> Iterator[str]:
+    if file.name.endswith(PARQUET):
         documents = parquet.documents(file, text_field)
     elif file.kind in (".jsonl", ".json"):
         documents = json_documents(file, text_field)
     else:
         documents = text_documents(file)
-    count = 0
+    empty = True
     for document in documents:
-        count += 1
+        empty = False
         yield document
-    if not count:
+    if empty:
         raise CorpusError(f"{file} holds no text: remove it from the source or fill it")

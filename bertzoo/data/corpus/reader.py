@@ -1,4 +1,4 @@
-"""A tokenised corpus on disk: memory-mapped indexes and random access to its tokens."""
+"""Read a tokenised corpus on disk: memory-mapped indexes and random access to its tokens."""
 
 import functools
 from collections.abc import Iterator
@@ -8,23 +8,23 @@ from typing import Literal
 import numpy as np
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.corpus import manifest
-from bertzoo.data.corpus.manifest import Manifest, SplitRecord
-from bertzoo.data.corpus.shard import BLOCK, Blocks, FileRecord, token_dtype
+from bertzoo.data.corpus.manifest import Manifest, SplitRecord, read_manifest
+from bertzoo.data.corpus.shard import BLOCK, Blocks, FileRecord, ShardRecord, token_dtype
 from bertzoo.data.tokenizers import tokenizer
 
 Split = Literal["train", "heldout"]
 
 
 class SplitIndex:
-    """The documents and sentences of one split, in the address space of its flat stream of tokens."""
+    """Documents and sentences of one split, as addresses in its flat stream of tokens.
+
+    sentences: (S,) tokens of each sentence. documents: (D + 1,) first sentence of each document, and the end.
+    """
 
     def __init__(self, directory: Path, record: SplitRecord):
         self.record = record
-        self.sentences = _map(directory, record.sentence_index, record.sentences)  # (S,) tokens of each sentence
-        self.documents = _map(
-            directory, record.document_index, record.documents + 1
-        )  # (D + 1,) first sentence of each document
+        self.sentences = _map(directory, record.sentence_index, record.sentences)
+        self.documents = _map(directory, record.document_index, record.documents + 1)
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
@@ -35,42 +35,37 @@ class SplitIndex:
 
 
 class Corpus:
-    """A complete tokenised corpus; made by `Corpus.open`. Its `address` is where it is found again from anywhere."""
+    """A complete tokenised corpus; `address` is the URL or absolute path from which it can be opened again."""
 
-    def __init__(self, directory: Path, contents: Manifest, address: str | None = None):
+    def __init__(self, directory: Path, manifest: Manifest, address: str | None = None):
         self.directory = directory
         self.address = address or str(directory.resolve())
-        self.manifest = contents
-        self.hash = contents.hash
+        self.manifest = manifest
+        self.hash = manifest.hash
         self.tokenizer = tokenizer.load(directory / "tokenizer")
-        if tokenizer.fingerprint(directory / "tokenizer") != contents.tokenizer_sha256:
+        if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
             raise CorpusError(
                 f"{directory / 'tokenizer'} is damaged, its hash is not the manifest's: tokenise the source again"
             )
-        self._splits = {split: SplitIndex(directory, record) for split, record in contents.splits.items()}
-        dtype = token_dtype(contents.vocab_size)
-        self._blocks = {split: Blocks(directory, record.shards, dtype) for split, record in contents.splits.items()}
+        self._splits = {split: SplitIndex(directory, record) for split, record in manifest.splits.items()}
+        dtype = token_dtype(manifest.vocab_size)
+        self._blocks = {split: Blocks(directory, record.shards, dtype) for split, record in manifest.splits.items()}
 
     @classmethod
     def open(cls, directory: Path, address: str | None = None) -> "Corpus":
-        """Opens a corpus after checking every file's size and the hashes of the indexes and the tokenizer.
+        """Open a corpus after checking every file's size and the hashes of the indexes and the tokenizer.
 
-        address: the URL that the directory is a copy of.
-        Raises CorpusError naming the file that is missing or damaged.
+        address: the URL that the directory is a copy of. Raises CorpusError naming a missing or damaged file.
         """
-        contents = manifest.read(directory)
-        for record in contents.splits.values():
-            for shard in record.shards:
-                shard.check(directory, contents=False)
-            for index in (record.sentence_index, record.document_index):
-                index.check(directory, contents=True)
-        return cls(directory, contents, address)
+        manifest = read_manifest(directory)
+        for record in manifest.files:
+            record.check(directory, contents=not isinstance(record, ShardRecord))
+        return cls(directory, manifest, address)
 
     def verify(self) -> None:
-        """Checks the hash of every shard; raises CorpusError naming the damaged one."""
-        for record in self.manifest.splits.values():
-            for shard in record.shards:
-                shard.check(self.directory, contents=True)
+        """Check the hashes of all shards and indexes; raises CorpusError naming the damaged one."""
+        for record in self.manifest.files:
+            record.check(self.directory, contents=True)
 
     def split(self, split: Split) -> SplitIndex:
         """The index of one split."""
@@ -79,7 +74,7 @@ class Corpus:
     def tokens(self, split: Split, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """(N, max(lengths)) int32: the tokens at the addresses [start, start + length), zeros behind them.
 
-        Each range must lie within one shard, as every document does. Raises CorpusError when a shard cannot be read.
+        Each range must lie within one shard, as every document does. Raises CorpusError if a shard cannot be read.
         """
         blocks = self._blocks[split]
         starts, lengths = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
@@ -90,10 +85,10 @@ class Corpus:
         first = blocks.first_block[shards] + local // BLOCK
         spanned = int(np.max((local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK, initial=0)) + 1
         last = first + (local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK
-        wanted = np.unique(np.minimum(first[:, None] + np.arange(spanned), last[:, None]))
-        flat = blocks.read(wanted).reshape(-1)
-        # The blocks of one range are neighbours in `wanted`, so its tokens are neighbours in `flat`.
-        begin = np.searchsorted(wanted, first) * BLOCK + local % BLOCK
+        needed = np.unique(np.minimum(first[:, None] + np.arange(spanned), last[:, None]))
+        flat = blocks.read(needed).reshape(-1)
+        # The blocks of one range are neighbours in `needed`, so its tokens are neighbours in `flat`.
+        begin = np.searchsorted(needed, first) * BLOCK + local % BLOCK
         columns = np.arange(int(lengths.max(initial=0)))
         inside = columns < lengths[:, None]
         return np.where(inside, flat[np.where(inside, begin[:, None] + columns, 0)], 0).astype(np.int32)

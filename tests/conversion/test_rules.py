@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.conversion.table import Row, dense, norm, to_ours, to_theirs
+from bertzoo.conversion.rules import TensorRule, dense, norm, to_ours, to_theirs
 from bertzoo.core.errors import UserError
 
 ROWS = [*dense("a", "x", "D", "H K"), *norm("n", "y")]
@@ -48,8 +48,8 @@ def test_a_parameter_without_a_place_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "named"), [(Row("a/bias", "D", "z", "D"), "a/bias"), (Row("b", "D", "x.bias", "D"), "x.bias")]
+    ("row", "named"), [(TensorRule("a/bias", "D", "z", "D"), "a/bias"), (TensorRule("b", "D", "x.bias", "D"), "x.bias")]
 )
-def test_two_rules_for_one_thing(row: Row, named: str) -> None:
+def test_two_rules_for_one_thing(row: TensorRule, named: str) -> None:
     with pytest.raises(ValueError, match=mentioning(named)):
         to_ours([*ROWS, row], tensors(), SHAPES, "file")

@@ -1,0 +1,96 @@
+"""Rules that pair our parameters with another project's tensors, and conversion by them in both directions."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from bertzoo.conversion import layout
+from bertzoo.core.errors import UserError
+
+Tensors = dict[str, np.ndarray]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class TensorRule(NamedTuple):
+    """One tensor: our path and axes, their name and axes, and sizes of axes that the shape of ours does not give."""
+
+    ours: str
+    axes: str
+    theirs: str
+    their_axes: str
+    sizes: Mapping[str, int] = MappingProxyType({})
+
+
+def same(ours: str, theirs: str, axes: str) -> TensorRule:
+    """A tensor with the same layout on both sides."""
+    return TensorRule(ours, axes, theirs, axes)
+
+
+def dense(ours: str, theirs: str, inputs: str, outputs: str) -> Iterator[TensorRule]:
+    """A dense map, which torch stores as a matrix (outputs, inputs); each may be several axes of ours."""
+    yield TensorRule(f"{ours}/kernel", f"{inputs} {outputs}", f"{theirs}.weight", f"({outputs}) ({inputs})")
+    yield TensorRule(f"{ours}/bias", outputs, f"{theirs}.bias", f"({outputs})")
+
+
+def convolution(ours: str, theirs: str) -> Iterator[TensorRule]:
+    """A grouped convolution, which torch stores as (outputs, inputs of a group, window)."""
+    yield TensorRule(f"{ours}/kernel", "W I O", f"{theirs}.weight", "O I W")
+    yield same(f"{ours}/bias", f"{theirs}.bias", "O")
+
+
+def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
+    """Scale and bias of a normalisation."""
+    yield same(f"{ours}/scale", f"{theirs}.weight", "D")
+    yield same(f"{ours}/bias", f"{theirs}.bias", "D")
+
+
+def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shapes: Shapes, origin: str) -> Tensors:
+    """Their tensors as our parameters, with the shapes of our module; `origin` names their file in messages.
+
+    Raises UserError naming a tensor that is missing, has no rule, another shape or no floating-point numbers.
+    """
+    rules = _complete(rules, shapes, f"the config in {origin}")
+    names = [rule.theirs for rule in rules]
+    _check_known(names, tensors, f"{origin} lacks the tensor", "which its config asks for")
+    _check_known(tensors, set(names), f"{origin} holds the tensor", "for which there is no rule")
+    params: Tensors = {}
+    for rule in rules:
+        sizes, array = layout.bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
+        if array.shape != (expected := layout.shape(rule.their_axes, sizes)):
+            raise UserError(
+                f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but its config makes that {expected}"
+            )
+        if array.dtype != np.float32:
+            raise UserError(f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floating-point numbers")
+        params[rule.ours] = layout.rearrange(array, rule.their_axes, rule.axes, sizes)
+    return params
+
+
+def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], origin: str) -> Tensors:
+    """Our parameters as their tensors; raises UserError naming a parameter that their model has no place for."""
+    tensors: Tensors = {}
+    for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin):
+        sizes = layout.bind(rule.axes, params[rule.ours].shape, rule.sizes)
+        tensors[rule.theirs] = layout.rearrange(params[rule.ours], rule.axes, rule.their_axes, sizes)
+    return tensors
+
+
+def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str) -> list[TensorRule]:
+    """The rules, after checking that they name every parameter exactly once and no tensor twice."""
+    rules = list(rules)
+    for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if twice:
+            raise ValueError(f"there are two rules for the {side} {twice[0]}")
+    paths = {rule.ours for rule in rules}
+    _check_known(shapes, paths, f"{origin} makes a model with the parameter", "for which Hugging Face's has no place")
+    _check_known(sorted(paths), shapes, f"{origin} makes a model without the parameter", "which Hugging Face's needs")
+    return rules
+
+
+def _check_known(names: Iterable[str], known: Collection[str], before: str, after: str) -> None:
+    if unknown := [name for name in names if name not in known]:
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise UserError(f"{before} {unknown[0]}{more}, {after}")

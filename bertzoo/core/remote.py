@@ -1,0 +1,118 @@
+"""Files behind a URL, through fsspec: gs://, s3://, hf://, http://, memory:// and whatever else it reads."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from bertzoo.core import atomic, paths
+from bertzoo.core.errors import CorpusError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_LOCAL_DISK = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def remote_errors(url: str, action: str = "read") -> Iterator[None]:
+    """Turn whatever a file system raises into a CorpusError of one line; a full disk here stays an OSError."""
+    try:
+        yield
+    except CorpusError:
+        raise
+    except ImportError as error:
+        raise CorpusError(f"{url} needs a package that is not installed: {error}") from error
+    except Exception as error:  # every file system has its own exceptions
+        if isinstance(error, OSError) and error.errno in _LOCAL_DISK:
+            raise
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise CorpusError(f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}") from error
+
+
+def entry_type(system: "AbstractFileSystem", path: str) -> str | None:
+    """`file`, `directory`, or None if nothing is there; unlike fsspec's isfile, raises if a bucket denies access."""
+    try:
+        return system.info(path)["type"]
+    except FileNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class RemoteFolder:
+    """A folder behind a URL. Every method raises CorpusError, naming the file, if the file system fails."""
+
+    url: str
+    system: "AbstractFileSystem"
+    path: str
+
+    @classmethod
+    def at(cls, url: str) -> "RemoteFolder":
+        """The folder of a URL, which need not exist."""
+        import fsspec
+
+        with remote_errors(url):
+            system, path = fsspec.url_to_fs(url)
+            system.invalidate_cache()
+        return cls(url.rstrip("/"), system, path.rstrip("/"))
+
+    def has_file(self, name: str) -> bool:
+        """Whether the folder holds a file of this name."""
+        with remote_errors(f"{self.url}/{name}"):
+            return entry_type(self.system, f"{self.path}/{name}") == "file"
+
+    def file_sizes(self) -> dict[str, int]:
+        """Name -> bytes of every entry; empty if the folder does not exist."""
+        with remote_errors(self.url):
+            try:
+                entries = self.system.ls(self.path, detail=True)
+            except FileNotFoundError:
+                return {}
+        # A console's "new folder" is an object with the folder's own name.
+        sizes = {entry["name"].rstrip("/"): entry["size"] or 0 for entry in entries}
+        return {name.rsplit("/", 1)[-1]: size for name, size in sizes.items() if name != self.path}
+
+    def read_bytes(self, name: str) -> bytes:
+        """The contents of a small file."""
+        with remote_errors(f"{self.url}/{name}"):
+            return cast(bytes, self.system.cat_file(f"{self.path}/{name}"))
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a small file."""
+        with remote_errors(f"{self.url}/{name}", "written"):
+            self.system.pipe_file(f"{self.path}/{name}", data)
+
+    def download(self, name: str, destination: Path) -> None:
+        """Copy a file to this machine, where it appears complete or not at all."""
+        with atomic.replacing(destination) as temporary, remote_errors(f"{self.url}/{name}"):
+            self.system.get_file(f"{self.path}/{name}", str(temporary))
+
+    def upload(self, source: Path, name: str) -> None:
+        """Copy a file there, unless one of the same size is there already."""
+        path, size = f"{self.path}/{name}", source.stat().st_size
+        with remote_errors(f"{self.url}/{name}", "written"):
+            if entry_type(self.system, path) == "file" and self.system.info(path)["size"] == size:
+                return
+            self.system.put_file(str(source), path)
+            if (arrived := self.system.info(path)["size"]) != size:
+                raise CorpusError(f"{self.url}/{name} has {arrived:,} of {size:,} bytes: run the same command again")
+
+
+def scratch_directory(kind: str, *identity: object) -> Path:
+    """A directory of the user's cache for work on its way to a bucket; the same identity gives the same directory."""
+    text = json.dumps(identity, sort_keys=True)
+    return paths.cache_folder(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Wait until no other process of this machine holds the lock of a directory, then hold it."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with open(directory.with_name(directory.name + ".lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
