@@ -217,8 +217,8 @@ def test_an_unfinished_corpus_is_not_taken_for_text(bucket, tmp_path):
 
 def test_what_a_run_says_of_its_corpus_is_where_it_is_found_again(bucket, corpus, tmp_path):
     run = RunDirectory(tmp_path)
-    run.describe([], 1, copy())
+    run.write_provenance([], 1, copy())
     assert json.loads((tmp_path / "run.json").read_text())["corpus"] == URL
     assert run.open_corpus().address == URL
-    run.describe([], 1, Corpus.open(corpus.directory))
+    run.write_provenance([], 1, Corpus.open(corpus.directory))
     assert run.open_corpus().directory == corpus.directory.resolve()
