@@ -30,6 +30,7 @@ from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.inspect import choose_layers
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.report import attention, heatmaps
 from bertzoo.runs.report.attention import Row
@@ -265,7 +266,7 @@ def test_the_layers_are_those_of_the_papers_figure(
         )
         for role, layers in roles.items()
     }
-    assert verb._chosen(args, models) == chosen
+    assert choose_layers(models, args.layers, averaged=args.average) == chosen
 
 
 def test_permuted_heads_are_found_again(home: Path, capsys: pytest.CaptureFixture) -> None:

@@ -1,0 +1,205 @@
+"""Compare attention: a model's maps on text, a teacher's and a student's side by side, or averages."""
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.tokenizer import difference
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.runs import any_model
+from bertzoo.runs.batches import RunBatches
+from bertzoo.runs.report.attention import (
+    Matching,
+    Row,
+    attentions,
+    average,
+    compare,
+    match,
+    nearby,
+    unmasked,
+)
+from bertzoo.runs.report.heatmaps import Panel, Strip
+from bertzoo.runs.run_dir import RunDirectory
+
+LAYERS = (1, 12)  # of MobileBERT's Appendix C
+NEAR = 4  # tokens to either side: ConvBERT's windows of 9
+SIDES = ("teacher", "student")
+LayerPairs = Sequence[tuple[int, int]]  # (of the student, of the teacher), numbered from 1
+Models = Mapping[str, Pretrained]  # "model", or "teacher" and "student"
+
+
+@dataclass(frozen=True)
+class InspectedText:
+    """The rows that the models read, their description for a title, and the tokens of the first row."""
+
+    rows: list[Row]
+    description: str
+    tokens: list[str]
+
+
+@dataclass
+class AttentionReport:
+    """Heat maps, the tokens beside them or None, and the figures as JSON and as lines of text."""
+
+    blocks: list[list[Strip]]
+    tokens: list[str] | None
+    document: dict[str, Any]
+    lines: list[str] = field(default_factory=list)
+
+
+def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
+    """The model, or the teacher and the student; raises UserError without a tokenizer or with different ones."""
+    student = _read_model(path)
+    if teacher is None:
+        return {"model": student}
+    models = {"teacher": _read_model(teacher), "student": student}
+    _check_vocabulary(student, models["teacher"].tokenizer, teacher)
+    return models
+
+
+def _read_model(path: str) -> Pretrained:
+    pretrained = replace(any_model.read_model(path), origin=path)
+    if pretrained.tokenizer is None:
+        raise UserError(f"{path} holds no tokenizer, without which it cannot read text")
+    return pretrained
+
+
+def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: str) -> None:
+    assert model.tokenizer and tokenizer
+    if (different := difference(model.tokenizer, tokenizer)) is not None:
+        raise UserError(f"{model.origin} does not have the vocabulary of {origin}: {different}")
+
+
+def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
+    """[CLS] text [SEP] for every text; raises UserError for one without tokens."""
+    assert model.tokenizer
+    specials, rows = model.tokenizer.specials, []
+    for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
+        if not len(ids):
+            raise UserError(f"--text={text!r} has no tokens; give some words")
+        whole = np.array([specials.cls, *ids, specials.sep], np.int32)
+        rows.append(Row(whole, np.zeros_like(whole)))
+    first = textwrap.shorten(texts[0], 90, placeholder=" …")
+    description = f"{len(rows)} texts, first: {first}" if len(rows) > 1 else f"text: {first}"
+    return InspectedText(rows, description, _tokens(model.tokenizer, rows[0]))
+
+
+def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, count: int) -> InspectedText:
+    """Unmasked held-out rows of the first stage of the run at `path`, or of the model if it is a run.
+
+    corpus_path: where the run's corpus is now. Raises UserError without a run, or if it has fewer rows.
+    """
+    if path is None and model.source.get("format") != "run":
+        raise UserError(f"{model.origin} is not a run, which has text: give --text, or a run as --heldout")
+    run = RunDirectory(path or str(model.source["path"]))
+    run.fetch()
+    recipe, corpus = run.load(), run.open_corpus(corpus_path)
+    _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
+    batches = RunBatches(recipe, corpus, run.plans, lambda warning: None).stage(0, "heldout")
+    if count > batches.rows:
+        raise UserError(f"--rows={count}, but {run.name} holds out {batches.rows} rows of the first stage's length")
+    rows = unmasked(batches.sequential(0, count))
+    description = f"{count} held-out row{'s' * (count > 1)} of {run.name}"
+    return InspectedText(rows, description, _tokens(corpus.tokenizer, rows[0]))
+
+
+def _tokens(tokenizer: Tokenizer, row: Row) -> list[str]:
+    return [tokenizer.token(int(index)) for index in row.input_ids]
+
+
+def choose_layers(models: Models, pairs: LayerPairs | None, *, averaged: bool) -> dict[str, list[int]]:
+    """The layers of each model, those of a pair at the same place; by default LAYERS, or all for an average."""
+    counts = {role: pretrained.model.layers for role, pretrained in models.items()}
+    if pairs is None and averaged:
+        return {role: list(range(1, count + 1)) for role, count in counts.items()}
+    rows = [tuple(pair[role == "teacher"] for role in models) for pair in pairs or [(n, n) for n in LAYERS]]
+    if pairs is None:
+        rows = [tuple(min(layer, count) for layer, count in zip(row, counts.values(), strict=True)) for row in rows]
+    columns = zip(*dict.fromkeys(rows), strict=True)
+    return {role: list(dict.fromkeys(c) if averaged else c) for role, c in zip(models, columns, strict=True)}
+
+
+def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
+    """Every head of the layers on the first row; with a teacher, the matching of heads on all rows."""
+    maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
+    first = next(maps)
+    if len(models) == 1:
+        (numbers,) = layers.values()
+        strips = zip(numbers, first[0], strict=True)
+        blocks = [[_strip(f"layer {number}", heads, range(len(heads)), repeat(""))] for number, heads in strips]
+        return AttentionReport(blocks, text.tokens, {"layers": numbers})
+    queries = sum(len(row.input_ids) for row in text.rows)
+    report = AttentionReport([], text.tokens, {"layers": []})
+    report.lines.append(f"KL(teacher's head || student's) in nats, the mean of {queries:,} queries.")
+    for *numbers, divergence in zip(*layers.values(), compare(chain([first], maps)), strict=True):
+        index, matching = len(report.blocks), match(divergence)
+        matched = zip(*matching.pairs, strict=True)
+        teachers, students = ([*side, *left] for side, left in zip(matched, matching.left, strict=True))
+        above = chain([""] * len(matching.pairs), repeat(", left over"))
+        below = chain([f", KL {divergence[pair]:.3f}" for pair in matching.pairs], repeat(", left over"))
+        report.blocks.append(
+            [
+                _strip(f"teacher, layer {numbers[0]}", first[0][index], teachers, above),
+                _strip(f"student, layer {numbers[1]}", first[1][index], students, below),
+            ]
+        )
+        report.document["layers"].append(_matching_as_json(numbers, matching))
+        report.lines += ["", *_matching_as_text(numbers, matching)]
+    return report
+
+
+def _strip(label: str, maps: np.ndarray, heads: Iterable[int], notes: Iterable[str]) -> Strip:
+    return Strip(label, [Panel(f"head {head + 1}{note}", maps[head]) for head, note in zip(heads, notes, strict=False)])
+
+
+def _matching_as_json(layers: Sequence[int], matching: Matching) -> dict[str, Any]:
+    divergence = matching.divergence_GH
+    return {
+        **dict(zip(SIDES, layers, strict=True)),
+        "kl": divergence.tolist(),
+        "matching": [{"teacher": g + 1, "student": h + 1, "kl": float(divergence[g, h])} for g, h in matching.pairs],
+        "left": {side: [head + 1 for head in left] for side, left in zip(SIDES, matching.left, strict=True)},
+        "matched_kl": matching.mean,
+        "any_kl": float(divergence.mean()),
+    }
+
+
+def _matching_as_text(layers: Sequence[int], matching: Matching) -> list[str]:
+    """The divergences of all pairs of heads, with a star at the matched ones, and their means."""
+    divergence = matching.divergence_GH
+    lines = [
+        f"Teacher's layer {layers[0]} (down) and student's layer {layers[1]} (across), * the best matching of heads:",
+        " " * 10 + "".join(f"{f'head {h + 1}':>9} " for h in range(divergence.shape[1])).rstrip(),
+    ]
+    for g, row in enumerate(divergence):
+        cells = (f"{kl:9.4f}{'*' if (g, h) in matching.pairs else ' '}" for h, kl in enumerate(row))
+        lines.append(f"  head {g + 1:<3}" + "".join(cells).rstrip())
+    lines.append(f"Matched heads {matching.mean:.4f} on average, any two {divergence.mean():.4f}.")
+    for side, left in zip(SIDES, matching.left, strict=True):
+        if left:
+            lines.append(f"Left over of the {side}'s heads: {', '.join(str(head + 1) for head in left)}.")
+    return lines
+
+
+def average_maps(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
+    """The average map of each model, and the share of attention near its diagonal."""
+    panels: list[Panel] = []
+    report = AttentionReport([[Strip("", panels)]], text.tokens if len(text.rows) == 1 else None, {})
+    for role, model in models.items():
+        numbers = layers[role]
+        mean_LM = average(attentions(model, text.rows, numbers))
+        near, even = nearby(mean_LM, NEAR), nearby(np.ones_like(mean_LM), NEAR)
+        heads = f"layer {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} layers"
+        panels.append(Panel(f"{role}, mean of the heads of {heads}", mean_LM))
+        report.document[role] = {"layers": numbers, "near": near, "even": even}
+        report.lines.append(
+            f"{role}: {near:.1%} of the attention goes to the token itself and the {NEAR} on either side; "
+            f"spread evenly it would be {even:.1%}."
+        )
+    return report
