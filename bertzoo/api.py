@@ -97,7 +97,7 @@ def tokenize(
 
     from bertzoo.core.errors import UserError
     from bertzoo.core.paths import is_url
-    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to_url
+    from bertzoo.data.corpus.tokenize import write_corpus
     from bertzoo.data.settings import CorpusConfig
 
     if "data.source" in (overrides or {}):
@@ -105,9 +105,8 @@ def tokenize(
             f"overrides has data.source = {(overrides or {})['data.source']!r}, and source = {source!r}. Remove it."
         )
     data = replace(_resolved(CorpusConfig, (), overrides).data, source=str(source))
-    if is_url(str(destination)):
-        return tokenize_to_url(data, str(destination), workers=workers, progress=None, tell=lambda line: None).raw
-    return tokenize(data, _on_disk(destination, "destination"), workers=workers).manifest.raw
+    place = str(destination) if is_url(str(destination)) else _on_disk(destination, "destination")
+    return write_corpus(data, place, workers=workers, tell=lambda line: None).raw
 
 
 def pretrain(

@@ -1,12 +1,11 @@
 """Turn text into a tokenised corpus, which pretraining then reads as its --data.source.
 
 SRC is files, directories or globs of text (blank lines between documents), .jsonl (both plain, .gz, .xz or .zst) or
-.parquet, here or behind gs://, s3:// or whatever else fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
+.parquet, here or behind gs://, s3:// or any URL that fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
 Datasets has prepared; embedded:python, the prose in this Python installation; several of these, separated by commas; or
-mixture, which stands for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory; one
-that holds a part of the same corpus is completed. It may be behind gs://, s3:// and so on too: the corpus is then made
-in this machine's cache and uploaded. The options --data.* are those of a pretraining config, and --config takes them
-from one.
+mixture, for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory, one that holds a
+part of the same corpus and is completed, or a URL, to which the corpus is uploaded from this machine's cache. The
+options --data.* are those of a pretraining config, and --config takes them from one.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
@@ -24,7 +23,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertzoo.cli.support.options import say, tokenising, workers_option
 from bertzoo.core import config as loader
@@ -32,10 +30,6 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.settings import CorpusConfig, Data
 
-if TYPE_CHECKING:
-    from bertzoo.data.corpus.manifest import Manifest
-
-_OF_ROWS = ("data.packing", "data.masking")
 _DROPPED = {
     "duplicate": "documents that equal an earlier one",
     "short": "documents of fewer than data.minimum_tokens tokens",
@@ -53,13 +47,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", help="the text")
     parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus, or a URL")
-    parser.add_argument(
-        "--config", action="append", default=[], help="a pretraining config to take [data] from; repeatable"
-    )
+    parser.add_argument("--config", action="append", default=[], help="a pretraining config with [data]; repeatable")
     workers_option(parser)
-    parser.add_argument(
-        "--runner", default="", help="let Apache Beam tokenise, such as DirectRunner; DST is shared by all"
-    )
+    parser.add_argument("--runner", default="", help="an Apache Beam runner, such as DirectRunner; all workers see DST")
     parser.add_argument("--runner_options", default="", metavar="'--a=1 --b=2'", help="options of the runner's own")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
 
@@ -70,12 +60,12 @@ def _destination(text: str) -> str | Path:
     return text if is_url(text) else on_disk(text, "DST =", "write :// after the protocol")
 
 
-def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
-    """What to tokenise and how; raises UserError for an option that cannot change a corpus."""
+def _settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
+    """The source and how to tokenise it; raises UserError for an option that cannot change a corpus."""
     for key, _ in overrides:
         if key == "data.source":
-            raise UserError("--data.source and SRC say the same thing; give SRC alone")
-        if key.startswith(_OF_ROWS):
+            raise UserError("--data.source repeats SRC; give SRC alone")
+        if key.startswith(("data.packing", "data.masking")):
             raise UserError(f"--{key} changes the rows and not the corpus; give it to `bertzoo pretrain`")
     cls: type = CorpusConfig
     if args.config:
@@ -87,48 +77,24 @@ def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
-    if args.runner and args.workers:
-        raise UserError(
-            f"--workers={args.workers} and --runner={args.runner} exclude each other; the runner has its own"
-        )
-    if args.runner_options and not args.runner:
-        raise UserError("--runner_options are of a --runner; name it")
-    start = time.monotonic()
-    contents = _tokenize(args, settings(args, overrides))
-    counts = {name: _counts(contents, name) for name in contents.splits}
+    from bertzoo.data.corpus.tokenize import write_corpus
+
+    start, data = time.monotonic(), _settings(args, overrides)
+    options = {"workers": args.workers, "runner": args.runner, "runner_options": shlex.split(args.runner_options)}
+    with tokenising() as progress:
+        manifest = write_corpus(data, args.destination, **options, progress=progress, tell=say)
+    counts = {name: split.counts for name, split in manifest.splits.items()}
     if args.json:
-        told = {name: contents.raw[name] for name in ("dropped", "parts") if name in contents.raw}
-        print(json.dumps({"directory": str(args.destination), "hash": contents.hash, "splits": counts, **told}))
+        more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}
+        print(json.dumps({"directory": str(args.destination), "hash": manifest.hash, "splits": counts, **more}))
         return 0
     for name, numbers in counts.items():
-        print(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in numbers.items()))
-    for part in contents.raw.get("parts", ()):
+        print(f"{name}: " + ", ".join(f"{number:,} {unit}" for unit, number in numbers.items()))
+    for part in manifest.raw.get("parts", ()):
         numbers = f"{part['documents']:,} documents, {part['tokens']:,} tokens"
         print(f"{part['source']}, weight {part['weight']:g}: {numbers}")
-    for reason, number in contents.raw["dropped"].items():
+    for reason, number in manifest.raw["dropped"].items():
         print(f"dropped: {number:,} {_DROPPED[reason]}")
     print(f"Wrote {args.destination} in {time.monotonic() - start:.1f} s.")
     print(f"Pretrain on it with --data.source={args.destination}")
     return 0
-
-
-def _tokenize(args: argparse.Namespace, data: Data) -> "Manifest":
-    from bertzoo.data.corpus.tokenize import tokenize, tokenize_to_url
-
-    with tokenising() as progress:
-        if isinstance(args.destination, str):
-            if args.runner:
-                raise UserError(
-                    f"DST = {args.destination} is a URL, but what a --runner's workers write into is a directory that "
-                    "all of them see: mount the bucket and name its directory"
-                )
-            return tokenize_to_url(data, args.destination, workers=args.workers, progress=progress, tell=say)
-        options = shlex.split(args.runner_options)
-        return tokenize(
-            data, args.destination, workers=args.workers, progress=progress, runner=args.runner, runner_options=options
-        ).manifest
-
-
-def _counts(contents: "Manifest", split: str) -> dict[str, int]:
-    record = contents.splits[split]
-    return {"documents": record.documents, "sentences": record.sentences, "tokens": record.tokens}

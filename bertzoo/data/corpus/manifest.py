@@ -32,6 +32,11 @@ class SplitRecord:
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Documents, sentences and tokens, for printing."""
+        return {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError, UserError
 from bertzoo.core.remote import RemoteFolder, locked, scratch_directory
 from bertzoo.data.corpus import beam, remote
 from bertzoo.data.corpus.manifest import FORMAT, NAME, SETTINGS, Manifest, check_same_settings, write_manifest
@@ -32,6 +32,35 @@ from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
+
+
+def write_corpus(
+    data: Data,
+    destination: Path | str,
+    *,
+    workers: int = 0,
+    progress: Progress | None = None,
+    runner: str = "",
+    runner_options: Sequence[str] = (),
+    tell: remote.Tell,
+) -> Manifest:
+    """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
+
+    Raises UserError for options that exclude each other, and as `tokenize` does.
+    """
+    if runner and workers:
+        raise UserError(f"--workers={workers} and --runner={runner} exclude each other: leave one out")
+    if runner_options and not runner:
+        raise UserError(f"--runner_options={' '.join(runner_options)} needs a --runner")
+    if isinstance(destination, Path):
+        options = {"runner": runner, "runner_options": runner_options}
+        return tokenize(data, destination, workers=workers, progress=progress, **options).manifest
+    if runner:
+        raise UserError(
+            f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. "
+            "Mount the bucket and name its directory"
+        )
+    return tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell)
 
 
 def tokenize(
