@@ -74,6 +74,7 @@ def mask(
     count = np.minimum(np.minimum(count, max_predictions), candidates.sum(1))
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
+    # A strategy chooses tokens (B, L) and, if it replaces whole units alike, gives each the position of its unit.
     if masking.kind == "token":
         chosen = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys))
         owners = None
