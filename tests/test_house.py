@@ -24,7 +24,7 @@ BELOW = {
     "models": {"core", "nn"},
     "train": {"core", "nn"},
     "tasks": {"core", "data"},
-    "objectives": {"core", "nn", "models"},
+    "objectives": {"core", "nn", "models", "train"},
     "conversion": {"core", "nn", "models", "data"},
     "runs": LOW,
     "finetuning": LOW | {"runs"},

@@ -13,7 +13,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.objectives.base import Objective
+from bertzoo.train.objective import Objective
 from bertzoo.train.step import HostBatch
 
 Judged = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}

@@ -13,10 +13,10 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Family
 from bertzoo.models.tasks import NoHead, parameter_shapes
-from bertzoo.objectives.base import Objective
 from bertzoo.runs import any_model
 from bertzoo.runs.warm_start import pad_vocabulary
 from bertzoo.train import state
+from bertzoo.train.objective import Objective
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
-"""Loss terms and metrics of a batch; the contract is `Objective`."""
+"""Loss terms and metrics of a batch; `train.objective.Objective` is the contract."""
 
-from bertzoo.objectives.base import Metrics, Objective, Sums
 from bertzoo.objectives.knowledge import Knowledge
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective
@@ -13,12 +12,9 @@ __all__ = [
     "Knowledge",
     "Masked",
     "MaskedObjective",
-    "Metrics",
-    "Objective",
     "Replaced",
     "ReplacedObjective",
     "SpanObjective",
-    "Sums",
     "TaughtObjective",
     "Teacher",
     "teacher",

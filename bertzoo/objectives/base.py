@@ -1,17 +1,21 @@
-"""What the training step asks of an objective."""
+"""What the objectives do with a Linen model that reads ids, segments and a mask."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-Params = Any
-Batch = dict[str, jax.Array]
-Sums = dict[str, jax.Array]
-Metrics = dict[str, tuple[jax.Array, jax.Array]]
+from bertzoo.train.objective import Batch, Params
 
 
-def apply(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
-    """What a Linen model gives for the ids, segments and mask of a batch; without a key there is no dropout."""
+def init_model(model: Any, key: jax.Array, *more: Any) -> Params:
+    """Return fresh float32 parameters of a model, boxed with their logical axis names; `more`: further inputs."""
+    ids = jnp.zeros((1, 8), jnp.int32)
+    return model.init(key, ids, ids, ids + 1, *more)["params"]
+
+
+def apply_model(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
+    """Return a model's output for the ids, segments and mask of a batch; without a key there is no dropout."""
     return model.apply(
         {"params": params},
         batch["input_ids"],
@@ -22,22 +26,3 @@ def apply(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more
         rngs=None if key is None else {"dropout": key},
         **options,
     )
-
-
-class Objective(Protocol):
-    """The loss is Σ sums[term] / weights[term].
-
-    The weights depend on the batch alone, so that sums add over microbatches and devices.
-    """
-
-    def init(self, key: jax.Array) -> Params:
-        """Fresh float32 parameters, boxed with their logical axis names."""
-        ...
-
-    def weights(self, batch: Batch) -> Sums:
-        """The denominator of every loss term."""
-        ...
-
-    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        """Loss terms summed over the batch, and metrics as (sum, weight); without a key there is no dropout."""
-        ...

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.models.tasks import Encoding
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
+from bertzoo.objectives.base import apply_model, init_model
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 TERM = "task"  # the name of the one loss term
 TEACHER = "teacher"  # in a batch: a teacher's logits for each row
@@ -33,8 +34,7 @@ class LabelledObjective:
     reduction: Literal["mean", "sum"] = "mean"
 
     def init(self, key: jax.Array) -> Params:
-        ids = jnp.zeros((1, 8), jnp.int32)
-        return self.model.init(key, ids, ids, ids + 1)["params"]
+        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return {TERM: jnp.float32(1) if self.reduction == "sum" else jnp.sum(_weights(batch))}
@@ -52,7 +52,7 @@ class LabelledObjective:
 
     def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
         """(B,C) or (B,L,C) in float32; without a key there is no dropout."""
-        return cast(jax.Array, apply(self.model, params, batch, key, method="logits"))
+        return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
     def _number(self, batch: Batch) -> jax.Array:
         label = batch["label"].astype(jnp.float32)

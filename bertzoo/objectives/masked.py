@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
+from bertzoo.objectives.base import apply_model, init_model
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,7 @@ class MaskedObjective:
     sentence: str
 
     def init(self, key: jax.Array) -> Params:
-        ids = jnp.zeros((1, 8), jnp.int32)
-        return self.model.init(key, ids, ids, ids + 1, ids[:, :1])["params"]
+        return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
 
     def weights(self, batch: Batch) -> Sums:
         weights = {"mlm": jnp.sum(batch["masked_weights"])}
@@ -61,7 +61,7 @@ class MaskedObjective:
 
     def apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
         """What the model gives for a batch; without a key there is no dropout."""
-        return apply(self.model, params, batch, key, batch["masked_positions"])
+        return apply_model(self.model, params, batch, key, batch["masked_positions"])
 
 
 def hidden_slots(batch: Batch) -> jax.Array:

@@ -10,8 +10,9 @@ import optax
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
+from bertzoo.objectives.base import apply_model, init_model
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +51,7 @@ class ReplacedObjective:
     vocab_size: int  # without spare rows
 
     def init(self, key: jax.Array) -> Params:
-        ids = jnp.zeros((1, 8), jnp.int32)
-        return self.model.init(key, ids, ids, ids + 1, ids[:, :1])["params"]
+        return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
 
     def weights(self, batch: Batch) -> Sums:
         return {"mlm": jnp.sum(batch["masked_weights"]), "rtd": jnp.sum(_token_weights(batch))}
@@ -100,7 +100,7 @@ class ReplacedObjective:
         return {"mlm": metrics["mlm_loss"][0], "rtd": self.weight * rtd}, metrics
 
     def _apply(self, method: str, params: Params, batch: Batch, key: jax.Array | None, *more: jax.Array) -> Any:
-        logits, _ = apply(self.model, params, batch, key, *more, method=method)
+        logits, _ = apply_model(self.model, params, batch, key, *more, method=method)
         return logits
 
 

@@ -9,7 +9,8 @@ import optax
 
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 from bertzoo.nn import span_candidates
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums, apply
+from bertzoo.objectives.base import apply_model, init_model
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Reduction = Literal["mean", "sum"]
 
@@ -26,20 +27,19 @@ class SpanObjective:
     reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
-        ids = jnp.zeros((1, 8), jnp.int32)
-        return self.model.init(key, ids, ids, ids + 1)["params"]
+        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return {"span": _rows(batch, self.reduction)}
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        start_BL, end_BL = jnp.moveaxis(apply(self.model, params, batch, key).logits, -1, 0)
+        start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, key).logits, -1, 0)
         metrics = span_metrics(start_BL, end_BL, batch)
         return {"span": metrics["span_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
         """What is decoded: `start_logits` and `end_logits` (B,L)."""
-        start_BL, end_BL = jnp.moveaxis(apply(self.model, params, batch, None).logits, -1, 0)
+        start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, None).logits, -1, 0)
         return {"start_logits": start_BL, "end_logits": end_BL}
 
 
@@ -54,14 +54,13 @@ class JointSpanObjective:
     reduction: Reduction = "mean"
 
     def init(self, key: jax.Array) -> Params:
-        ids = jnp.zeros((1, 8), jnp.int32)
-        return self.model.init(key, ids, ids, ids + 1)["params"]
+        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return dict.fromkeys(("span", "null"), _rows(batch, self.reduction))
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        output = apply(self.model, params, batch, key, starts_BK=batch["start"][:, None])
+        output = apply_model(self.model, params, batch, key, starts_BK=batch["start"][:, None])
         metrics = span_metrics(output.start_logits, output.end_logits[:, 0], batch)
         weight_B, null_B = batch["row_weight"], 1.0 - batch["answerable"]
         losses_B = optax.sigmoid_binary_cross_entropy(output.null_logits, null_B)
@@ -74,7 +73,7 @@ class JointSpanObjective:
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
         """What is decoded: the candidates."""
-        output = apply(self.model, params, batch, None)
+        output = apply_model(self.model, params, batch, None)
         return span_candidates(output.start_logits, output.starts, output.end_logits, output.null_logits)
 
 

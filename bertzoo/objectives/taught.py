@@ -15,9 +15,9 @@ from bertzoo.models.partial import Reached, reach, stack
 from bertzoo.nn import Dense
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import discrepancy
-from bertzoo.objectives.base import Batch, Metrics, Params, Sums
 from bertzoo.objectives.knowledge import Knowledge
 from bertzoo.objectives.masked import MaskedObjective
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 PROJECTIONS = "projections"  # beside the student's own parameters; what leaves a run has none of them
 _OF = {

@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.objectives import Metrics, Objective, Sums
 from bertzoo.pruning import penalty
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import fold
+from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 
-Batch = dict[str, jax.Array]
 Vectors = Mapping[str, jax.Array]
 
 

@@ -8,9 +8,9 @@ import jax
 import optax
 
 from bertzoo.train import optim
+from bertzoo.train.objective import Batch, Objective, Sums
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import name_of
-from bertzoo.train.step import Batch, Sums, Trainable
 
 RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
 Monitor = Callable[[Any], dict[str, float]]  # parameters -> figures; may differ between processes
@@ -26,7 +26,7 @@ class StageSetup:
     for every training record. name: for people. All stages of a run have the same parameters.
     """
 
-    objective: Trainable
+    objective: Objective
     optimizer: Optimizer
     rates: RateFactor | None = None
     rule: UpdateRule | None = None
@@ -40,14 +40,14 @@ class StageSetup:
         return optim.build(self.optimizer, steps, learning_rate, rates=self.rates)
 
     @property
-    def trained(self) -> Trainable:
+    def trained(self) -> Objective:
         """The objective without gradients of frozen parameters, so that none is computed."""
         return self.objective if self.rates is None else _WithFrozen(self.objective, self.rates)
 
 
 @dataclasses.dataclass(frozen=True)
 class _WithFrozen:
-    objective: Trainable
+    objective: Objective
     rates: RateFactor
 
     def init(self, key: jax.Array) -> Any:

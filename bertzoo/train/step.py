@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +11,10 @@ import optax
 
 from bertzoo.train import sharding
 from bertzoo.train.metrics import Totals
+from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.state import State
 
-Batch = dict[str, jax.Array]
 HostBatch = Mapping[str, np.ndarray]
-Sums = dict[str, jax.Array]
-
-
-class Trainable(Protocol):
-    """An objective as the training step uses it (docs/formats.md); a key of None disables dropout."""
-
-    def init(self, key: jax.Array) -> Any: ...
-
-    def weights(self, batch: Batch) -> Sums: ...
-
-    def __call__(
-        self, params: Any, frozen: Any, batch: Batch, key: jax.Array | None
-    ) -> tuple[Sums, dict[str, tuple[jax.Array, jax.Array]]]: ...
 
 
 def _same_terms(sums: Sums, weights: Sums) -> None:
@@ -45,7 +32,7 @@ def _microbatches(batch: Batch, count: int) -> Batch:
 
 
 def gradients(
-    objective: Trainable,
+    objective: Objective,
     params: Any,
     frozen: Any,
     batch: Batch,
@@ -54,7 +41,7 @@ def gradients(
     accumulate: int = 1,
     places: Any = None,
     frozen_places: Any = None,
-) -> tuple[Any, Sums, dict[str, tuple[jax.Array, jax.Array]]]:
+) -> tuple[Any, Sums, Metrics]:
     """Return the gradient of the batch's loss Σ sums/weights, the sums and the metrics, over `accumulate` microbatches.
 
     The weights are those of the whole batch, so microbatches change only rounding. Microbatch i uses the key
@@ -97,7 +84,7 @@ def _size(updates: Any, params: Any) -> jax.Array:
 
 
 def make_train_step(
-    objective: Trainable,
+    objective: Objective,
     optimizer: optax.GradientTransformation,
     *,
     accumulate: int = 1,
@@ -141,7 +128,7 @@ def make_train_step(
     return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def make_eval_step(objective: Trainable) -> Callable[[Any, Any, Batch], dict[str, Any]]:
+def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
     """Compile (params, frozen, batch) -> {"terms", "metrics"} of (sum, weight), dropout off."""
 
     def eval_step(params: Any, frozen: Any, batch: Batch):

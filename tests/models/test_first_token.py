@@ -13,7 +13,7 @@ from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.nn.flops import matmul_flops
-from bertzoo.objectives.base import apply
+from bertzoo.objectives.base import apply_model
 from bertzoo.objectives.labelled import LabelledObjective
 
 HEAD = SequenceClassification(labels=("a", "b", "c"), dropout=0.0)
@@ -46,8 +46,10 @@ def test_the_first_token_alone_gives_the_logits_and_gradients_of_all(name, remat
 
     @jax.jit
     def both(params):
-        whole = jax.value_and_grad(lambda p: _of(apply(module, p, batch(), jax.random.key(0)).logits, random))
-        alone = jax.value_and_grad(lambda p: _of(apply(module, p, batch(), jax.random.key(0), method="logits"), random))
+        whole = jax.value_and_grad(lambda p: _of(apply_model(module, p, batch(), jax.random.key(0)).logits, random))
+        alone = jax.value_and_grad(
+            lambda p: _of(apply_model(module, p, batch(), jax.random.key(0), method="logits"), random)
+        )
         return whole(params), alone(params)
 
     (whole, expected), (alone, got) = both(params)

@@ -1,0 +1,29 @@
+"""The contract between the training step and a loss."""
+
+from typing import Any, Protocol
+
+import jax
+
+Params = Any
+Batch = dict[str, jax.Array]
+Sums = dict[str, jax.Array]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+class Objective(Protocol):
+    """A loss Σ sums[term] / weights[term] (docs/formats.md).
+
+    The weights depend on the batch alone, so that sums add over microbatches and devices.
+    """
+
+    def init(self, key: jax.Array) -> Params:
+        """Return fresh float32 parameters, boxed with their logical axis names."""
+        ...
+
+    def weights(self, batch: Batch) -> Sums:
+        """Return the denominator of every loss term."""
+        ...
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        """Return loss terms summed over the batch, and metrics as (sum, weight); without a key there is no dropout."""
+        ...
