@@ -24,7 +24,8 @@ import tomli_w
 from pages import write_section
 from program import bertzoo
 
-from bertzoo.pruning import declare, parameters
+from bertzoo.pruning.costs import parameters
+from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model
 from bertzoo.runs.report import pruning
 

@@ -46,12 +46,12 @@ CASES: dict[str, tuple[Any, Any]] = {
     "bottleneck-mixed-grouped": (
         MobileBert(
             **MOBILE | {"feed_forward_groups": 2, "feed_forward_size": (20, 12)},
-            attention=attention.Mixed(kernel_size=3),
+            attention=attention.MixedHeads(kernel_size=3),
             attention_input="stream",
         ),
         MaskedLanguageModel(),
     ),
-    "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.Grouped(output_groups=2)), NoHead()),
+    "bottleneck-grouped": (MobileBert(**MOBILE, attention=attention.GroupedHeads(output_groups=2)), NoHead()),
     "albert": (Albert(**SIZES | LAYERS | {"layers": 3}, embedding_size=10), MaskedLanguageModel(sentence=True)),
     "electra-discriminator": (Electra(**SIZES, **LAYERS, embedding_size=10), ReplacedTokens()),
     "convbert-discriminator": (ConvBert(**CONVOLVED), ReplacedTokens()),

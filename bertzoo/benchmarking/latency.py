@@ -23,8 +23,8 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.litert.quantise import Precision
 from bertzoo.models import Model
 from bertzoo.models.tasks import NoHead
-from bertzoo.pruning.latency import Table, common, latency, points
-from bertzoo.pruning.shapes import LETTERS, cuttable, groups, of_layers, refusal, shallow
+from bertzoo.pruning.latency import LatencyTable, common, latency, points
+from bertzoo.pruning.shapes import LETTERS, cuttable, groups, layer_sizes, refusal, shallow
 from bertzoo.pruning.structure import declare
 
 BACKEND = "litert"
@@ -58,12 +58,12 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
     for letter in LETTERS:
         if letter in (dimensions or cuttable(model)):
             least = groups(model) if letter == "f" else 1
-            most = max(layer[letter] for layer in of_layers(model)) // least
+            most = max(layer[letter] for layer in layer_sizes(model)) // least
             found[letter] = tuple(sorted({least * round(1 + (most - 1) * i / (steps - 1)) for i in range(steps)}))
     return found
 
 
-def measure(model: Model, wanted: Wanted, tell: Callable[[str], None]) -> Table:
+def measure(model: Model, wanted: Wanted, tell: Callable[[str], None]) -> LatencyTable:
     """The table of a model; `tell` hears how far it is. Raises UserError where the model's layers differ in a dimension
     that is not measured.
     """
@@ -75,7 +75,7 @@ def measure(model: Model, wanted: Wanted, tell: Callable[[str], None]) -> Table:
     models = [shallow(model, layers, each) for each in at for layers in (1, 1 + MORE)]
     taken, runtime = _taken([shallow(model, 1 + MORE, {}), model, *models], wanted, tell)
     one, deep = taken[2::2], taken[3::2]
-    made = Table(
+    made = LatencyTable(
         length=wanted.length,
         model=shared,
         sizes=sizes,
@@ -93,7 +93,7 @@ def measure(model: Model, wanted: Wanted, tell: Callable[[str], None]) -> Table:
         "rounds": wanted.rounds,
         "whole": {"measured_ms": taken[1], "table_ms": latency(structure, made, "the table")(structure.sizes)},
     }
-    return dataclasses.replace(made, said=said)
+    return dataclasses.replace(made, measurement=said)
 
 
 def _taken(models: Sequence[Model], wanted: Wanted, tell: Callable[[str], None]) -> tuple[list[float], str]:

@@ -1,12 +1,12 @@
 """Prune a model to a budget (schuBERT); run the same command again to resume.
 
---from is the model that is pruned, which the config has as [model]: a run, one of its checkpoints, a model directory, a
-Hugging Face directory or a TensorFlow 1 checkpoint, with the heads of [objective]. [target] is the budget, [cut] says
-which dimensions may go, in how many iterations. In each, prune vectors are trained with the weights frozen ([weigh]),
-the smallest go and the others are multiplied into the weights, which are then fine-tuned ([[tuning]]).
+--from is the model to prune, described by the config's [model]: a run, one of its checkpoints, a model directory, a
+Hugging Face directory or a TensorFlow 1 checkpoint, with the heads of [objective]. [target] is the budget, [cut] names
+the dimensions to cut and the number of iterations. Each iteration trains prune vectors with the weights frozen
+([weigh]), cuts the smallest, multiplies the others into the weights and fine-tunes these ([[tuning]]).
 
-Every weighing and every fine-tuning is a run in RUN/iterations. In the end RUN/model is the model and RUN/pruned.toml
-the config that trains it on; finetune, convert and predict take RUN itself.
+Every weighing and every fine-tuning is a run in RUN/iterations. At the end RUN/model is the pruned model and
+RUN/pruned.toml the config that trains it on; finetune, convert and predict take RUN itself.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned
@@ -24,11 +24,11 @@ from bertzoo.cli.support import training
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
 
-CLOSE = 0.01  # of a budget, that may be left without a word
+CLOSE = 0.01  # unused share of a budget from which the result says why
 
 
 def config() -> type:
-    """The class of the config."""
+    """Return the class of the config."""
     from bertzoo.pruning.settings import Prune
 
     return Prune
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="origin",
         type=training.model_flag("--from"),
         metavar="MODEL",
-        help="the model that is pruned; a run that is resumed knows where it was",
+        help="the model to prune; a resumed run knows it",
     )
 
 
@@ -52,14 +52,15 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:
-    """Prune to the end and return what there is to say."""
+    """Prune to the end and return the line to print."""
     from bertzoo.pruning.run import prune
-    from bertzoo.runs.prune_layout import format_amount as shown
+    from bertzoo.runs.prune_layout import format_amount
 
-    found = prune(recipe, args.run_dir, args.origin, training.options(args))
-    unused = 1 - found.left / found.target
-    wide = f" and {unused:.1%} below it, as what goes last is as large" if unused > CLOSE else ""
+    result = prune(recipe, args.run_dir, args.origin, training.options(args))
+    left, whole, budget = (format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target))
+    unused = 1 - result.left / result.target
+    note = f" and {unused:.1%} below it, because the last elements can only be cut together" if unused > CLOSE else ""
     return (
-        f"finished: {shown(found.left, found.whole)} of {shown(found.whole, found.whole)} {recipe.target.unit}, within "
-        f"the budget of {shown(found.target, found.whole)}{wide}, in {found.model}; next: bertzoo report {args.run_dir}"
+        f"finished: {left} of {whole} {recipe.target.unit}, within the budget of {budget}{note}, in {result.model}; "
+        f"next: bertzoo report {args.run_dir}"
     )

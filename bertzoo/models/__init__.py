@@ -1,8 +1,7 @@
 """One short file per paper: its config and its wiring; `Model` is the union that [model] selects by `kind`.
 
-Every model config offers `backbone(compute) -> Backbone` and `masked_head(compute)`; `pretraining` puts them together,
-and `replaced_detection` puts the backbone beside a generator: one of ELECTRA's, or what a method `generator(width)` of
-the config describes.
+Every model config has `backbone(compute) -> Backbone` and `masked_head(compute)`. `pretraining` joins them;
+`replaced_detection` adds a generator: ELECTRA's, or that of the config's own `generator(width)`.
 """
 
 from bertzoo.models.albert import Albert
@@ -18,22 +17,3 @@ from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 
 Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert
-
-__all__ = [
-    "Albert",
-    "Backbone",
-    "Bert",
-    "Compute",
-    "ConvBert",
-    "DistilBert",
-    "Electra",
-    "MobileBert",
-    "Model",
-    "Pretraining",
-    "PretrainingOutput",
-    "ReplacedDetection",
-    "SchuBert",
-    "SqueezeBert",
-    "pretraining",
-    "replaced_detection",
-]

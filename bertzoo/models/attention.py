@@ -1,4 +1,4 @@
-"""The papers' ways to attend, as tables of a config that can stand in any layer; `AttentionKind` is their union."""
+"""Attention variants of the papers as config tables, for any layer; `AttentionKind` is their union."""
 
 import functools
 from collections.abc import Callable
@@ -25,22 +25,22 @@ Convolution = Literal["span", "dynamic", "fixed", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dense:
-    """BERT's heads: every map is a dense one."""
+class DenseHeads:
+    """BERT's heads: every map is dense."""
 
     kind: Literal["dense"] = "dense"
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError where heads cannot share out the width called `name`; they read one of `inputs`."""
+        """Raise ConfigError unless heads divide the width called `name`; `inputs` is the width that they read."""
         check_divides(name, width, heads=heads)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
-        """Attention that gives (B,L,width)."""
+        """Build attention with outputs (B,L,width)."""
         return make.attention(width, heads, dropout)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grouped:
+class GroupedHeads:
     """SqueezeBERT's heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
 
     kind: Literal["grouped"] = "grouped"
@@ -53,13 +53,13 @@ class Grouped:
         check_sizes(self)
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError where groups or heads do not divide what they cut."""
+        """Raise ConfigError unless heads and groups divide the widths that they cut."""
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
         check_divides(name, width, heads=heads, **groups, output_groups=self.output_groups)
         check_divides("what the attention reads", inputs, **groups)
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> SelfAttention:
-        """Attention that gives (B,L,width)."""
+        """Build attention with outputs (B,L,width)."""
         split = (heads, width // heads)
         return SelfAttention(
             query=make.grouped(split, self.query_groups),
@@ -71,13 +71,12 @@ class Grouped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixed:
-    """ConvBERT's heads (Jiang et al. 2020 §3): of all heads the `head_ratio`th part attend, and as many convolve.
+class MixedHeads:
+    """ConvBERT's heads (Jiang et al. 2020 §3): one in `head_ratio` of all heads attends, and as many convolve.
 
-    `convolution` says with kernels made from the span around a token (§3.3), from the token alone, with fixed ones, or
-    that there are none, which leaves the bottleneck attention; then the other two mean nothing and stay as they are.
-    `mask_padding` zeroes padding before every window, so that it cannot leak into tokens; the released models were
-    trained without it.
+    convolution: kernels made from the span around a token (§3.3), from the token alone, fixed kernels, or "none", which
+    leaves the bottleneck attention (kernel_size and mask_padding then keep their defaults). mask_padding: zero the
+    padding before every window, so that it cannot leak into tokens; the released models were trained without it.
     """
 
     kind: Literal["mixed"] = "mixed"
@@ -89,25 +88,27 @@ class Mixed:
     def __post_init__(self):
         check_sizes(self)
         if self.kernel_size % 2 == 0:
-            raise ConfigError(f"kernel_size = {self.kernel_size} is even: a window with the token in its middle is odd")
+            raise ConfigError(
+                f"kernel_size = {self.kernel_size} is even, so that no token is in its middle: give an odd size"
+            )
         for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
-            value, default = (str(getattr(of, name)).lower() for of in (self, Mixed))
+            value, default = (str(getattr(table, name)).lower() for table in (self, MixedHeads))
             if value != default:
                 raise ConfigError(f'{name} = {value} has no meaning for convolution = "none": leave it at {default}')
 
     @property
     def padding_seen(self) -> int:
-        """How many tokens of padding behind a row its last token sees."""
+        """Number of padding tokens behind a row that its last token sees."""
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError where heads do not divide the width called `name`, or the ratio leaves none."""
+        """Raise ConfigError unless heads divide the width called `name` and the ratio leaves at least one."""
         check_divides(name, width, heads=heads)
-        if self.head_ratio > max(2, heads):  # of one head one is left at the papers' ratio of 2
+        if self.head_ratio > max(2, heads):  # at the papers' ratio of 2, one head stays one
             raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}")
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
-        """Attention that gives (B,L,width)."""
+        """Build attention with outputs (B,L,width)."""
         split = max(1, heads // self.head_ratio), width // heads
         if self.convolution == "none":
             return make.attention(width, split[0], dropout, (split[1], split[1]))
@@ -141,10 +142,10 @@ class Mixed:
         return Depthwise(window=self.kernel_size, axes=axes, kernel_init=init, dtype=make.compute.jax_dtype)
 
 
-@functools.cache  # one function for all layers, which are then seen to be alike (partial.py)
+@functools.cache  # the same function for all layers, so that `partial.alike` finds them equal
 def _around(deviation: float) -> Callable:
-    """The official code starts depthwise kernels with a standard deviation of 1/W, whatever the rest starts with."""
+    """Initialiser of depthwise kernels: σ = 1/W, whatever the model's σ is (official code)."""
     return nn.initializers.truncated_normal(deviation)
 
 
-AttentionKind = Dense | Grouped | Mixed
+AttentionKind = DenseHeads | GroupedHeads | MixedHeads

@@ -1,4 +1,4 @@
-"""How a model is computed, as opposed to what it is."""
+"""Settings of how a model is computed, which leave the model itself unchanged."""
 
 import functools
 from collections.abc import Callable
@@ -26,12 +26,12 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """Number format and memory trade-offs; parameters, softmax, norms and losses are float32 whatever it says.
+    """Number format and memory trade-offs; parameters, softmax, norms and losses are always float32.
 
     dtype: of matrix products and activations. remat: recompute each layer in the backward pass instead of keeping its
     activations. grouped: how grouped products of window 1 are lowered (measured in benchmarks/grouped.py).
-    vocab_multiple: the word table has spare rows of zeros up to a multiple of it, so that a mesh or a chip's tiles
-    divide it; no token is ever looked up or predicted there, and what leaves the run has none of them.
+    vocab_multiple: pad the word table with spare rows of zeros to a multiple of this, so that a mesh or a chip's tiles
+    divide it. No token is looked up or predicted there, and nothing that leaves the run has spare rows.
     """
 
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -41,12 +41,12 @@ class Compute:
 
     def __post_init__(self):
         if self.vocab_multiple < 1:
-            raise ConfigError(f"vocab_multiple = {self.vocab_multiple} is less than 1, which pads nothing")
+            raise ConfigError(f"vocab_multiple = {self.vocab_multiple} is less than 1: give 1 for no spare rows")
 
     @property
     def jax_dtype(self) -> jnp.dtype:
         return jnp.dtype(self.dtype)
 
     def vocab_rows(self, vocab_size: int) -> int:
-        """Rows of a word table of so many entries, the spare ones too."""
+        """Return the rows of a word table for `vocab_size` entries, spare rows included."""
         return -(-vocab_size // self.vocab_multiple) * self.vocab_multiple

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.attention import Convolution, Mixed
+from bertzoo.models.attention import Convolution, MixedHeads
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
@@ -16,8 +16,8 @@ from bertzoo.nn import Encoder, MaskedHead
 class ConvBert:
     """Sizes of a ConvBERT tower, discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
-    `heads` are those of a plain model of this width; attention.Mixed says what becomes of them. feed_forward_size: of
-    all layers, or a list with one for each. The pooled output is the first token's state itself.
+    heads: of a plain model of this width; `attention.MixedHeads` divides them. feed_forward_size: one for all layers,
+    or a list with one per layer. The pooled output is the first token's state itself.
     """
 
     kind: Literal["convbert"] = "convbert"
@@ -26,10 +26,10 @@ class ConvBert:
     hidden_size: int = 256
     layers: int = 12
     heads: int = 4
-    head_ratio: int = Mixed.head_ratio
-    convolution: Convolution = Mixed.convolution
-    kernel_size: int = Mixed.kernel_size
-    mask_padding: bool = Mixed.mask_padding
+    head_ratio: int = MixedHeads.head_ratio
+    convolution: Convolution = MixedHeads.convolution
+    kernel_size: int = MixedHeads.kernel_size
+    mask_padding: bool = MixedHeads.mask_padding
     feed_forward_size: FeedForwardSize = 1024
     feed_forward_groups: int = 1
     max_positions: int = 512
@@ -48,19 +48,19 @@ class ConvBert:
 
     @property
     def padding_seen(self) -> int:
-        """How many tokens of padding behind a row reach its tokens, each layer's windows through those before."""
+        """Number of padding tokens behind a row that reach its tokens; windows add up over layers."""
         return self.layers * self._attention.padding_seen
 
     def generator(self, width: float) -> "ConvBert":
-        """The generator `width` times as wide that replaced token detection trains beside this discriminator.
+        """Return the generator, `width` times as wide, that replaced token detection trains beside this discriminator.
 
-        As the official code has it: heads shrink with the width, to at least one, and the feed-forward is 4 times it.
+        As in the official code, heads shrink with the width, to at least 1, and the feed-forward is 4 widths.
         """
         hidden_size, heads = round(width * self.hidden_size), max(1, round(width * self.heads))
         try:
             return dataclasses.replace(self, hidden_size=hidden_size, heads=heads, feed_forward_size=4 * hidden_size)
         except ConfigError as error:
-            raise ConfigError(f"a generator {width} times as wide as the discriminator cannot be: {error}") from error
+            raise ConfigError(f"no generator {width} times as wide as the discriminator exists: {error}") from error
 
     def backbone(self, compute: Compute) -> Backbone:
         """Embedding, projection where the widths differ, and post-norm layers of mixed attention."""
@@ -87,8 +87,8 @@ class ConvBert:
         return make.masked_head(self.vocab_size, self.embedding_size, self.activation)
 
     @property
-    def _attention(self) -> Mixed:
-        return Mixed(
+    def _attention(self) -> MixedHeads:
+        return MixedHeads(
             head_ratio=self.head_ratio,
             convolution=self.convolution,
             kernel_size=self.kernel_size,

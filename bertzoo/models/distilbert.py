@@ -31,7 +31,7 @@ class DistilBert:
 
     @property
     def token_types(self) -> int:
-        """None: segments are told apart by the separator alone."""
+        """Zero: only the separator marks where the second segment begins."""
         return 0
 
     def backbone(self, compute: Compute) -> Backbone:

@@ -12,7 +12,7 @@ from bertzoo.nn import Encoder, MaskedHead
 class Electra:
     """Sizes of an ELECTRA tower, discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
 
-    Embeddings of another width than the layers are projected, after their norm and dropout. The pooled output is the
+    An embedding narrower or wider than the layers is projected after its norm and dropout. The pooled output is the
     first token's state itself.
     """
 

@@ -1,4 +1,4 @@
-"""The generator that goes with a model under replaced token detection (ELECTRA, Clark et al. 2020, §3.2)."""
+"""The generator beside a model under replaced token detection (ELECTRA, Clark et al. 2020, §3.2)."""
 
 import dataclasses
 from typing import Any
@@ -19,10 +19,7 @@ HEAD_SIZE = 64
 
 
 class Generator(nn.Module):
-    """Encoder and masked language model head of a generator; the embeddings are its discriminator's.
-
-    (B,L,E) -> logits (B,P,V) at the positions, and what the encoder gives.
-    """
+    """(B,L,E) -> logits (B,P,V) at the positions, and the encoder's output; the embedding is the discriminator's."""
 
     encoder: nn.Module
     masked_head: nn.Module
@@ -35,15 +32,15 @@ class Generator(nn.Module):
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
-    """A generator `width` times as wide as a model, or the one that the model's own `generator(width)` describes.
+    """Build a generator `width` times as wide as a model, by the config's own `generator(width)` if it has one.
 
-    Without such a method it is ELECTRA's: as many layers of BERT, feed-forwards of 4 times the width, and heads of 64
-    or the least above it that divides the width; activation, dropout and initialisation are the model's. Raises
-    ConfigError where the width rounds to nothing.
+    The default is ELECTRA's: as many layers of BERT, feed-forwards of 4 widths, and heads of 64 or the least size above
+    it that divides the width; activation, dropout and initialisation are the model's. Raises ConfigError if the width
+    rounds to 0.
     """
-    if (own := getattr(config, "generator", None)) is not None:
-        made = own(width)
-        return Generator(encoder=made.backbone(compute).encoder, masked_head=made.masked_head(compute))
+    if (custom := getattr(config, "generator", None)) is not None:
+        generator = custom(width)
+        return Generator(encoder=generator.backbone(compute).encoder, masked_head=generator.masked_head(compute))
     size, heads = generator_sizes(config, width)
     make = leaves(compute, config.initializer_range, config.norm_epsilon)
     embedding: Any = config.backbone(compute).embedding
@@ -59,23 +56,23 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
                 for _ in range(config.layers)
             ),
         ),
-        # The width of the table, which the embedding's output need not have (MobileBERT: 128 of 512).
+        # The table's width, which is not always that of the embedding's output (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),
     )
 
 
 def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
-    """Width and heads of ELECTRA's generator for a model; raises ConfigError where the width rounds to nothing."""
+    """Return width and heads of ELECTRA's generator for a model; raises ConfigError if the width rounds to 0."""
     size = round(width * config.hidden_size)
     if size < 1:
-        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has no width")
+        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has width 0")
     return size, max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """The generator on its own, as a model config; None where its embedding is of a kind that no such config has."""
-    if (own := getattr(config, "generator", None)) is not None:
-        return own(width)
+    """Return the generator's own model config, or None if no config has its kind of embedding."""
+    if (custom := getattr(config, "generator", None)) is not None:
+        return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):
         return None
     size, heads = generator_sizes(config, width)
@@ -86,7 +83,7 @@ def generator_config(config: Any, width: float) -> Any:
 
 
 def _embedded_width(embedding: Any) -> int:
-    """The width of an embedding's output, whatever it is made of."""
+    """Return the width of an embedding's output."""
     ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
     x_BLE, _ = jax.eval_shape(lambda ids: embedding.init_with_output(jax.random.key(0), ids, ids, ids, False), ids)
     return x_BLE.shape[-1]

@@ -6,7 +6,7 @@ from typing import Literal
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.attention import AttentionKind, Dense
+from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
@@ -31,13 +31,13 @@ from bertzoo.nn import (
 class MobileBert:
     """Sizes of MobileBERT; the defaults are the released model.
 
-    hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads share out
+    hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads divide
     ("none": plain layers of the stream's width). feed_forwards: how many follow one another in a layer.
-    feed_forward_size: of all layers, or a list with one for each.
-    attention and feed_forward_groups: the released model's are dense; another paper's can stand in the bottleneck.
-    attention_input: what queries, keys and values are read from: the stream (the paper's Table 1, IB-BERT), the layer's
-    bottleneck (tiny), or values from the stream and the others from one more bottleneck, "shared" (the released model).
-    mask_padding: whether the trigrams see zeros in the place of padding; the published checkpoints see its embedding.
+    feed_forward_size: one for all layers, or a list with one per layer. attention, feed_forward_groups: dense in the
+    released model; other papers' attention and grouped feed-forwards fit the bottleneck too.
+    attention_input: the source of queries, keys and values: the stream (the paper's Table 1, IB-BERT), the layer's
+    bottleneck (tiny), or "shared": values from the stream, the others from one more bottleneck (the released model).
+    mask_padding: whether trigrams see zeros in place of padding; the published checkpoints see its embedding.
     """
 
     kind: Literal["mobilebert"] = "mobilebert"
@@ -50,7 +50,7 @@ class MobileBert:
     feed_forward_size: FeedForwardSize = 512
     feed_forwards: int = 4
     feed_forward_groups: int = 1
-    attention: AttentionKind = field(default_factory=Dense)
+    attention: AttentionKind = field(default_factory=DenseHeads)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
     norm: Literal["no_norm", "layer_norm"] = "no_norm"
     pooler: bool = False
@@ -67,8 +67,8 @@ class MobileBert:
         check_sizes(self)
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
-                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}: "
-                "the head that is tied to the embedding is hidden_size wide"
+                f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, the width of "
+                "the head that is tied to the embedding: give at most hidden_size"
             )
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:
@@ -79,8 +79,8 @@ class MobileBert:
         check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
-                'attention.kind = "mixed" convolves what it attends to, so that attention_input = "shared" has no '
-                'meaning for it: give "stream" or "bottleneck"'
+                'attention.kind = "mixed" reads queries, keys and values from one source, but attention_input = '
+                '"shared": give "stream" or "bottleneck"'
             )
         if self.bottleneck_size is not None:
             return
@@ -91,17 +91,17 @@ class MobileBert:
             )
         if self.feed_forwards != 1:
             raise ConfigError(
-                f"feed_forwards = {self.feed_forwards} are stacked in a bottleneck, "
+                f"feed_forwards = {self.feed_forwards} needs a bottleneck, "
                 'but bottleneck_size = "none": give feed_forwards = 1'
             )
 
     @property
     def padding_seen(self) -> int:
-        """How many tokens of padding behind a row reach its tokens, through trigrams and the layers' windows."""
+        """Number of padding tokens behind a row that reach its tokens, through trigrams and windows."""
         return int(not self.mask_padding) + self.layers * getattr(self.attention, "padding_seen", 0)
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Trigram embedding, bottleneck layers, and the tanh pooler where there is one."""
+        """Trigram embedding, bottleneck layers, and the tanh pooler if `pooler`."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         return Backbone(
             embedding=self._embedding(make),
@@ -112,7 +112,7 @@ class MobileBert:
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """As wide as the stream: tied to the word table as far as that goes, with weights of its own beyond."""
+        """The head as wide as the stream: tied to the word table up to its width, with weights of its own beyond."""
         make = leaves(compute, self.initializer_range, self.norm_epsilon)
         extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)

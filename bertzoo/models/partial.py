@@ -1,7 +1,7 @@
-"""A model run layer by layer, as far as somebody looks at it: what is beyond the last layer wanted is not computed.
+"""Run a model only as far as the last layer that is needed, and return the outputs of chosen layers.
 
-Layers between those wanted are one loop over their stacked parameters where they are alike, so that a model cut after
-its 24th layer compiles about as fast as one cut after its third.
+Like layers between the chosen ones run as one loop over their stacked parameters, so that a model cut after its 24th
+layer compiles about as fast as one cut after its third.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,19 +18,19 @@ from bertzoo.models.parts import OnBackbone
 STACKED = "layers"  # in place of layers_0, layers_1, …, with one more axis in front
 
 
-class Reached(NamedTuple):
-    """hidden (B,L,D) after a layer, and the layer's attention (B,H,L,M); the embedding (layer 0) has none."""
+class LayerOutput(NamedTuple):
+    """Hidden state (B,L,D) after a layer, and the layer's attention (B,H,L,M); the embedding (layer 0) has none."""
 
     hidden: jax.Array
     attention: jax.Array | None
 
 
 def reach(
-    model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], wanted: Collection[int], key: jax.Array | None
-) -> dict[int, Reached]:
-    """What the layers in `wanted`, counted from 1, give for a batch; no layer after the last of them is computed.
+    model: OnBackbone, params: Any, batch: Mapping[str, jax.Array], numbers: Collection[int], key: jax.Array | None
+) -> dict[int, LayerOutput]:
+    """Return the outputs of the layers in `numbers`, counted from 1; no layer after the last of them is computed.
 
-    params: the model's, or those with its layers stacked (`stack`); without a key there is no dropout.
+    params: the model's, or the same with its layers stacked (`stack`); without a key there is no dropout.
     """
     mask_BL, train = batch["attention_mask"], key is not None
     embedding_key, encoder_key = (None, None) if key is None else jax.random.split(key)
@@ -42,19 +42,19 @@ def reach(
     if encoder.projection is not None:
         x_BLD = encoder.projection.apply({"params": params["encoder"]["projection"]}, x_BLD)
     trunk = _Trunk(encoder.layers, params["encoder"], mask_BL, train, encoder_key)
-    found, done = {}, 0
-    for layer in sorted(wanted):
+    outputs, done = {}, 0
+    for layer in sorted(numbers):
         if layer == 0:
-            found[0] = Reached(x_BLD, None)
+            outputs[0] = LayerOutput(x_BLD, None)
             continue
         x_BLD = trunk.through(x_BLD, done, layer - 1)
         x_BLD, attention_BHLM = trunk.one(x_BLD, layer - 1)
-        found[layer], done = Reached(x_BLD, attention_BHLM), layer
-    return found
+        outputs[layer], done = LayerOutput(x_BLD, attention_BHLM), layer
+    return outputs
 
 
 def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
-    """A model's parameters with those of its layers stacked, where these are alike; arrays, shapes or boxes of them."""
+    """Stack the parameters of a model's layers, if the layers are alike; leaves are arrays, shapes or boxes of them."""
     if not alike(layers):
         return params
     encoder = params["encoder"]
@@ -74,12 +74,12 @@ def _joined(*leaves: Any) -> Any:
 
 
 def names(layers: Sequence[nn.Module]) -> list[str]:
-    """The name of every layer's parameters: a layer that stands twice has those of its first place."""
-    return [f"layers_{next(i for i, other in enumerate(layers) if other is layer)}" for layer in layers]
+    """Return the name of every layer's parameters; a layer that occurs twice is named by its first place."""
+    return [f"layers_{next(i for i, first in enumerate(layers) if first is layer)}" for layer in layers]
 
 
 def alike(layers: Sequence[nn.Module]) -> bool:
-    """Whether layers differ in nothing but their parameters."""
+    """Return whether layers differ in nothing but their parameters."""
     return len(set(names(layers))) == len(layers) > 1 and all(layer == layers[0] for layer in layers)
 
 
@@ -97,18 +97,18 @@ class _Trunk:
         self._names, self._stacked = names(layers), STACKED in params
 
     def one(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
-        """What a layer makes of a state, and its attention."""
+        """Return the state after a layer, and its attention."""
         params = self._at(index) if self._stacked else self._params[self._names[index]]
         return self._apply(index, params, x_BLD, index)
 
     def through(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
-        """The state after the layers from `first` to the one before `last`."""
+        """Return the state after the layers from `first` to the one before `last`."""
         segment = range(first, last)
         if len(segment) < 2 or not (self._stacked or alike([self._layers[index] for index in segment])):
             for index in segment:
                 x_BLD, _ = self.one(x_BLD, index)
             return x_BLD
-        if self._stacked:  # read in place: these are many times a student's, and have no gradient
+        if self._stacked:  # a teacher's are large and have no gradient: index them in place
 
             def step(index: Any, x_BLD: jax.Array) -> jax.Array:
                 return self._apply(first, self._at(index), x_BLD, index)[0]
@@ -116,8 +116,8 @@ class _Trunk:
             return jax.lax.fori_loop(first, last, step, x_BLD)
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(self._params[self._names[i]] for i in segment))
 
-        def body(x_BLD: jax.Array, given: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
-            return self._apply(first, given[0], x_BLD, given[1])[0], None
+        def body(x_BLD: jax.Array, layer: tuple[Any, jax.Array]) -> tuple[jax.Array, None]:
+            return self._apply(first, layer[0], x_BLD, layer[1])[0], None
 
         return jax.lax.scan(body, x_BLD, (stacked, jnp.arange(first, last)))[0]
 

@@ -1,4 +1,4 @@
-"""The wiring that BERT-like models share: what a paper's file passes its own parts into."""
+"""Wiring shared by BERT-like models; each paper's file passes its own parts in."""
 
 import dataclasses
 from collections.abc import Callable
@@ -30,21 +30,8 @@ from bertzoo.nn import (
 AnyLayer = TypeVar("AnyLayer", bound=nn.Module)
 
 
-class Embedded(Protocol):
-    """The fields of a model config that its embedding is made from; token_types is 0 where there are none."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def token_types(self) -> int: ...
-    @property
-    def dropout(self) -> float: ...
-
-
 class Backbone(NamedTuple):
-    """A model without its heads, as modules yet unbound; without a pooler the first token itself is the pooled one."""
+    """Unbound modules of a model without its heads; without a pooler, the pooled output is the first token's state."""
 
     embedding: nn.Module
     encoder: nn.Module
@@ -52,7 +39,7 @@ class Backbone(NamedTuple):
 
 
 class ModelConfig(Protocol):
-    """What every model config offers."""
+    """Fields and methods of every model config; token_types is 0 without a token-type table."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -60,6 +47,10 @@ class ModelConfig(Protocol):
     def hidden_size(self) -> int: ...
     @property
     def layers(self) -> int: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def token_types(self) -> int: ...
     @property
     def activation(self) -> Activation: ...
     @property
@@ -75,19 +66,19 @@ class ModelConfig(Protocol):
 
 
 class Leaves(NamedTuple):
-    """Makers of the parts of one model: what its config says once for all of them."""
+    """Builders of one model's parts, with the settings that all parts share."""
 
     compute: Compute
     kernel_init: Callable
     norm_epsilon: float
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
-        """An affine map; `axes` names every kernel axis, inputs first; `init` in place of the model's."""
+        """Build an affine map; `axes` names every kernel axis, inputs first; `init` overrides the model's."""
         features = (features,) if isinstance(features, int) else features
         return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
     def grouped(self, features: int | tuple[int, ...], groups: int) -> Grouped:
-        """A grouped map of window 1."""
+        """Build a grouped map of window 1."""
         return Grouped(
             features=(features,) if isinstance(features, int) else features,
             groups=groups,
@@ -103,24 +94,24 @@ class Leaves(NamedTuple):
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
     def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """The table of the token types; None where there are none, and of one type is whatever a row has."""
+        """Build the token-type table, or None. With one type, every token uses its single row."""
         if count == 1:
             return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
         return self.table(count, features, "token_type", width) if count else None
 
     def word_table(self, vocab_size: int, width: int) -> Table:
-        """The table of the words, with the spare rows that compute asks for."""
+        """Build the word table, with spare rows up to compute.vocab_multiple."""
         rows = self.compute.vocab_rows(vocab_size)
         init = zeros_beyond(vocab_size, 0, self.kernel_init)
         return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
 
     def untied(self, vocab_size: int) -> Untied:
-        """An output map onto the vocabulary that is not the word table."""
+        """Build an output map onto the vocabulary that is not tied to the word table."""
         rows = self.compute.vocab_rows(vocab_size)
         return Untied(features=rows, kernel_init=zeros_beyond(vocab_size, 1, self.kernel_init))
 
-    def embedding(self, config: "Embedded", width: int) -> Embedding:
-        """Word, position and, where the config has any, token type tables of one width, normed."""
+    def embedding(self, config: ModelConfig, width: int) -> Embedding:
+        """Build word, position and token-type tables (if any) of one width, with a norm."""
         return Embedding(
             word=self.word_table(config.vocab_size, width),
             position=self.table(config.max_positions, width, "position"),
@@ -130,7 +121,7 @@ class Leaves(NamedTuple):
         )
 
     def attention(self, width: int, heads: int, dropout: float, sizes: tuple[int, int] | None = None) -> SelfAttention:
-        """Dense self-attention; `sizes`: of a head's keys and of its values where they are not width / heads."""
+        """Build dense self-attention; `sizes`: key and value size of a head, by default width / heads."""
         key_size, value_size = sizes or (width // heads, width // heads)
         return SelfAttention(
             query=self.dense((heads, key_size), "model", "heads", "head_size"),
@@ -141,7 +132,7 @@ class Leaves(NamedTuple):
         )
 
     def feed_forward(self, width: int, size: int, activation: Activation, groups: int = 1) -> FeedForward:
-        """Dense maps, or with more than one group grouped ones."""
+        """Build dense maps, or grouped ones with more than one group."""
         if groups == 1:
             intermediate, output = self.dense(size, "model", "feed_forward"), self.dense(width, "feed_forward", "model")
         else:
@@ -149,12 +140,12 @@ class Leaves(NamedTuple):
         return FeedForward(intermediate=intermediate, output=output, activation=ACTIVATIONS[activation])
 
     def recomputed(self, layer: type[AnyLayer]) -> type[AnyLayer]:
-        """A class of layers, recomputed in the backward pass where compute.remat says so."""
+        """Return the layer class, recomputed in the backward pass if compute.remat."""
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
         return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
 
     def layer(self, attention: nn.Module, feed_forward: nn.Module, dropout: float) -> Layer:
-        """A post-norm layer."""
+        """Build a post-norm layer."""
         return self.recomputed(Layer)(
             attention=attention,
             attention_norm=self.norm(),
@@ -164,7 +155,7 @@ class Leaves(NamedTuple):
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
-        """From the embedding's width to the layers', where they differ (ELECTRA: Glorot-uniform, as its TF code)."""
+        """Build the map from the embedding's width to the layers'; None if equal (Glorot-uniform, as in ELECTRA)."""
         if inputs == width:
             return None
         return self.dense(width, "embed", "model", init=nn.initializers.glorot_uniform())
@@ -175,7 +166,7 @@ class Leaves(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """The head of the given width, tied to a word table as wide, or with `extra` to a narrower one."""
+        """Build the head of the given width, tied to a word table as wide, or with `extra` to a narrower one."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -187,31 +178,37 @@ class Leaves(NamedTuple):
 
 
 def leaves(compute: Compute, initializer_range: float, norm_epsilon: float) -> Leaves:
-    """Leaves whose kernels start as a normal of the given σ, cut at ±2σ and not rescaled (BERT's TF code)."""
+    """Return builders whose kernels start normal with the given σ, cut at ±2σ and not rescaled (BERT's TF code)."""
     return Leaves(compute, nn.initializers.truncated_normal(initializer_range), norm_epsilon)
 
 
+def logit() -> Dense:
+    """Build a map to one float32 logit, Glorot-uniform: ELECTRA's code keeps TF's default."""
+    init = nn.initializers.glorot_uniform()
+    return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
+
+
 def padding_seen(config: Any) -> int:
-    """How many tokens of padding behind a row reach a model's tokens, which for most is none."""
+    """Return how many padding tokens behind a row reach a model's tokens; 0 for most models."""
     return getattr(config, "padding_seen", 0)
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every part (heads, groups) divides the width it cuts."""
+    """Raise ConfigError unless every part (heads, groups) divides the width that it cuts."""
     for name, count in parts.items():
         if count < 1 or size % count:
             raise ConfigError(f"{name} = {count} does not divide {width} = {size}")
 
 
 def check_sizes(config: Any) -> None:
-    """Raise ConfigError unless every size is positive, in every layer, and every share of dropout is in [0, 1)."""
+    """Raise ConfigError unless every size is positive, in every layer, and every dropout rate is in [0, 1)."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
             raise ConfigError(f"{field.name} is empty: give one size for each layer")
         sizes = value if isinstance(value, tuple) else (value,)
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
-            raise ConfigError(f"{field.name} = {value} is not a size: give at least 1")
+            raise ConfigError(f"{field.name} = {value} is not a size: give 1 or more")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
             raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")
         if isinstance(value, float) and value < 0:
@@ -227,7 +224,7 @@ class Encoded(NamedTuple):
 
 
 class OnBackbone(nn.Module):
-    """What stands on a backbone: parts of its own beside the backbone's."""
+    """Base of the models with heads: the backbone's parts beside the head's."""
 
     embedding: nn.Module
     encoder: nn.Module
@@ -241,7 +238,7 @@ class OnBackbone(nn.Module):
         train: bool,
         positions_BR: jax.Array | None = None,
     ) -> Encoded:
-        """With `positions_BR` the last hidden state is that of the tokens there, (B,R,D); the first must be [CLS]."""
+        """With `positions_BR` the last hidden state has only those tokens, (B,R,D); the first must be [CLS]."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
         last_BLD = hidden_states[-1]
@@ -281,7 +278,7 @@ class Pretraining(OnBackbone):
 
 
 def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretraining:
-    """A model under its masked language model head; `sentence` adds the two-way sentence head."""
+    """Build a model with its masked language model head; `sentence` adds the two-way sentence head."""
     head = None
     if sentence:
         init = nn.initializers.truncated_normal(config.initializer_range)

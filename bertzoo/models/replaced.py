@@ -1,18 +1,18 @@
-"""A model under replaced token detection: its generator fills the blanks, and it tells which tokens were there."""
+"""A model under replaced token detection: a generator fills masked positions, the model finds the replaced tokens."""
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.generator import Generator, generator_of
-from bertzoo.models.parts import ModelConfig, leaves
-from bertzoo.nn import Dense, EncoderOutput, ReplacedHead
+from bertzoo.models.parts import ModelConfig, leaves, logit
+from bertzoo.nn import EncoderOutput, ReplacedHead
 
 
 class ReplacedDetection(nn.Module):
-    """A generator and a discriminator on one embedding, its tables, norm and dropout (ELECTRA, Clark et al. 2020, §2,
-    §3.2). The discriminator's parameters have the names that they have under the masked language model.
+    """A generator and a discriminator that share one embedding (ELECTRA, Clark et al. 2020, §2, §3.2).
+
+    The discriminator's parameters have the same names as under the masked language model.
     """
 
     embedding: nn.Module
@@ -28,14 +28,14 @@ class ReplacedDetection(nn.Module):
         positions_BP: jax.Array,
         train: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """The generator: masked ids (B,L) -> logits (B,P,V) at the positions, and what its encoder gives."""
+        """Generator: masked ids (B,L) -> logits (B,P,V) at the positions, and its encoder's output."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         return self.generator(x_BLE, attention_mask, positions_BP, self.embedding.word.embedding, train)
 
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """The discriminator: ids (B,L) -> logits (B,L) of replacement, and what its encoder gives."""
+        """Discriminator: ids (B,L) -> logits (B,L) of replacement, and its encoder's output."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         output = self.encoder(x_BLE, attention_mask, train)
         return self.replaced_head(output.hidden_states[-1]), output
@@ -43,29 +43,24 @@ class ReplacedDetection(nn.Module):
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, positions_BP: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Both on the same ids, which is enough to initialise them."""
+        """Run both on the same ids, to initialise them."""
         logits_BPV, _ = self.generate(input_ids, token_type_ids, attention_mask, positions_BP)
         logits_BL, _ = self.discriminate(input_ids, token_type_ids, attention_mask)
         return logits_BPV, logits_BL
 
 
 def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
-    """The discriminator's head for a model."""
+    """Build the discriminator's head for a model."""
     make = leaves(compute, config.initializer_range, config.norm_epsilon)
     return ReplacedHead(
         dense=make.dense(config.hidden_size, "model", "pooled"),
-        output=Dense(
-            features=(1,),
-            axes=("pooled", "classes"),
-            kernel_init=nn.initializers.glorot_uniform(),  # as the reference, which leaves TF's default
-            dtype=jnp.dtype("float32"),
-        ),
+        output=logit(),
         activation=ACTIVATIONS[config.activation],
     )
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """A model as the discriminator beside its generator; a pooler, which nothing would train, is left out."""
+    """Build a model as the discriminator beside its generator, without a pooler, which nothing would train."""
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

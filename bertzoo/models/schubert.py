@@ -1,4 +1,4 @@
-"""schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT with dimensions of each layer's own."""
+"""schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT with its own dimensions in every layer."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,8 +11,9 @@ from bertzoo.nn import Encoder, MaskedHead
 
 @dataclass(frozen=True, kw_only=True)
 class SchuBert:
-    """Sizes of schuBERT: one width, and for each layer its own feed-forward size, heads, and sizes of a head's keys
-    and values (§3, Table 1); the defaults are BERT-base.
+    """Sizes of schuBERT; the defaults are BERT-base.
+
+    One width, and for each layer a feed-forward size, heads, and a head's key and value sizes (§3, Table 1).
     """
 
     kind: Literal["schubert"] = "schubert"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.models.attention import Grouped
+from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
@@ -15,7 +15,7 @@ class SqueezeBert:
     """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention.
 
     The paper calls the attention's output FFN1 (1 group), the feed-forward's intermediate FFN2 and its output FFN3.
-    feed_forward_size: of all layers, or a list with one for each.
+    feed_forward_size: one for all layers, or a list with one per layer.
     """
 
     kind: Literal["squeezebert"] = "squeezebert"
@@ -24,10 +24,10 @@ class SqueezeBert:
     layers: int = 12
     heads: int = 12
     feed_forward_size: FeedForwardSize = 3072
-    query_groups: int = Grouped.query_groups
-    key_groups: int = Grouped.key_groups
-    value_groups: int = Grouped.value_groups
-    attention_output_groups: int = Grouped.output_groups
+    query_groups: int = GroupedHeads.query_groups
+    key_groups: int = GroupedHeads.key_groups
+    value_groups: int = GroupedHeads.value_groups
+    attention_output_groups: int = GroupedHeads.output_groups
     intermediate_groups: int = 4
     output_groups: int = 4
     max_positions: int = 512
@@ -55,8 +55,8 @@ class SqueezeBert:
         )
 
     @property
-    def _attention(self) -> Grouped:
-        return Grouped(
+    def _attention(self) -> GroupedHeads:
+        return GroupedHeads(
             query_groups=self.query_groups,
             key_groups=self.key_groups,
             value_groups=self.value_groups,

@@ -1,4 +1,4 @@
-"""What stands on a backbone: the heads as configs, and the models that they make; `Head` is their union by `kind`."""
+"""Heads as configs, and the models that they build on a backbone; `Head` is their union by `kind`."""
 
 import functools
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, pretraining
+from bertzoo.models.parts import Backbone, Leaves, OnBackbone, Pretraining, leaves, logit, pretraining
 from bertzoo.models.replaced import replaced_head
 from bertzoo.nn import ClassificationHead, Dense, DensePair, Dropout, JointSpanHead, PairHead
 from bertzoo.nn.parameter import init_shapes
@@ -28,7 +28,7 @@ class TaskOutput(NamedTuple):
 
 
 class Encoding(OnBackbone):
-    """A backbone without a head; those with one say what it reads."""
+    """A backbone without a head; subclasses add one."""
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
@@ -39,7 +39,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """The logits alone, without what they do not need."""
+        """Return the logits alone, and compute only what they need."""
         return self(input_ids, token_type_ids, attention_mask, train).logits
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
@@ -47,7 +47,7 @@ class Encoding(OnBackbone):
 
 
 class SequenceClassifier(Encoding):
-    """A backbone under a head on the pooled first token, which is all that `logits` has the last layer make."""
+    """A backbone with a head on the pooled first token; `logits` computes the last layer for that token alone."""
 
     classifier: nn.Module
 
@@ -63,7 +63,7 @@ class SequenceClassifier(Encoding):
 
 
 class TokenClassifier(Encoding):
-    """A backbone under a head on every token."""
+    """A backbone with a head on every token."""
 
     token_classifier: nn.Module
 
@@ -72,7 +72,7 @@ class TokenClassifier(Encoding):
 
 
 class SpanFinder(Encoding):
-    """A backbone under a head with two logits a token: that an answer starts there, that it ends there (BERT §4.2)."""
+    """A backbone with two logits per token: an answer starts there, an answer ends there (BERT §4.2)."""
 
     span_head: nn.Module
 
@@ -93,7 +93,7 @@ class JointSpanOutput(NamedTuple):
 
 
 class JointSpanFinder(OnBackbone):
-    """A backbone under a head for starts, ends given each of K starts, and whether there is no answer."""
+    """A backbone with a head for starts, ends given each of K starts, and whether there is no answer."""
 
     joint_span_head: nn.Module
 
@@ -105,14 +105,14 @@ class JointSpanFinder(OnBackbone):
         train: bool = False,
         starts_BK: jax.Array | None = None,
     ) -> JointSpanOutput:
-        """The ends are those given `starts_BK`, or without them given the likeliest starts."""
+        """Ends are conditioned on `starts_BK`, by default the likeliest starts."""
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         second_BL = token_type_ids * attention_mask
         return JointSpanOutput(*encoded, *self.joint_span_head(encoded.hidden_states[-1], second_BL, starts_BK))
 
 
 class Discriminator(Encoding):
-    """A backbone under a logit a token, (B,L), of whether it was replaced (ELECTRA §2)."""
+    """A backbone with one logit per token, (B,L), of whether it was replaced (ELECTRA §2)."""
 
     replaced_head: nn.Module
 
@@ -122,7 +122,7 @@ class Discriminator(Encoding):
 
 @dataclass(frozen=True, kw_only=True)
 class NoHead:
-    """The backbone alone; `pooler`: with the pooler of a model that has one."""
+    """The backbone alone; `pooler`: keep the pooler, if the model has one."""
 
     kind: Literal["none"] = "none"
     pooler: bool = True
@@ -133,23 +133,23 @@ class NoHead:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguageModel:
-    """The masked language model head, and with `sentence` the two-way head of NSP or SOP."""
+    """The masked language model head; `sentence` adds the two-way head of NSP or SOP."""
 
     kind: Literal["masked"] = "masked"
     sentence: bool = False
     pooler: bool = True
 
     def build(self, model: Any, compute: Compute) -> Pretraining:
-        made = pretraining(model, compute, self.sentence)
-        return made if self.pooler else made.clone(pooler=None)
+        module = pretraining(model, compute, self.sentence)
+        return module if self.pooler else module.clone(pooler=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification:
     """Classes of a sequence or, with one label, a number; `labels` names them in the order of the logits.
 
-    hidden: the activation of a dense layer as wide as the model before the output, or none; input_dropout stands
-    before that layer. problem_type is what the head was trained for, where that is known.
+    hidden: activation of a dense layer as wide as the model before the output, or "none"; input_dropout applies before
+    that layer. problem_type: what the head was trained for, if known.
     """
 
     kind: Literal["sequence_classification"] = "sequence_classification"
@@ -163,7 +163,7 @@ class SequenceClassification:
     def __post_init__(self):
         _check_head(self)
         if self.hidden == "none" and self.input_dropout:
-            raise ConfigError(f"input_dropout = {self.input_dropout} has no place in a head with hidden = none")
+            raise ConfigError(f"input_dropout = {self.input_dropout} needs a hidden layer, but hidden = none: give one")
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:
         embedding, encoder, pooler = _backbone(model, compute, self.pooler)
@@ -197,7 +197,7 @@ class TokenClassification:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanExtraction:
-    """The first and the last token of an answer, as in extractive question answering."""
+    """First and last token of an answer, as in extractive question answering."""
 
     kind: Literal["span"] = "span"
     dropout: float = 0.0
@@ -213,9 +213,9 @@ class SpanExtraction:
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction:
-    """The first and, given it, the last token of an answer, and whether there is none, as ELECTRA's code has it.
+    """First token of an answer, last token given the first, and whether there is no answer (ELECTRA's code).
 
-    hidden_size: of the layers that read two tokens; beam: how many starts ends are looked for from, in predicting.
+    hidden_size: of the layers that read two tokens; beam: starts whose ends are searched in prediction.
     """
 
     kind: Literal["joint_span"] = "joint_span"
@@ -226,10 +226,10 @@ class JointSpanExtraction:
     def __post_init__(self):
         for name in ("hidden_size", "beam"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is not a size: give at least 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} is not a size: give 1 or more")
 
     def build(self, model: Any, compute: Compute) -> JointSpanFinder:
-        head = JointSpanHead(start=_logit(), end=self._pair(compute), null=self._pair(compute), beam=self.beam)
+        head = JointSpanHead(start=logit(), end=self._pair(compute), null=self._pair(compute), beam=self.beam)
         return JointSpanFinder(*_backbone(model, compute, self.pooler), head)
 
     def _pair(self, compute: Compute) -> PairHead:
@@ -239,13 +239,13 @@ class JointSpanExtraction:
             kernel_init=nn.initializers.glorot_uniform(),
             dtype=compute.jax_dtype,
         )
-        # The exact gelu, whatever the model's activation is.
-        return PairHead(dense=dense, activation=ACTIVATIONS["gelu"], output=_logit())
+        # The exact gelu, independent of the model's activation.
+        return PairHead(dense=dense, activation=ACTIVATIONS["gelu"], output=logit())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens:
-    """Which tokens were replaced: the discriminator of replaced token detection, without its generator or a pooler."""
+    """Which tokens were replaced: the discriminator of replaced token detection, without generator and pooler."""
 
     kind: Literal["replaced"] = "replaced"
     pooler: ClassVar[bool] = False
@@ -266,16 +266,16 @@ Head = (
 
 
 def parameter_shapes(model: Any, head: Any) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter of a model under a head, by its path, without computing any."""
+    """Return the shape of every parameter of a model with a head, by path; computes no values."""
     return {path: shape for path, (shape, _) in _parameters(model, head).items()}
 
 
 def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
-    """The logical name of every axis of every parameter of a model under a head, by its path."""
+    """Return the logical name of every axis of every parameter of a model with a head, by path."""
     return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 
-@functools.lru_cache(maxsize=64)  # a run asks again for every model that it keeps
+@functools.lru_cache(maxsize=64)  # a run asks again for every model that it saves
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
     ids = jax.ShapeDtypeStruct((1, 4), jnp.int32)
@@ -292,16 +292,9 @@ def _backbone(model: Any, compute: Compute, pooler: bool) -> Backbone:
 
 def _classification(make: Leaves, classes: int, dropout: float) -> ClassificationHead:
     output: Dense = make.dense(classes, "pooled", "classes")
-    nothing = Dropout(0.0)
     return ClassificationHead(
-        dense=None, activation=ACTIVATIONS["gelu"], input_dropout=nothing, output=output, dropout=Dropout(dropout)
+        dense=None, activation=ACTIVATIONS["gelu"], input_dropout=Dropout(0.0), output=output, dropout=Dropout(dropout)
     )
-
-
-def _logit() -> Dense:
-    """One logit, Glorot-uniform as in the reference, which leaves TF's default."""
-    init = nn.initializers.glorot_uniform()
-    return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
 
 
 def _check_head(head: Any) -> None:

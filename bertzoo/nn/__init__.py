@@ -1,4 +1,4 @@
-"""Linen leaves and trunk that know no paper: they take numbers and callables, never a config.
+"""Linen layers shared by the papers: they take numbers and callables, never a config.
 
 Dimension letters, used in names (`x_BLD`), shapes and einsums:
 
@@ -43,50 +43,3 @@ from bertzoo.nn.mixed_attention import MixedAttention
 from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import zeros_beyond
 from bertzoo.nn.random import content_seeds, row_seeds, sample
-
-__all__ = [
-    "Bottleneck",
-    "BottleneckLayer",
-    "ClassificationHead",
-    "Dense",
-    "DensePair",
-    "Depthwise",
-    "Dropout",
-    "DynamicConvolution",
-    "Embedding",
-    "Encoder",
-    "EncoderOutput",
-    "FeedForward",
-    "FixedConvolution",
-    "Grouped",
-    "JointSpanHead",
-    "JointSpans",
-    "Layer",
-    "LayerNorm",
-    "MaskedHead",
-    "MixedAttention",
-    "NoNorm",
-    "OnlyRow",
-    "PairHead",
-    "ReplacedHead",
-    "SelfAttention",
-    "SharedBottleneck",
-    "SpanKey",
-    "Table",
-    "Trigram",
-    "Untied",
-    "content_seeds",
-    "depthwise_convolution",
-    "dynamic_convolution",
-    "from_bottleneck",
-    "from_stream",
-    "grouped_convolution",
-    "grouped_einsum",
-    "keep_padding",
-    "pool",
-    "row_seeds",
-    "sample",
-    "span_candidates",
-    "zero_padding",
-    "zeros_beyond",
-]

@@ -30,8 +30,8 @@ def attend(
 class SelfAttention(nn.Module):
     """(B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,M): output(attend(...)) (Vaswani et al. 2017 §3.2).
 
-    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values are read from
-    `values_BMI` where it is given, from x otherwise. With `positions_BR` only the tokens there ask: L is R.
+    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `output` maps (B,L,H,K) to (B,L,D). Values come from
+    `values_BMI`, by default x. With `positions_BR` only the tokens there have queries and outputs: L becomes R.
     """
 
     query: nn.Module

@@ -7,7 +7,7 @@ import jax
 
 from bertzoo.nn.positions import take_tokens
 
-# (stream (B,L,D), bottleneck (B,L,I)) -> what queries and keys are read from, and what values are read from.
+# (stream (B,L,D), bottleneck (B,L,I)) -> the source of queries and keys, and the source of values.
 Sources = tuple[jax.Array, jax.Array]
 AttentionInput = Callable[[jax.Array, jax.Array], Sources]
 
@@ -33,7 +33,7 @@ class Bottleneck(nn.Module):
 
 
 class SharedBottleneck(nn.Module):
-    """Queries and keys from a bottleneck of their own, norm(dense(x)), values from the stream (MobileBERT's code)."""
+    """Queries and keys from their own bottleneck, norm(dense(x)), values from the stream (MobileBERT's code)."""
 
     dense: nn.Module
     norm: nn.Module
@@ -46,9 +46,9 @@ class BottleneckLayer(nn.Module):
     """(B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (MobileBERT Figure 1).
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward
-    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). The attention maps what it reads, D or I
-    wide, to I, and is given `values` only where these are read from elsewhere than queries and keys. With
-    `positions_BR` the tokens there are all that is made: their L is R.
+    b = norm(b + feed_forward(b)); x = output_norm(x + dropout(output(b))). The attention maps its input, D or I wide,
+    to I; it receives values as an argument only if their source is not that of queries and keys. With `positions_BR`
+    only the tokens there are computed: L becomes R.
     """
 
     bottleneck: nn.Module
@@ -67,8 +67,8 @@ class BottleneckLayer(nn.Module):
         b_BLI = self.bottleneck(x_BLD)
         source, values = self.attention_input(x_BLD, b_BLI)
         more = () if values is source else (values,)
-        wanted = {} if positions_BR is None else {"positions_BR": positions_BR}
-        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, **wanted)
+        positions = {} if positions_BR is None else {"positions_BR": positions_BR}
+        attended_BLI, probabilities_BHLM = self.attention(source, mask_BL, train, *more, **positions)
         b_BLI = self.attention_norm(take_tokens(b_BLI, positions_BR) + attended_BLI)
         for feed_forward, norm in zip(self.feed_forward, self.feed_forward_norm, strict=True):
             b_BLI = norm(b_BLI + feed_forward(b_BLI))

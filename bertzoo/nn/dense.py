@@ -1,4 +1,4 @@
-"""Affine maps: one whose kernel keeps the axes it means (heads apart from head size), and one of two vectors."""
+"""Affine maps: of one vector, with a kernel that keeps its named axes (heads, head size), and of a pair of vectors."""
 
 import math
 from collections.abc import Callable
@@ -20,22 +20,22 @@ def _forward(x: jax.Array, matrix_IO: jax.Array) -> tuple[jax.Array, tuple[jax.A
     return x @ matrix_IO, (x, matrix_IO)
 
 
-def _backward(kept: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, matrix_IO = kept
-    # Of more axes than two, XLA's CPU backend copies both operands, transposed, and multiplies slower; of two, libtpu
-    # keeps a fifth more beside the parameters where a tensor axis divides them.
+def _backward(residuals: tuple[jax.Array, jax.Array], change: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, matrix_IO = residuals
+    # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
+    # libtpu keeps a fifth more memory beside the parameters if a tensor axis divides them.
     change_IO = jax.lax.platform_dependent(x, change, cpu=_over_rows, default=_over_axes)
     return change @ matrix_IO.T, change_IO
 
 
 def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-    """The sum over all but the last axes, (..., I) and (..., O) -> (I, O)."""
+    """Sum over all but the last axes: (..., I) and (..., O) -> (I, O)."""
     axes = tuple(range(x.ndim - 1))
     return jax.lax.dot_general(x, change, ((axes, axes), ((), ())))
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """The same, as one product of two matrices."""
+    """Do the same as one product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 
@@ -64,11 +64,10 @@ class Dense(nn.Module):
 
 
 class DensePair(nn.Module):
-    """(..., D) and (..., D), whose leading axes broadcast -> (..., O): an affine map of both, one after the other, with
-    kernel (2·D, O) and bias (O).
+    """(..., D) and (..., D), leading axes broadcast -> (..., O): an affine map of both vectors concatenated.
 
-    Either half of the kernel meets its vector alone, so that each of K vectors beside each of L costs K + L products of
-    vector and kernel instead of K · L.
+    Kernel (2·D, O) and bias (O). Each half of the kernel multiplies its own vector: all pairs of K and L vectors
+    cost K + L products of vector and kernel instead of K · L.
     """
 
     features: int

@@ -8,7 +8,7 @@ from bertzoo.nn.random import random_bits
 
 
 class Dropout(nn.Module):
-    """(B, ...): each element becomes 0 with probability `rate`, the rest grow by 1 / (1 - rate); only in training."""
+    """(B, ...): each element becomes 0 with probability `rate`, the rest scale by 1 / (1 - rate); only in training."""
 
     rate: float
 

@@ -1,4 +1,4 @@
-"""Convolutions over time whose kernels are spelled out in products of shifted slices, and ConvBERT's three uses."""
+"""Convolutions over time, written as products of shifted slices, and ConvBERT's three uses of them."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,21 +13,21 @@ BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _padded(x: jax.Array, window: int) -> jax.Array:
-    """(B,L,...) -> (B,L+W-1,...), zeros on both sides; windows are odd, so that they have a middle."""
+    """(B,L,...) -> (B,L+W-1,...), zeros on both sides; the window must be odd to have a middle."""
     if window % 2 == 0:
         raise ValueError(f"a window of {window} has no middle: give an odd one")
     return jnp.pad(x, ((0, 0), (window // 2, window // 2), *[(0, 0)] * (x.ndim - 2)))
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """(B,L,...) -> for each tap w, in turn, x[:, t + w - W//2] in float32, in which products are summed up."""
+    """(B,L,...) -> for each tap w in turn, x[:, t + w - W//2] in float32, the type that sums are kept in."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
 
 
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
-    """(W,...): Σ over `axis` of dy · (x shifted by tap w); a loop, since side by side XLA keeps W copies of x."""
+    """(W,...): Σ over `axis` of dy · (x shifted by tap w); a loop, because unrolled XLA keeps W copies of x."""
     padded = _padded(x, window)
 
     def tap(w: jax.Array) -> jax.Array:
@@ -37,14 +37,14 @@ def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, 
     return jax.lax.map(tap, jnp.arange(window))
 
 
-# Both convolutions keep for the backward pass what they were given and no shifted copy of it. Their parts are jitted
-# under names with "convolution" in them, by which flops.py tells their products from other arithmetic.
+# Both convolutions save only their inputs for the backward pass, no shifted copies. Their parts are jitted under names
+# with "convolution", by which flops.py recognises their products.
 @jax.custom_vjp
 @jax.jit
 def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Array:
     """(B,L,H,J), (B,L,H,W) -> (B,L,H,J): y_t = Σ_w kernel_tw · value_(t+w-W//2) (Wu et al. 2019, §3).
 
-    Beyond the ends stand zeros. Every position and head has a kernel of its own; tap 0 is the leftmost.
+    Zeros beyond the ends. Every position and head has its own kernel; tap 0 is the leftmost.
     """
     y_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     for tap, value in enumerate(_shifted(value_BLHJ, kernel_BLHW.shape[-1])):
@@ -54,9 +54,9 @@ def dynamic_convolution(value_BLHJ: jax.Array, kernel_BLHW: jax.Array) -> jax.Ar
 
 @jax.jit
 def _dynamic_convolution_backward(
-    given: tuple[jax.Array, jax.Array], dy_BLHJ: jax.Array
+    inputs: tuple[jax.Array, jax.Array], dy_BLHJ: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    value_BLHJ, kernel_BLHW = given
+    value_BLHJ, kernel_BLHW = inputs
     window = kernel_BLHW.shape[-1]
     dvalue_BLHJ = jnp.zeros(value_BLHJ.shape, jnp.float32)
     shifted = zip(_shifted(dy_BLHJ, window), _shifted(kernel_BLHW, window), strict=True)
@@ -73,7 +73,7 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """(B,L,H,J), (B,R,H,W) -> (B,R,H,J): as `dynamic_convolution`, of the tokens at `positions_BR` alone."""
+    """(B,L,H,J), (B,R,H,W) -> (B,R,H,J): `dynamic_convolution` at `positions_BR` only."""
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
@@ -93,8 +93,8 @@ def depthwise_convolution(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _depthwise_convolution_backward(given: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    x, kernel = given
+def _depthwise_convolution_backward(inputs: tuple[jax.Array, jax.Array], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = inputs
     return depthwise_convolution(dy, kernel[::-1]), _over_taps(x, dy, len(kernel), axis=(0, 1))
 
 
@@ -104,12 +104,12 @@ depthwise_convolution.defvjp(
 
 
 def zero_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """(B,L,...) with zeros at the padding, so that a window sees beyond a row's end what it sees beyond the batch's."""
+    """Zero the padding of x (B,L,...), so that a window sees the same beyond a row's end as beyond the batch's."""
     return jnp.where(jnp.expand_dims(mask_BL, tuple(range(2, x.ndim))) > 0, x, jnp.zeros((), x.dtype))
 
 
 def keep_padding(x: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """x itself: windows see what stands at the padding, as in the reference code."""
+    """Return x: windows see the padding's values, as in the reference code."""
     return x
 
 
@@ -129,9 +129,7 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """(B,L,D) -> (B,L,H,K): what surrounds a token, pointwise(depthwise(x)) (ConvBERT §3.3); of some positions alone
-    where these are given.
-    """
+    """(B,L,D) -> (B,L,H,K): a token's surroundings, pointwise(depthwise(x)) (ConvBERT §3.3), or at some positions."""
 
     depthwise: nn.Module
     pointwise: nn.Module
@@ -145,8 +143,8 @@ class DynamicConvolution(nn.Module):
 
     With a span key, kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W)
     (ConvBERT Eq. 6); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 4, Wu et al. 2019).
-    `before_window` sees (B,L,...) and the mask before every window. With `positions_BR` the query and the output are of
-    the tokens there.
+    `before_window` maps (B,L,...) and the mask before every window. With `positions_BR` query and output have only the
+    tokens there.
     """
 
     span_key: nn.Module | None
@@ -171,8 +169,9 @@ class DynamicConvolution(nn.Module):
 
 
 class FixedConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel a channel; of some
-    positions alone where these are given.
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel per channel.
+
+    With `positions_BR` only those positions are returned.
     """
 
     depthwise: nn.Module

@@ -11,7 +11,7 @@ from bertzoo.nn.parameter import parameter
 
 
 class Table(nn.Module):
-    """(...) ids -> (..., E); the float32 table (rows, E) is `embedding`, so that a head can be tied to it."""
+    """(...) ids -> (..., E); the float32 table (rows, E) is `embedding`, to which a head can be tied."""
 
     rows: int
     features: int
@@ -26,7 +26,7 @@ class Table(nn.Module):
 
 
 class OnlyRow(nn.Module):
-    """(...) ids -> (..., E): the one row of a table, whatever the ids; `embedding` (1, E) as of a Table."""
+    """(...) ids -> (..., E): the single row of a table, for any ids; `embedding` (1, E) as in Table."""
 
     features: int
     axes: tuple[str, str]
@@ -42,8 +42,8 @@ class OnlyRow(nn.Module):
 class Trigram(nn.Module):
     """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token beside its neighbours (MobileBERT §3.2).
 
-    The kernel (W,E,D) meets the next token first, then the token itself, then the one before; beyond the ends are
-    zeros. `mask_padding` puts zeros in the place of padding too, so that the last token does not see what follows it.
+    The kernel (W,E,D) is ordered next token, token, previous token, with zeros beyond the ends. `mask_padding` zeroes
+    padding too, so that the last token does not see what follows it.
     """
 
     features: int
@@ -69,8 +69,8 @@ class Trigram(nn.Module):
 class Embedding(nn.Module):
     """(B,L) ids, token types and mask -> (B,L,E): norm(word + position + token type), then dropout (BERT §3).
 
-    Without a token type table (DistilBERT) the token types are not looked at. `transformation`, where there is one,
-    maps the words (B,L,E) and the mask to the width of the other tables before the sum (MobileBERT).
+    Without a token-type table (DistilBERT) token types are ignored. `transformation`, if any, maps the words (B,L,E)
+    and the mask to the width of the other tables before the sum (MobileBERT).
     """
 
     word: nn.Module

@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))); and the attention probabilities.
 
-    With `positions_BR`, which the attention is given then, the tokens there are all that is made: their L is R.
+    With `positions_BR`, passed on to the attention, only the tokens there are computed: L becomes R.
     """
 
     attention: nn.Module
@@ -35,8 +35,8 @@ class Layer(nn.Module):
     def __call__(
         self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        wanted = {} if positions_BR is None else {"positions_BR": positions_BR}
-        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train, **wanted)
+        positions = {} if positions_BR is None else {"positions_BR": positions_BR}
+        attended_BLD, probabilities_BHLM = self.attention(x_BLD, mask_BL, train, **positions)
         x_BLD = self.attention_norm(take_tokens(x_BLD, positions_BR) + self.dropout(attended_BLD, train))
         x_BLD = self.feed_forward_norm(x_BLD + self.dropout(self.feed_forward(x_BLD), train))
         return x_BLD, probabilities_BHLM
@@ -50,11 +50,11 @@ class EncoderOutput(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """(B,L,E), mask (B,L) -> every hidden state and attention map; what is not used costs nothing once compiled.
+    """(B,L,E), mask (B,L) -> every hidden state and attention map; jit drops those that nothing uses.
 
-    `projection` maps (B,L,E) to (B,L,D) where the embedding is not as wide as the layers. A layer that stands in
-    `layers` more than once has one set of parameters, named by its first place (ALBERT §3.1). With `positions_BR` the
-    last layer makes the tokens there alone, (B,R,D), for what reads no others.
+    `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
+    set of parameters, named by its first place (ALBERT §3.1). With `positions_BR` the last layer computes only the
+    tokens there, (B,R,D), for heads that read no others.
     """
 
     layers: Sequence[nn.Module]

@@ -1,4 +1,4 @@
-"""Counts the floating-point operations of a function from its jaxpr, so that no formula can drift from the model."""
+"""Count a function's floating-point operations from its jaxpr, so that no formula can drift from the model."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def matmul_flops(function: Callable, *arguments) -> int:
-    """Operations of the matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
+    """Return the operations of matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
-    Arguments may be ShapeDtypeStructs. As in the papers, element-wise work, norms and look-ups are not counted; neither
-    is what no output needs, since jit drops it too. A jitted function with "convolution" in its name is one spelled out
-    element by element (nn/dynamic_convolution.py): its multiplications are counted.
+    Arguments may be ShapeDtypeStructs. As in the papers, element-wise work, norms and look-ups do not count, nor does
+    what no output needs, since jit drops it too. A jitted function with "convolution" in its name is one written
+    element by element (nn/dynamic_convolution.py): its multiplications count.
     """
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
@@ -36,7 +36,7 @@ def _count(jaxpr: core.Jaxpr, spelled_out: bool = False) -> int:
 
 
 def product_flops(equation: core.JaxprEqn) -> int:
-    """Operations of one of the PRODUCTS."""
+    """Return the operations of one of the PRODUCTS."""
     outputs = math.prod(_shape(equation.outvars[0]))
     if equation.primitive.name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
@@ -51,9 +51,9 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
 
 
 def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
-    """The jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …
+    """Yield the jaxprs that an equation with these parameters calls: the body of a loop, of a jitted function, …
 
-    Of a `platform_dependent` that is what platforms have which it does not name.
+    For a `platform_dependent` that is the default branch.
     """
     if platforms := parameters.get("branches_platforms"):
         yield parameters["branches"][platforms.index(None)].jaxpr

@@ -30,11 +30,11 @@ def grouped_convolution(
 
 
 def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Array:
-    """(B,L,I) * (1,I/G,O) -> (B,L,O) as G matrix products side by side; window 1 only."""
+    """(B,L,I) * (1,I/G,O) -> (B,L,O) as a batch of G matrix products; window 1 only."""
     window, inputs, outputs = kernel.shape
     if window != 1:
         raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
-    # The group leads, as the batch of a batched product: on CPU the products then run at the speed of dense ones, while
+    # The group comes first, as the batch axis: on CPU the products then run as fast as dense ones, while
     # "blgi,igo->blgo" spends 40 % on transposes in the backward pass (benchmarks/grouped.py).
     x_GNI = x_BLI.reshape(-1, groups, inputs).swapaxes(0, 1)
     kernel_GIO = kernel.reshape(inputs, groups, outputs // groups).swapaxes(0, 1)
@@ -43,7 +43,7 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 
 
 class Grouped(nn.Module):
-    """(B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O); axes after the second are one channel axis to it."""
+    """(B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O); axes after the second count as one channel axis."""
 
     features: tuple[int, ...]
     groups: int

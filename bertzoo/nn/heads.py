@@ -1,4 +1,4 @@
-"""Heads: what reads the encoder's last hidden state."""
+"""Heads, which read the encoder's last hidden state."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
 
-EXCLUDED = -1000.0  # added to the logit of a position where no answer can be
-SPARE = -1e9  # the logit of a row without a token: exp of it is 0, and it is finite
+EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
+SPARE = -1e9  # logit of a spare row: finite, and its exp is 0
 
 
 def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
@@ -36,8 +36,8 @@ class MaskedHead(nn.Module):
     """Hidden states at P positions -> logits (B,P,V) in float32, tied to the word table (BERT §3.1, Task #1).
 
     Only the P gathered positions meet the vocabulary: at 20 of 128 tokens that is 6.4 times less work than all.
-    Where the dense map is wider than the table, `extra` maps what is beyond the table's width (MobileBERT). The table
-    has `rows` (V), of which those from `vocab_size` on are spare: their logits are so low that they never count.
+    If the dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table
+    rows from `vocab_size` to `rows` (V) are spare: their logits are too low to count.
     """
 
     dense: nn.Module
@@ -96,7 +96,7 @@ class ClassificationHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """(..., D) and (..., D), which broadcast -> logits (...) in float32: output(activation(dense(x, y)))."""
+    """(..., D) and (..., D), broadcast -> logits (...) in float32: output(activation(dense(x, y)))."""
 
     dense: nn.Module
     activation: Callable[[jax.Array], jax.Array]
@@ -107,8 +107,9 @@ class PairHead(nn.Module):
 
 
 class JointSpans(NamedTuple):
-    """start_logits (B,L); starts (B,K), the positions that ends are looked for from; end_logits (B,K,L); null_logits
-    (B,), above 0 where there is no answer. Where no answer can be, a logit is 1000 less.
+    """start_logits (B,L); starts (B,K), positions that end_logits (B,K,L) are conditioned on; null_logits (B,).
+
+    A null logit above 0 means no answer. Logits of positions that cannot hold an answer are 1000 lower.
     """
 
     start_logits: jax.Array
@@ -121,7 +122,7 @@ class JointSpanHead(nn.Module):
     """Starts of answers, ends given a start, and whether there is no answer (ELECTRA's qa_tasks.py; in no paper).
 
     start: h_t -> logit; end: h_start and h_t -> logit; null: h_[CLS] and the mean of h_t under softmax(start logits) ->
-    logit. An answer is in the second segment, or it is [CLS].
+    logit. Answers lie in the second segment, or are [CLS].
     """
 
     start: nn.Module
@@ -130,7 +131,7 @@ class JointSpanHead(nn.Module):
     beam: int
 
     def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """Without starts the `beam` likeliest are taken; second_BL is 1 for the tokens of the second segment."""
+        """second_BL is 1 for the tokens of the second segment; starts_BK defaults to the `beam` likeliest."""
         length = hidden_BLD.shape[1]
         excluded_BL = EXCLUDED * (1.0 - jnp.maximum(second_BL, jnp.arange(length) == 0).astype(jnp.float32))
         start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
@@ -146,8 +147,10 @@ class JointSpanHead(nn.Module):
 def span_candidates(
     start_BL: jax.Array, starts_BK: jax.Array, end_BKL: jax.Array, null_B: jax.Array
 ) -> dict[str, jax.Array]:
-    """Of a joint head's logits: `starts` (B,K) with their log-probabilities `start_scores`, of each the likeliest
-    `ends` (B,K,K) with `end_scores`, given the start, and `null_score` (B,), above 0 where there is no answer.
+    """Return candidate spans from a joint head's logits.
+
+    `starts` (B,K) with log-probabilities `start_scores`; for each start the likeliest `ends` (B,K,K) with `end_scores`;
+    `null_score` (B,), above 0 for no answer.
     """
     scores_BL = jax.nn.log_softmax(start_BL)
     end_scores_BKK, ends_BKK = jax.lax.top_k(jax.nn.log_softmax(end_BKL), starts_BK.shape[1])

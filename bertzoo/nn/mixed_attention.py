@@ -13,7 +13,7 @@ class MixedAttention(nn.Module):
 
     output(H attention heads, then H heads of convolution). `query`, `key`, `value` map (B,L,D) to (B,L,H,K);
     `convolution` maps (B,L,D), the query and the mask to (B,L,H,K); `output` maps (B,L,2·H,K) to (B,L,D). With
-    `positions_BR` only the outputs there are made: their L is R.
+    `positions_BR` only the outputs there are computed: L becomes R.
     """
 
     query: nn.Module

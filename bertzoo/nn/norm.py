@@ -19,7 +19,7 @@ class LayerNorm(nn.Module):
         scale = parameter(self, "scale", nn.initializers.ones, (self.axis,), x.shape[-1:])
         bias = parameter(self, "bias", nn.initializers.zeros, (self.axis,), x.shape[-1:])
         x = x.astype(jnp.float32)
-        # The variance as E[(x-mean)²]: E[x²]-mean² cancels to a negative number, and epsilon 1e-12 would not save it.
+        # E[(x-mean)²], as E[x²]-mean² can cancel to a negative number that an epsilon of 1e-12 does not lift.
         centred = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
         return (centred * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)

@@ -1,18 +1,18 @@
-"""How far a student's layer is from a teacher's (MobileBERT, Sun et al. 2020, §3.3 and §3.4), each summed over tokens.
+"""Distances between a student's layer and a teacher's, summed over tokens (MobileBERT, Sun et al. 2020, §3.3, §3.4).
 
-Hidden states T and S are (B,L,D), attention maps (B,H,L,M) of probabilities; `weights_BL` is 0 for the tokens that do
-not count. No gradient reaches the teacher.
+Hidden states T and S are (B,L,D), attention maps (B,H,L,M) of probabilities; `weights_BL` is 0 for tokens that do not
+count. No gradient reaches the teacher.
 """
 
 import jax
 import jax.numpy as jnp
 
 EPSILON = 1e-12  # of the normalisation, as in the authors' code
-TINY = 1.2e-38  # the least normal float32: a probability that vanished would have an infinite logarithm
+TINY = 1.2e-38  # smallest normal float32; keeps the logarithm of a probability of 0 finite
 
 
 def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: what two states differ in once each is normalised (§3.3, Eq. 4).
+    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: squared difference of the normalised states (§3.3, Eq. 4).
 
     LN(x) = (x − μ(x)) / √(σ²(x) + EPSILON), without scale and bias.
     """
@@ -22,13 +22,13 @@ def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.
 
 
 def mean(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (μ(T) − μ(S))², the means being those of each token's features (§3.4)."""
+    """Σ_bl w · (μ(T) − μ(S))², with the mean over a token's features (§3.4)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * (jnp.mean(teacher_BLD, axis=-1) - jnp.mean(student_BLD, axis=-1)) ** 2)
 
 
 def variance(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · |σ²(T) − σ²(S)|, the variances being those of each token's features (§3.4)."""
+    """Σ_bl w · |σ²(T) − σ²(S)|, with the variance over a token's features (§3.4)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * jnp.abs(jnp.var(teacher_BLD, axis=-1) - jnp.var(student_BLD, axis=-1)))
 
@@ -36,8 +36,8 @@ def variance(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Arr
 def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.Array) -> jax.Array:
     """Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.3, Eq. 5).
 
-    The second part, the teacher's entropy, is constant, so that the gradient is the cross-entropy's. Where the numbers
-    of heads differ, the maps are averaged over them first.
+    The teacher's entropy is constant, so that the gradient is that of the cross-entropy. If the numbers of heads
+    differ, the maps are averaged over heads first.
     """
     teacher_BHLM, student_BHLM = _pair(teacher_BHLM, student_BHLM)
     if teacher_BHLM.shape[1] != student_BHLM.shape[1]:
@@ -53,7 +53,7 @@ def soft_cross_entropy(teacher_BPV: jax.Array, student_BPV: jax.Array) -> jax.Ar
 
 
 def _pair(teacher: jax.Array, student: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both in float32, the teacher without a gradient."""
+    """Return both in float32, the teacher without a gradient."""
     return jax.lax.stop_gradient(teacher).astype(jnp.float32), student.astype(jnp.float32)
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning: classes or a number for a sequence or for each of its tokens, learnt from labels and from a teacher."""
+"""Loss of fine-tuning: a class or number for each sequence or token, from labels and optionally a teacher."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -17,15 +17,14 @@ TEACHER = "teacher"  # in a batch: a teacher's logits for each row
 
 @dataclass(frozen=True)
 class LabelledObjective:
-    """The labels of a batch under a model with a head: cross-entropy, or the squared error of a number.
+    """Cross-entropy of a batch's labels under a model with a head, or the squared error of a number.
 
     A batch has `label`, (B,) or (B,L), and as many weights: `label_weight`, (B,L), or else `row_weight`, (B,).
-    Where it has the logits of a teacher, `teacher` (B,C), what is learnt is alpha times the label plus 1 - alpha times
-    what the teacher says: its distribution, or its number (SqueezeBERT, Iandola et al. 2020, §4.2.2, where alpha
-    weights the ground truth).
+    With a teacher's logits, `teacher` (B,C), the target is alpha · label + (1 - alpha) · the teacher's distribution or
+    number (SqueezeBERT, Iandola et al. 2020, §4.2.2, whose alpha weights the ground truth).
 
-    numbers: the label is a number. reduction: "mean" over the weights, or the "sum" over the batch, which ELECTRA's
-    code clips the gradient of.
+    numbers: the label is a number. reduction: "mean" over the weights, or "sum" over the batch, as ELECTRA's code,
+    which clips the gradient of the sum.
     """
 
     model: Encoding
@@ -51,7 +50,7 @@ class LabelledObjective:
         return {TERM: total}, {f"{TERM}_loss": (total, jnp.sum(weights)), **metrics}
 
     def logits(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
-        """(B,C) or (B,L,C) in float32; without a key there is no dropout."""
+        """Return logits (B,C) or (B,L,C) in float32; without a key there is no dropout."""
         return cast(jax.Array, apply_model(self.model, params, batch, key, method="logits"))
 
     def _number(self, batch: Batch) -> jax.Array:
@@ -62,8 +61,8 @@ class LabelledObjective:
         label = jax.nn.one_hot(batch["label"], classes)
         return label if TEACHER not in batch else self._mixed(label, jax.nn.softmax(batch[TEACHER]))
 
-    def _mixed(self, label: Any, theirs: jax.Array) -> Any:
-        return self.alpha * label + (1 - self.alpha) * theirs
+    def _mixed(self, label: Any, teacher: jax.Array) -> Any:
+        return self.alpha * label + (1 - self.alpha) * teacher
 
 
 def _weights(batch: Batch) -> jax.Array:

@@ -14,17 +14,17 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Masked:
-    """Masked language model, and what the second segment is for: nothing, NSP (BERT §3.1) or SOP (ALBERT §3.1).
+    """Masked language model, and the task of the second segment: none, NSP (BERT §3.1) or SOP (ALBERT §3.1).
 
-    Where it is for nothing a model's pooler is left out: no gradient would reach it, and decay would shrink it away.
+    With none, the model has no pooler: no gradient would reach it, and weight decay would shrink it away.
     """
 
     kind: Literal["masked"] = "masked"
     sentence: Literal["none", "nsp", "sop"] = "none"
 
     def build(self, model: Model, compute: Compute) -> "MaskedObjective":
-        made = pretraining(model, compute, sentence=self.sentence != "none")
-        return MaskedObjective(made if made.sentence_head is not None else made.clone(pooler=None), self.sentence)
+        module = pretraining(model, compute, sentence=self.sentence != "none")
+        return MaskedObjective(module if module.sentence_head is not None else module.clone(pooler=None), self.sentence)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MaskedObjective:
         return {term: metrics[f"{term}_loss"][0] for term in self.weights(batch)}, metrics
 
     def metrics(self, output: PretrainingOutput, batch: Batch) -> Metrics:
-        """The metrics of what the model gave for a batch."""
+        """Return the metrics of the model's output for a batch."""
         metrics = masked_metrics(output.masked_logits, batch, hidden_slots(batch))
         if output.sentence_logits is not None:
             name, labels_B, weights_B = self.sentence, batch["sentence_label"], batch["row_weight"]
@@ -56,33 +56,34 @@ class MaskedObjective:
         return metrics
 
     def masked_logits(self, params: Params, batch: Batch) -> jax.Array:
-        """(B,P,V): what the model puts into the masked positions; no dropout."""
+        """Return logits (B,P,V) for the masked positions, without dropout."""
         return self.apply(params, batch, None).masked_logits
 
     def apply(self, params: Params, batch: Batch, key: jax.Array | None) -> PretrainingOutput:
-        """What the model gives for a batch; without a key there is no dropout."""
+        """Return the model's output for a batch; without a key there is no dropout."""
         return apply_model(self.model, params, batch, key, batch["masked_positions"])
 
 
 def hidden_slots(batch: Batch) -> jax.Array:
-    """(B,P) float32: 1 in the used slots whose token the input hides, by [MASK] or another token in its place.
+    """Return (B,P) float32: 1 in used slots whose token the input hides, behind [MASK] or another token.
 
-    Masking leaves a share of the predicted tokens as they are (BERT §3.1: 10 %), and those can be copied.
+    Masking leaves a share of the predicted tokens unchanged (BERT §3.1: 10 %); a model can copy those.
     """
     seen_BP = jnp.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
     return (seen_BP != batch["masked_ids"]) * batch["masked_weights"]
 
 
 def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) -> Metrics:
-    """The masked language model's cross-entropy and accuracy over the used slots, `mlm_loss` and `mlm_accuracy`, and
-    its cross-entropy over the hidden ones alone, `mlm_hidden_loss`, whose weight is 0 where none is.
+    """Return `mlm_loss` (cross-entropy) and `mlm_accuracy` over the used slots, and `mlm_hidden_loss` over hidden ones.
+
+    The weight of `mlm_hidden_loss` is 0 if no slot is hidden.
     """
     losses_BP, metrics = _term("mlm", logits_BPV, batch["masked_ids"], batch["masked_weights"])
     return metrics | {"mlm_hidden_loss": (jnp.sum(losses_BP * hidden_BP), jnp.sum(hidden_BP))}
 
 
 def _term(name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array) -> tuple[jax.Array, Metrics]:
-    """The cross-entropy of every label, and its loss and accuracy under the weights."""
+    """Return the cross-entropy of every label, and the weighted loss and accuracy as metrics."""
     losses, total = optax.softmax_cross_entropy_with_integer_labels(logits, labels), jnp.sum(weights)
     right = jnp.argmax(logits, axis=-1) == labels
     return losses, {

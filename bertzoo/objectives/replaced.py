@@ -17,9 +17,9 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 @dataclass(frozen=True, kw_only=True)
 class Replaced:
-    """A small generator fills the masked positions, and the model tells which tokens it replaced (§2)."""
+    """A small generator fills the masked positions, and the model finds the tokens that were replaced (§2)."""
 
-    sentence: ClassVar[Literal["none"]] = "none"  # the second segment is for nothing
+    sentence: ClassVar[Literal["none"]] = "none"  # the second segment has no task
 
     kind: Literal["replaced"] = "replaced"
     generator_width: float = 0.25  # of the model's hidden_size
@@ -39,10 +39,10 @@ class Replaced:
 
 @dataclass(frozen=True)
 class ReplacedObjective:
-    """Mean cross-entropy of the generator over masked slots, plus `weight` times the mean binary cross-entropy of the
-    discriminator over all tokens, [CLS] and [SEP] too (§2).
+    """Generator's mean cross-entropy over masked slots + `weight` · discriminator's mean binary cross-entropy (§2).
 
-    The generator learns from the first alone. A token that it fills in as it was counts as original.
+    The discriminator's covers all tokens, [CLS] and [SEP] too; no gradient of it reaches the generator. A token that
+    the generator fills in correctly counts as original.
     """
 
     model: ReplacedDetection
@@ -64,14 +64,14 @@ class ReplacedObjective:
         return self.loss(batch, masked_BPV, logits_BL)
 
     def masked_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
-        """(B,P,V): the generator's for the masked positions; without a key there is no dropout."""
+        """Return the generator's logits (B,P,V) for the masked positions; without a key there is no dropout."""
         return self._apply("generate", params, batch, key, batch["masked_positions"])
 
     def draw(self, masked_BPV: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
-        """(B,P) ids from the generator's distributions; no gradient flows back.
+        """Draw ids (B,P) from the generator's distributions; no gradient flows back.
 
-        Without a key the draw of a row depends on the row's own tokens: a held-out row is always corrupted alike,
-        whatever batch it is in, and by samples as in training, which the likeliest tokens would not be.
+        Without a key the draw depends only on the row's own tokens: a held-out row is corrupted the same way in every
+        batch, and by samples as in training rather than by the likeliest tokens.
         """
         if key is None:
             seeds_B = content_seeds(batch["input_ids"], batch["attention_mask"])
@@ -80,20 +80,20 @@ class ReplacedObjective:
         return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B, self.vocab_size)
 
     def replaced_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
-        """(B,L): the discriminator's for a batch that `corrupt` made; above 0 it takes a token for replaced."""
+        """Return the discriminator's logits (B,L) for a batch from `corrupt`; above 0 means replaced."""
         return self._apply("discriminate", params, batch, key)
 
     def loss(self, batch: Batch, masked_BPV: jax.Array, logits_BL: jax.Array) -> tuple[Sums, Metrics]:
-        """The terms and the metrics of both models' logits for a batch that `corrupt` made."""
+        """Return terms and metrics of both models' logits for a batch from `corrupt`."""
         replaced_BL, token_BL = batch["replaced"], _token_weights(batch)
         tokens = jnp.sum(token_BL)
         rtd = jnp.sum(optax.sigmoid_binary_cross_entropy(logits_BL, replaced_BL) * token_BL)
-        said_BL = logits_BL > 0
-        hits = jnp.sum(said_BL * replaced_BL * token_BL)
+        predicted_BL = logits_BL > 0
+        hits = jnp.sum(predicted_BL * replaced_BL * token_BL)
         metrics = masked_metrics(masked_BPV, batch, batch["hidden"]) | {
             "rtd_loss": (rtd, tokens),
-            "rtd_accuracy": (jnp.sum((said_BL == replaced_BL) * token_BL), tokens),
-            "rtd_precision": (hits, jnp.sum(said_BL * token_BL)),
+            "rtd_accuracy": (jnp.sum((predicted_BL == replaced_BL) * token_BL), tokens),
+            "rtd_precision": (hits, jnp.sum(predicted_BL * token_BL)),
             "rtd_recall": (hits, jnp.sum(replaced_BL * token_BL)),
             "rtd_auc": pairs_in_order(logits_BL, replaced_BL, token_BL),
         }
@@ -105,10 +105,10 @@ class ReplacedObjective:
 
 
 def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
-    """The batch with the drawn ids at its masked positions, `replaced` (B,L) float32: 1 where they are new, and
-    `hidden` (B,P) float32: 1 in the slots whose token the generator did not see.
+    """Return the batch with the drawn ids at its masked positions.
 
-    Unused slots, whose position is 0, write nowhere; the positions of the others are distinct.
+    It gains `replaced` (B,L) float32, 1 where the id is new, and `hidden` (B,P) float32, 1 in slots whose token the
+    generator did not see. Unused slots, whose position is 0, write nowhere; positions of used slots are distinct.
     """
     length = batch["input_ids"].shape[1]
     places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
@@ -124,8 +124,9 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
 
 
 def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of all pairs of a positive and a negative in one row: how many have the positive above (equal: half), and how
-    many there are. The quotient is the area under the ROC curve, within rows, so that it adds up over batches.
+    """Count, over pairs of a positive and a negative in one row, those with the positive above (equal: half), and all.
+
+    The quotient is the area under the ROC curve within rows; both counts add up over batches.
     """
     pairs_BLL = (labels_BL * weights_BL)[:, :, None] * ((1 - labels_BL) * weights_BL)[:, None, :]
     difference_BLL = scores_BL[:, :, None] - scores_BL[:, None, :]
@@ -133,5 +134,5 @@ def pairs_in_order(scores_BL: jax.Array, labels_BL: jax.Array, weights_BL: jax.A
 
 
 def _token_weights(batch: Batch) -> jax.Array:
-    """(B,L): 1 for every token of a row that counts."""
+    """Return (B,L): 1 for every token of a row that counts."""
     return batch["attention_mask"] * batch["row_weight"][:, None]

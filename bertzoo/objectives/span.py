@@ -1,4 +1,4 @@
-"""Where the answer to a question begins and ends (BERT §4.2, §4.3), and ELECTRA's search for both together."""
+"""Start and end of the answer to a question (BERT §4.2, §4.3), and ELECTRA's joint prediction of both."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,8 +19,8 @@ Reduction = Literal["mean", "sum"]
 class SpanObjective:
     """Mean over the rows of half the cross-entropy of the start and half that of the end (run_squad.py).
 
-    Every position counts among the wrong ones, the question's and padding too, as in the reference. Where the row does
-    not hold the answer both are 0, [CLS]. reduction: "sum" over the batch, which ELECTRA's code clips the gradient of.
+    The softmax runs over every position, the question's and padding too, as in the reference. In a row without the
+    answer both labels are 0, [CLS]. reduction: "sum" over the batch, as ELECTRA's code, which clips the sum's gradient.
     """
 
     model: SpanFinder
@@ -38,15 +38,17 @@ class SpanObjective:
         return {"span": metrics["span_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
-        """What is decoded: `start_logits` and `end_logits` (B,L)."""
+        """Return `start_logits` and `end_logits` (B,L) for decoding."""
         start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, None).logits, -1, 0)
         return {"start_logits": start_BL, "end_logits": end_BL}
 
 
 @dataclass(frozen=True)
 class JointSpanObjective:
-    """As SpanObjective with the end looked for from the right start, plus `null_weight` times the mean binary
-    cross-entropy of that the question has no answer (ELECTRA's qa_tasks.py, where it stands for SQuAD 1.1 too).
+    """As SpanObjective, with the end conditioned on the true start, plus a term for questions without an answer.
+
+    That term is `null_weight` times the mean binary cross-entropy (ELECTRA's qa_tasks.py, which has it for SQuAD 1.1
+    too).
     """
 
     model: JointSpanFinder
@@ -72,7 +74,7 @@ class JointSpanObjective:
         return {"span": metrics["span_loss"][0], "null": self.null_weight * metrics["null_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
-        """What is decoded: the candidates."""
+        """Return the candidate spans for decoding (`nn.span_candidates`)."""
         output = apply_model(self.model, params, batch, None)
         return span_candidates(output.start_logits, output.starts, output.end_logits, output.null_logits)
 
@@ -82,7 +84,7 @@ def _rows(batch: Batch, reduction: Reduction) -> jax.Array:
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
-    """`span_loss`, of a row the mean of both cross-entropies, and `start_accuracy` and `end_accuracy`."""
+    """Return `span_loss`, a row's mean of both cross-entropies, `start_accuracy` and `end_accuracy`."""
     weight_B = batch["row_weight"]
     total = jnp.sum(weight_B)
     metrics, losses_B = {}, jnp.zeros_like(weight_B)

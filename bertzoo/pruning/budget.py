@@ -1,4 +1,4 @@
-"""What a pruning run may cut, and whether its budget and its devices allow that: known before anything is trained."""
+"""Checks before training: what a pruning run may cut, and whether its budget and its devices allow it."""
 
 import math
 
@@ -14,32 +14,33 @@ from bertzoo.runs import any_model, job
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """What can be cut of a model under the run's objective; raises ConfigError where it lacks a dimension asked for."""
+    """Return what can be cut of a model under the run's objective; raises ConfigError for a dimension it lacks."""
     return declare(model, any_model.head_of(recipe), recipe.letters)
 
 
-def budget(recipe: Prune, counted: Target | None = None) -> tuple[float, float]:
-    """What the unpruned model costs, and what is to be left; raises UserError where no cut gets there.
+def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
+    """Return the cost of the unpruned model and the budget; raises UserError if no cut meets the budget.
 
-    counted: the recipe's target, with a table that is another copy.
+    target: in place of the recipe's, with the run's own copy of the latency table.
     """
     structure = structure_of(recipe, recipe.model)
     recipe.cut.multiples.check(structure)
-    cost = (counted or recipe.target).cost(structure)
+    cost = (target or recipe.target).cost(structure)
     whole = cost(structure.sizes)
-    target = recipe.target.amount(whole)
+    amount = recipe.target.amount(whole)
     ones = {name: np.ones(size) for name, size in structure.sizes.items()}
-    recipe.kept(structure, cost, ones, target, structure.sizes)
-    return whole, target
+    recipe.choose_kept(structure, cost, ones, amount, structure.sizes)
+    return whole, amount
 
 
 def devices(recipe: Prune) -> jax.sharding.Mesh:
-    """The mesh of all devices; raises ConfigError where batches do not divide over them, or a model does not of which
-    as little is cut as can be, so that hardly a size is even.
+    """Return the mesh of all devices; raises ConfigError if batches or pruned models do not divide over them.
+
+    The pruned model of this check has every dimension one step smaller: hardly any size is even.
     """
-    job.make_mesh(recipe.weighing(recipe.model))
-    dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.given
+    job.make_mesh(recipe.scoring_recipe(recipe.model))
+    dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
     steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
-    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # what goes first
+    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # cut first
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
-    return job.make_mesh(recipe.pretraining(resized(recipe.model, sizes)))
+    return job.make_mesh(recipe.tuning_recipe(resized(recipe.model, sizes)))

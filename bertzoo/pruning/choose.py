@@ -1,4 +1,4 @@
-"""Which elements go: the smallest of all, until the model is within its budget."""
+"""Which elements a cut removes: the smallest of all dimensions, until the model is within its budget."""
 
 import itertools
 import math
@@ -13,13 +13,13 @@ import numpy as np
 from bertzoo.core.errors import UserError
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.structure import Dimension, Structure
-from bertzoo.runs.prune_layout import format_amount as shown
+from bertzoo.runs.prune_layout import format_amount
 
 NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 
 
 class Bundle(NamedTuple):
-    """Elements (dimension, index) that go together or not at all, and how much they matter."""
+    """Elements (dimension, index) that can only be cut together, and their score."""
 
     score: float
     elements: tuple[tuple[str, int], ...]
@@ -32,76 +32,78 @@ def choose(
     target: float,
     multiples: Mapping[str, int] = NO_MULTIPLES,
 ) -> dict[str, np.ndarray]:
-    """For every dimension the sorted indices that stay: as many of the smallest scores as needed go, and no more.
+    """Return for every dimension the sorted indices that stay, cutting as few of the smallest scores as needed.
 
-    scores: |α| by dimension, compared across all of them; of equal ones the first does. multiples: by letter,
-    what sizes are kept a multiple of. Groups and ties lose as many elements in each part; no dimension loses its last.
-    Raises UserError where the target is not between what the model costs and what the smallest one would.
+    scores: |α| by dimension, comparable across dimensions; among equal ones the first goes first. multiples: by letter,
+    a number that sizes stay a multiple of. Groups and ties lose equally many elements; every dimension keeps one.
+    Raises UserError unless the target lies between the costs of the smallest possible model and of this one.
     """
-    bundles = bundled(structure, scores, multiples)
+    bundles = removal_order(structure, scores, multiples)
 
     def sizes(removed: int) -> dict[str, int]:
-        return _sizes(structure, bundles[:removed])
+        left = structure.sizes
+        for name, _ in itertools.chain.from_iterable(bundle.elements for bundle in bundles[:removed]):
+            left[name] -= 1
+        return left
 
-    first = _fewest(sizes, len(bundles), cost, target, ", or smaller multiples" if multiples else "")
-    gone = defaultdict(set)
-    for bundle in bundles[:first]:
-        for name, index in bundle.elements:
-            gone[name].add(index)
+    first = _fewest_steps(sizes, len(bundles), cost, target, ", or smaller multiples" if multiples else "")
+    gone = defaultdict(list)
+    for name, index in itertools.chain.from_iterable(bundle.elements for bundle in bundles[:first]):
+        gone[name].append(index)
     return {
-        name: np.array([index for index in range(dimension.size) if index not in gone[name]])
-        for name, dimension in structure.dimensions.items()
+        name: np.setdiff1d(np.arange(dimension.size), gone[name]) for name, dimension in structure.dimensions.items()
     }
 
 
 def uniform(
     structure: Structure, scores: Mapping[str, np.ndarray], cost: Cost, target: float, whole: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """As `choose` with every dimension shrunk by one factor, the largest that meets the budget ("BERT-all uniform").
+    """Do as `choose`, but shrink every dimension by one factor, the largest within the budget ("BERT-all uniform").
 
-    whole: the sizes that the factor is of, those of the unpruned model: of sizes that were rounded before, a few heads
-    would never become fewer. Sizes are rounded to the nearest, at least to 1, in each group, and never grow; of every
-    dimension the largest scores stay.
+    whole: sizes of the unpruned model, to which the factor applies; applied to sizes rounded in an earlier iteration, a
+    few heads would never become fewer. Each group's size is rounded to the nearest, at least 1, and never grows. Every
+    dimension keeps its largest scores.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}
-    each = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}
-    first = {name: whole[name] // groups[name] for name in each}
+    now = {name: dimension.size // groups[name] for name, dimension in structure.dimensions.items()}  # of each group
+    first = {name: whole[name] // groups[name] for name in now}
     # A size n becomes n - 1 where the factor falls below (n - 1/2) / first.
     steps = sorted({Fraction(2 * n - 1, 2 * size) for size in first.values() for n in range(2, size + 1)}, reverse=True)
 
-    def left(removed: int) -> dict[str, int]:
-        """Of each group."""
+    def group_sizes(removed: int) -> dict[str, int]:
         if not removed:
-            return each
+            return now
         factor = steps[removed - 1]  # just below it
         return {
-            name: min(each[name], max(1, math.ceil(factor * size + Fraction(1, 2)) - 1)) for name, size in first.items()
+            name: min(now[name], max(1, math.ceil(factor * size + Fraction(1, 2)) - 1)) for name, size in first.items()
         }
 
     def sizes(removed: int) -> dict[str, int]:
-        return {name: n * groups[name] for name, n in left(removed).items()}
+        return {name: n * groups[name] for name, n in group_sizes(removed).items()}
 
-    kept = left(_fewest(sizes, len(steps), cost, target))
-    found = {}
+    left = group_sizes(_fewest_steps(sizes, len(steps), cost, target))
+    kept = {}
     for name, dimension in structure.dimensions.items():
-        values = np.asarray(scores[name], dtype=np.float64).reshape(dimension.groups, each[name])
-        order = np.argsort(values, axis=1, kind="stable")[:, each[name] - kept[name] :]
-        found[name] = np.sort((order + each[name] * np.arange(dimension.groups)[:, None]).ravel())
-    return found
+        values = np.asarray(scores[name], dtype=np.float64).reshape(dimension.groups, now[name])
+        order = np.argsort(values, axis=1, kind="stable")[:, now[name] - left[name] :]
+        kept[name] = np.sort((order + now[name] * np.arange(dimension.groups)[:, None]).ravel())
+    return kept
 
 
-def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, more: str = "") -> int:
-    """The fewest of so many steps after which the cost, which falls with every step, is within the target; `more` is
-    what else would make it possible.
+def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
+    """Return the fewest steps, up to `steps`, after which the cost is within the target; it falls with every step.
+
+    hint: another way to make the target possible, for the error.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     if target >= whole:
-        own = shown(whole, whole)
-        raise UserError(f"a budget of {shown(target, whole)} is not below the model's own {own}: give a smaller one")
+        raise UserError(
+            f"a budget of {format_amount(target, whole)} is not below the model's own {format_amount(whole, whole)}: give a smaller one"
+        )
     if target < least:
         raise UserError(
-            f"a budget of {shown(target, whole)} is below {shown(least, whole)}, the least that is left when all is "
-            f"cut that may be: give a larger one, or let more dimensions be cut{more}"
+            f"a budget of {format_amount(target, whole)} is below {format_amount(least, whole)}, the least that the largest possible "
+            f"cut leaves: give a larger one, or cut more dimensions{hint}"
         )
     first, last = 0, steps
     while first < last:
@@ -110,40 +112,32 @@ def _fewest(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, targ
     return first
 
 
-def bundled(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """All bundles that may go, in the order in which they do."""
+def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
+    """Return all bundles that may be cut, in the order in which they are."""
     ties: dict[str, list[Dimension]] = defaultdict(list)
     for name, dimension in structure.dimensions.items():
         ties[dimension.tie or f"{name} alone"].append(dimension)
-    made = [bundle for together in ties.values() for bundle in _of(together, scores, multiples)]
-    return sorted(made, key=lambda bundle: bundle.score)  # stable
+    bundles = [bundle for tied in ties.values() for bundle in _bundles(tied, scores, multiples)]
+    return sorted(bundles, key=lambda bundle: bundle.score)  # stable
 
 
-def _of(together: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Of each group of each dimension the smallest few, the next few, and so on but for the last."""
-    dimension = together[0]
-    each, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)
+def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
+    """Return, for tied dimensions, the smallest few elements of every group, the next few, and so on up to the last."""
+    dimension = tied[0]
+    size, multiple = dimension.size // dimension.groups, multiples.get(dimension.letter, 1)
     step = multiple // math.gcd(multiple, dimension.groups)
-    if each < step:
+    if size < step:
         return []
     ordered = []
-    for tied in together:
-        values = np.asarray(scores[tied.name], dtype=np.float64).reshape(tied.groups, each)
+    for one in tied:
+        values = np.asarray(scores[one.name], dtype=np.float64).reshape(one.groups, size)
         for group, order in enumerate(np.argsort(values, axis=1, kind="stable")):
-            ordered.append([(tied.name, int(group * each + i), float(values[group, i])) for i in order])
-    edges = [0, *range(each % step or step, each, step)]
+            ordered.append([(one.name, int(group * size + i), float(values[group, i])) for i in order])
+    edges = [0, *range(size % step or step, size, step)]
     bundles, least = [], -math.inf
     for start, end in itertools.pairwise(edges):
         elements = [element for row in ordered for element in row[start:end]]
-        # At least the one before: a mean is rounded, and must not put the larger elements first.
+        # Rounding of the mean must not put larger elements first: never below the bundle before.
         least = max(least, float(np.mean([score for *_, score in elements])))
         bundles.append(Bundle(least, tuple((name, index) for name, index, _ in elements)))
     return bundles
-
-
-def _sizes(structure: Structure, bundles: list[Bundle]) -> dict[str, int]:
-    sizes = structure.sizes
-    for bundle in bundles:
-        for name, _ in bundle.elements:
-            sizes[name] -= 1
-    return sizes

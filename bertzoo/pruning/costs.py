@@ -1,4 +1,4 @@
-"""What a model costs as a function of the sizes of its dimensions, and what one element of each is worth."""
+"""What a model costs as a function of the sizes of its dimensions, and what one element of each costs."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,16 +14,16 @@ from bertzoo.pruning.structure import Structure, count
 
 Sizes = Mapping[str, int]
 Cost = Callable[[Sizes], float]
-MODEL = ("embedding", "encoder", "pooler")  # what is counted, as in the paper: no head that only pretraining has
+MODEL = ("embedding", "encoder", "pooler")  # counted as in the paper: without heads that only pretraining has
 
 
 def parameters(structure: Structure) -> Cost:
-    """The parameters of the encoder with its embeddings and the pooler, as a function of sizes."""
+    """Return the parameters of embeddings, encoder and pooler as a function of sizes."""
     return lambda sizes: count(structure, sizes, MODEL)
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:
-    """The operations of one row of `length` tokens up to the pooled output, counted on the real modules."""
+    """Return the operations of one row of `length` tokens up to the pooled output, counted on the real modules."""
 
     def cost(sizes: Sizes) -> float:
         module, ids = NoHead().build(resized(structure.model, sizes), Compute()), jnp.zeros((1, length), jnp.int32)
@@ -34,9 +34,9 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure) -> dict[str, float]:
-    """For every dimension the parameters that one of its elements removes, relative to a head (§4.2).
+    """Return for every dimension the parameters that one of its elements removes, relative to a head (§4.2).
 
-    Relative to the costliest head, or where none can be cut to the costliest element, which the scale γ makes up for.
+    The unit is the costliest head or, without heads to cut, the costliest element; γ absorbs the scale.
     """
     sizes, whole = structure.sizes, count(structure, structure.sizes, MODEL)
     removed = {

@@ -1,4 +1,4 @@
-"""What a cut leaves of every dimension and what it saves, for a person and for the record."""
+"""The record of a cut: what it leaves of every dimension and what it saves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,12 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.structure import Structure
-from bertzoo.runs.prune_layout import format_amount as shown
+from bertzoo.runs.prune_layout import format_amount
 
-Kept = Mapping[str, np.ndarray]
+Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
-LEAST = 0.1  # what is left of vectors, on average, once nothing is left of them
-ALIKE = 0.02  # how much less what stays has fallen than what goes, as a share of that, where both fell as one
+LEAST_WEIGHT = 0.1  # mean share of its weight below which a set of vectors counts as pruned away
+LEAST_DIFFERENCE = 0.02  # by which share elements that stay must have fallen less than those that go
 
 
 def check_gamma(
@@ -23,40 +23,44 @@ def check_gamma(
     fallen: Mapping[str, np.ndarray],
     kept: Kept,
 ) -> None:
-    """Raise ConfigError where γ was too small or too large for vectors to say what may go; fallen: by how much the
-    score of each element is below the one that all began with.
+    """Raise ConfigError if γ was too small or too large for the vectors to tell what may go.
+
+    fallen: how far the score of each element is below its initial value.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
-    weights = {name: betas[name] * np.abs(vector) for name, vector in vectors.items()}
-    of_gone = removed(weights, kept) / removed(whole, kept)
-    stays = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
-    of_kept = removed(weights, stays) / removed(whole, stays)
-    if of_gone > 1 - LEAST:
+    gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
+
+    def means(values: Mapping[str, np.ndarray]) -> tuple[float, float]:
+        """Return the β-weighted means over the elements that go and over those that stay."""
+        weights = {name: betas[name] * value for name, value in values.items()}
+        return removed(weights, kept) / removed(whole, kept), removed(weights, gone) / removed(whole, gone)
+
+    left_of_gone, left_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
+    if left_of_gone > 1 - LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes nothing: what would go has kept {of_gone:.0%} of its weight on average; "
-            "begin another run with a larger one, or with more steps of weighing"
+            f"weigh.gamma = {gamma} prunes nothing: elements to cut have kept {left_of_gone:.0%} of their weight on "
+            "average; start a new run with a larger gamma or more weigh.steps"
         )
-    if of_kept < LEAST:
+    if left_of_kept < LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes everything: what would stay has kept {of_kept:.0%} of its weight on "
-            "average; begin another run with a smaller one, or with fewer steps of weighing"
+            f"weigh.gamma = {gamma} prunes everything: elements to keep have kept {left_of_kept:.0%} of their weight "
+            "on average; start a new run with a smaller gamma or fewer weigh.steps"
         )
-    falls = {name: betas[name] * fall for name, fall in fallen.items()}
-    of_gone, of_kept = removed(falls, kept) / removed(whole, kept), removed(falls, stays) / removed(whole, stays)
-    if of_kept > (1 - ALIKE) * of_gone:
+    fall_of_gone, fall_of_kept = means(fallen)
+    if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes everything alike: what would stay has fallen by {of_kept:.4g} on average, "
-            f"and what would go by {of_gone:.4g}; begin another run with a smaller one"
+            f"weigh.gamma = {gamma} prunes everything alike: elements to keep have fallen by {fall_of_kept:.4g} on "
+            f"average, elements to cut by {fall_of_gone:.4g}; start a new run with a smaller gamma"
         )
 
 
 def removed(weights: Weights, kept: Kept) -> float:
-    """The sum of the weights of all that goes."""
+    """Return the sum of the weights of all elements that go."""
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
 
-def price(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """What multiples cost: what is left and the share of the weight that goes, with them and without."""
+def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
+    """Return cost and removed share of the weight with multiples (`kept`) and `without` them."""
     whole = float(sum(weight.sum() for weight in weights.values()))
     return {
         "after": cost(_sizes(kept)),
@@ -66,52 +70,52 @@ def price(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, 
     }
 
 
-def stays(structure: Structure, kept: Kept) -> dict[str, float]:
-    """By letter as h_stays, the share that a cut leaves of what its dimensions are now."""
-    found = {}
-    for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
-        names = [name for name, dimension in structure.dimensions.items() if dimension.letter == letter]
-        before, after = (sum(each[name] for name in names) for each in (structure.sizes, _sizes(kept)))
-        found[f"{letter}_stays"] = after / before
-    return found
+def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
+    """Return, by letter as h_stays, the share of its dimensions' elements that a cut keeps."""
+    shares = {}
+    for letter, names in structure.by_letter.items():
+        before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
+        shares[f"{letter}_stays"] = after / before
+    return shares
 
 
-def entry(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
-    """What a cut does, for the record; saved: by letter, what a cut of its dimensions alone would."""
+def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
+    """Return the record of a cut; `saved`: by letter, the saving of cutting only its dimensions."""
     before, after = structure.sizes, structure.sizes | _sizes(kept)
-    saved = {}
-    for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
-        own = {name: after[name] for name, dimension in structure.dimensions.items() if dimension.letter == letter}
-        saved[letter] = cost(before) - cost(before | own)
+    saved = {
+        letter: cost(before) - cost(before | {name: after[name] for name in names})
+        for letter, names in structure.by_letter.items()
+    }
     costs = {"before": cost(before), "after": cost(after)}
     return {**more, "cost": costs, "saved": saved, "sizes": {"before": before, "after": after}}
 
 
-def lines(cut: Mapping[str, Any]) -> list[str]:
-    """A record for a person."""
+def describe(cut: Mapping[str, Any]) -> list[str]:
+    """Return the lines that the console prints of a record."""
     unit, cost = cut["unit"], cut["cost"]
 
-    def of(amount: float) -> str:
-        return shown(amount, cost["before"])
+    def amount(value: float) -> str:
+        return format_amount(value, cost["before"])
 
-    said = [
-        f"iteration {cut['iteration']} of {cut['iterations']}: {of(cost['before'])} -> {of(cost['after'])} {unit}, "
-        f"of at most {of(cut['target'])} now and {of(cut['budget'])} in the end"
+    lines = [
+        f"iteration {cut['iteration']} of {cut['iterations']}: {amount(cost['before'])} -> {amount(cost['after'])} "
+        f"{unit}, of at most {amount(cut['target'])} now and {amount(cut['budget'])} in the end"
     ]
     for letter, saved in cut["saved"].items():
         before, after = (_range(cut["sizes"][when], letter) for when in ("before", "after"))
-        said.append(f"  {letter}  {before} -> {after}, which alone saves {of(saved)}")
-    if found := cut.get("multiples"):
-        said.append(
-            f"  the multiples leave {of(found['after'])} {unit} where {of(found['after_without'])} would do, and cut "
-            f"{found['weight']:.1%} of the weight instead of {found['weight_without']:.1%}"
+        lines.append(f"  {letter}  {before} -> {after}, which alone saves {amount(saved)}")
+    if multiples := cut.get("multiples"):
+        lines.append(
+            f"  the multiples leave {amount(multiples['after'])} {unit} instead of "
+            f"{amount(multiples['after_without'])}, and cut {multiples['weight']:.1%} of the weight instead of "
+            f"{multiples['weight_without']:.1%}"
         )
-    return said
+    return lines
 
 
 def _range(sizes: Mapping[str, int], letter: str) -> str:
-    found = [size for name, size in sizes.items() if name.rpartition("/")[2] == letter]
-    return str(found[0]) if len(set(found)) == 1 else f"{min(found)} to {max(found)}"
+    values = {size for name, size in sizes.items() if name.rpartition("/")[2] == letter}
+    return str(*values) if len(values) == 1 else f"{min(values)} to {max(values)}"
 
 
 def _sizes(kept: Kept) -> dict[str, int]:

@@ -1,8 +1,11 @@
-"""The first half of Algorithm 1: weights stay, and prune vectors alone are trained (Khetan and Karnin 2020, Eq. 2)."""
+"""First half of Algorithm 1: train prune vectors while the weights are frozen (Khetan and Karnin 2020, Eq. 2).
+
+Vectors, what is trained for them and their weights β are dicts by the names of the dimensions.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import flax.traverse_util
@@ -10,80 +13,111 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.pruning import penalty
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import fold
 from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 
 Vectors = Mapping[str, jax.Array]
+Betas = Mapping[str, float]
 
 
-class Gates(Protocol):
-    """What is trained for a dimension, the vector that it stands for, and what that costs."""
+def l1(vectors: Vectors, betas: Betas) -> jax.Array:
+    """Return Σ β·‖α‖₁ (Khetan and Karnin 2020, Eq. 2)."""
+    return jnp.asarray(sum(betas[name] * jnp.sum(jnp.abs(vector)) for name, vector in vectors.items()))
 
-    @property
-    def start(self) -> float:
-        """What every element is trained from: the vectors are then 1."""
-        ...
 
-    def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
-        """The prune vector; without a key nothing in it is random."""
-        ...
+def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> dict[str, jax.Array]:
+    """Return sign(α)·max(|α| − step·β, 0), the proximal step of Σ β·‖α‖₁; `step` is γ times the learning rate."""
+    return {
+        name: jnp.sign(vector) * jnp.maximum(jnp.abs(vector) - step * betas[name], 0.0)
+        for name, vector in vectors.items()
+    }
 
-    def score(self, trained: jax.Array) -> jax.Array:
-        """How much each element matters, to be compared with those of other dimensions."""
-        ...
 
-    def penalty(self, trained: Vectors, betas: Mapping[str, float]) -> jax.Array:
-        """The penalty in the loss."""
-        ...
+def proximal(
+    rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Betas
+) -> optax.GradientTransformation:
+    """Return the last link of a chain, a soft threshold of the updated vectors by rate·γ·β: elements can become 0."""
+
+    def init(params: Any) -> Any:
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        old, change = named(params), named(updates)
+        moved = {name: old[name] + change[name] for name in old}
+        shrunk = soft_threshold(moved, betas, gamma * rate(state.count))
+        return nested({name: shrunk[name] - old[name] for name in old}), optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformation(init, update)
 
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """The vectors themselves, under ℓ1; or, not `penalised` in the loss, under the proximal step (`proximal`)."""
+    """Train the prune vectors themselves, under ℓ1 in the loss (`penalised`) or under the proximal step.
+
+    start: initial value of every element, at which the vectors are 1.
+    """
 
     penalised: bool = True
-    start: float = 1.0
+    start: ClassVar[float] = 1.0
 
     def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
+        """Return the prune vector."""
         return trained
 
     def score(self, trained: jax.Array) -> jax.Array:
+        """Return the importance of each element, comparable across dimensions."""
         return jnp.abs(trained)
 
-    def penalty(self, trained: Vectors, betas: Mapping[str, float]) -> jax.Array:
-        return penalty.l1(trained, betas) if self.penalised else jnp.zeros(())
+    def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
+        """Return the penalty in the loss."""
+        return l1(trained, betas) if self.penalised else jnp.zeros(())
 
 
-@dataclass(frozen=True)
-class Chances:
-    """The gates of ℓ0: drawn at random while they are trained. They start where a gate without noise is just 1."""
+class HardConcrete(NamedTuple):
+    """Gates of the ℓ0 penalty: logits log α of any sign -> gates in [0, 1], exactly 0 with a differentiable probability
+    (Louizos et al. 2018, §2.2; the defaults are theirs). Methods as in Magnitudes.
+    """
 
-    gates: penalty.HardConcrete = field(default_factory=penalty.HardConcrete)
-    start: float = 2.5
+    temperature: float = 2 / 3
+    low: float = -0.1
+    high: float = 1.1
+    start: float = 2.5  # where a gate without noise just reaches 1
 
     def vector(self, trained: jax.Array, key: jax.Array | None) -> jax.Array:
-        return self.gates.gate(trained) if key is None else self.gates.sample(trained, key)
+        """Return random gates (Eq. 10 and 11), or without a key the gates used after training (Eq. 13)."""
+        if key is None:
+            return self._stretched(jax.nn.sigmoid(trained))
+        u = jax.random.uniform(key, trained.shape, minval=1e-6, maxval=1 - 1e-6)
+        return self._stretched(jax.nn.sigmoid((jnp.log(u) - jnp.log1p(-u) + trained) / self.temperature))
 
     def score(self, trained: jax.Array) -> jax.Array:
-        return trained  # gates of 1 are alike, their logits are not
+        """Return the logits: gates of 1 are all alike, their logits are not."""
+        return trained
 
-    def penalty(self, trained: Vectors, betas: Mapping[str, float]) -> jax.Array:
-        return self.gates.penalty(trained, betas)
+    def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:
+        """Return Σ β·P(gate ≠ 0) (Eq. 12)."""
+        shift = self.temperature * jnp.log(-self.low / self.high)
+        return jnp.asarray(sum(betas[name] * jnp.sum(jax.nn.sigmoid(x - shift)) for name, x in trained.items()))
+
+    def _stretched(self, s: jax.Array) -> jax.Array:
+        return jnp.clip(s * (self.high - self.low) + self.low, 0.0, 1.0)
+
+
+Gates = Magnitudes | HardConcrete
 
 
 @dataclass(frozen=True, eq=False)
 class PruneObjective:
     """The model's own objective with prune vectors multiplied into its frozen weights, plus γ Σ β·‖α‖ (Eq. 2).
 
-    The vectors are the only parameters; the weights come as `frozen`, with more than the structure has where the
-    objective has more (a generator), which is left as it is.
+    Only the vectors are parameters; the weights are `frozen`. Weights that the structure lacks (a generator's) pass
+    through unchanged.
     """
 
     objective: Objective
     structure: Structure
-    betas: Mapping[str, float]
+    betas: Betas
     gamma: float
     gates: Gates
 
@@ -98,56 +132,39 @@ class PruneObjective:
         return {**self.objective.weights(batch), "penalty": jnp.sum(batch["row_weight"])}
 
     def __call__(self, params: Any, frozen: Any, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        trained, own, gate = named(params), None, None
+        trained, model_key, gate_key = named(params), None, None
         if key is not None:
-            own, gate = jax.random.split(key)
+            model_key, gate_key = jax.random.split(key)
         vectors = {
-            name: self.gates.vector(trained[name], None if gate is None else jax.random.fold_in(gate, index))
+            name: self.gates.vector(trained[name], None if gate_key is None else jax.random.fold_in(gate_key, index))
             for index, name in enumerate(self.structure.dimensions)
         }
         weights = jax.lax.stop_gradient(named(frozen))
-        sums, metrics = self.objective(nested(fold(self.structure, weights, vectors)), None, batch, own)
+        sums, metrics = self.objective(nested(fold(self.structure, weights, vectors)), None, batch, model_key)
         rows, cost = jnp.sum(batch["row_weight"]), self.gates.penalty(trained, self.betas)
-        metrics = {**metrics, "penalty": (cost * rows, rows), **self._left(trained, rows)}
+        metrics = {**metrics, "penalty": (cost * rows, rows), **self._mean_vectors(trained, rows)}
         return {**sums, "penalty": self.gamma * cost * rows}, metrics
 
-    def _left(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """By letter as h_left, what is left of its vectors, which begin with 1: their mean under β."""
+    def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
+        """Return, by letter as h_left, the mean of its vectors weighted by β; they start at 1."""
         totals: dict[str, Any] = {}
         for name, dimension in self.structure.dimensions.items():
             total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))
-            kept = jnp.sum(jnp.abs(self.gates.vector(trained[name], None)))
+            left = jnp.sum(jnp.abs(self.gates.vector(trained[name], None)))
             beta = self.betas[name]
-            totals[f"{dimension.letter}_left"] = total + beta * kept * rows, weight + beta * dimension.size * rows
+            totals[f"{dimension.letter}_left"] = total + beta * left * rows, weight + beta * dimension.size * rows
         return totals
 
     def scores(self, params: Any) -> dict[str, jax.Array]:
-        """How much each element of each dimension matters, for `choose`."""
+        """Return the importance of each element of each dimension, for `choose`."""
         return {name: self.gates.score(trained) for name, trained in named(params).items()}
 
 
-def proximal(
-    rate: Callable[[jax.Array], float | jax.Array], gamma: float, betas: Mapping[str, float]
-) -> optax.GradientTransformation:
-    """The last of a chain: what is updated is then soft-thresholded by rate·γ·β, and elements can become 0 exactly."""
-
-    def init(params: Any) -> Any:
-        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
-
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        old, change = named(params), named(updates)
-        moved = {name: old[name] + change[name] for name in old}
-        shrunk = penalty.soft_threshold(moved, betas, gamma * rate(state.count))
-        return nested({name: shrunk[name] - old[name] for name in old}), optax.ScaleByScheduleState(state.count + 1)
-
-    return optax.GradientTransformation(init, update)
-
-
 def named(params: Any) -> dict[str, Any]:
-    """Parameters by their paths."""
+    """Return parameters by their paths, in their order."""
     return flax.traverse_util.flatten_dict(params, sep="/")
 
 
 def nested(params: Mapping[str, Any]) -> Any:
-    """Parameters as the tree that a model reads."""
+    """Return parameters by paths as the tree that a model reads."""
     return flax.traverse_util.unflatten_dict(dict(params), sep="/")

@@ -1,6 +1,6 @@
-"""What of a model can be cut: its dimensions, and which axes of which parameters each of them is.
+"""The dimensions of a model that can be cut, and the axes of parameters that each of them is.
 
-The table comes from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
+The table is derived from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
 """
 
 import math
@@ -17,8 +17,8 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: equal parts, each of which
-    loses as many elements. tie: the dimensions of one tie, where it is not empty, lose as many elements each.
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: equal parts that lose equally
+    many elements. tie: dimensions of one non-empty tie lose equally many elements.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Dimension(NamedTuple):
 class Touch(NamedTuple):
     """An axis of a parameter that is a dimension.
 
-    folded: whether the prune vector is multiplied into it (Tables 4 and 5). groups: with more than 1 the parameter is a
-    grouped kernel (W, I/G, O), of which the dimension is the inputs I.
+    folded: whether the prune vector is multiplied into it (Tables 4 and 5). groups: above 1 for a grouped kernel
+    (W, I/G, O), whose inputs I are the dimension.
     """
 
     path: str
@@ -42,9 +42,9 @@ class Touch(NamedTuple):
     groups: int = 1
 
 
-@dataclass(frozen=True, eq=False)  # of mappings, and hashed where an objective of it is
+@dataclass(frozen=True, eq=False)  # it holds mappings, and an objective with it is hashed
 class Structure:
-    """A model under a head, the shapes of its parameters, its dimensions by name, and all that they touch."""
+    """A model with a head, the shapes of its parameters, its dimensions by name, and their touches."""
 
     model: Model
     head: Any
@@ -57,11 +57,19 @@ class Structure:
         """The size of every dimension by name, before a cut."""
         return {name: dimension.size for name, dimension in self.dimensions.items()}
 
+    @property
+    def by_letter(self) -> dict[str, list[str]]:
+        """The names of the dimensions of each letter."""
+        names: dict[str, list[str]] = {}
+        for name, dimension in self.dimensions.items():
+            names.setdefault(dimension.letter, []).append(name)
+        return names
+
 
 def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
-    """What can be cut of a model under a head, or of that the dimensions with these letters alone.
+    """Find what can be cut of a model with a head, restricted to the dimensions with these letters, if any.
 
-    Raises ConfigError where a letter is unknown, the model has no such dimension, or the head is of another width.
+    Raises ConfigError for an unknown letter, a dimension that the model lacks, or a head of another width.
     """
     for letter in letters:
         if letter not in LETTERS:
@@ -73,11 +81,11 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     touches: list[Touch] = []
     for path, names in axes.items():
         for axis, axis_name in enumerate(names):
-            name = _dimension(path, axis_name, model)
+            name = _dimension_name(path, axis_name, model)
             letter = name.rpartition("/")[2]
             if letter not in (letters or cuttable(model)):
                 continue
-            dimension = dimensions.setdefault(name, _made(name, letter, model, head, axes, shapes))
+            dimension = dimensions.setdefault(name, _dimension(name, letter, model, axes, shapes))
             size = shapes[path][axis]
             inner = dimension.size // size if axis_name == "group_in" else 1
             if size * inner != dimension.size:
@@ -89,25 +97,23 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     return Structure(model, head, shapes, dimensions, tuple(touches))
 
 
-def _made(
-    name: str, letter: str, model: Model, head: Any, axes: Mapping[str, Any], shapes: Mapping[str, Any]
-) -> Dimension:
+def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Dimension:
     if letter in ("h", "e"):
         return Dimension(name, letter, getattr(model, "hidden_size" if letter == "h" else "embedding_size"))
-    # A bias has the whole of a dimension even where the kernel is grouped.
+    # A bias has the whole of a dimension even if the kernel is grouped.
     size = next(
         shapes[path][axis]
         for path, names in axes.items()
         for axis, axis_name in enumerate(names)
-        if path.endswith("/bias") and _dimension(path, axis_name, model) == name
+        if path.endswith("/bias") and _dimension_name(path, axis_name, model) == name
     )
     if letter == "f":
         return Dimension(name, letter, size, groups(model), tie(model, name))
     return Dimension(name, letter, size)
 
 
-def _dimension(path: str, axis: str, model: Model) -> str:
-    """The name of the dimension that an axis is; empty for those that are none."""
+def _dimension_name(path: str, axis: str, model: Model) -> str:
+    """Return the name of the dimension that an axis is; empty if it is none."""
     if axis in ("model", "pooled"):
         return "h"
     if axis == "embed":
@@ -130,9 +136,9 @@ def _folded(path: str, letter: str) -> bool:
 
 
 def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:
-    """Parameters once the dimensions have these sizes: all, or those of the named parts of the model."""
-    beginnings = tuple(f"{part}/" for part in parts) or ("",)
-    shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(beginnings)}
+    """Return the number of parameters with these sizes of dimensions, in all or in the named parts of the model."""
+    prefixes = tuple(f"{part}/" for part in parts) or ("",)
+    shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(prefixes)}
     for touch in structure.touches:
         if touch.path in shapes:
             shapes[touch.path][touch.axis] = sizes[touch.dimension] // touch.groups

@@ -6,34 +6,34 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost, flops, parameters
-from bertzoo.pruning.latency import latency, read
+from bertzoo.pruning.latency import latency, read_table
 from bertzoo.pruning.structure import Structure
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """Either so many, or a share of what the unpruned model has."""
+    """A budget as a number (`count`), or as a share of the unpruned model's cost."""
 
     count: float | None = None
     share: float | None = None
 
     def __post_init__(self):
         if (self.count is None) == (self.share is None):
-            given = "neither is given" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
-            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {given}: give one")
+            both = "neither is set" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
+            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {both}: give one")
         if self.count is not None and not 0 < self.count < float("inf"):
             raise ConfigError(f"count = {self.count} is not a budget above 0")
         if self.share is not None and not 0 < self.share < 1:
             raise ConfigError(f"share = {self.share} is not a share between 0 and 1")
 
     def amount(self, whole: float) -> float:
-        """The budget of a model that costs so much unpruned."""
+        """Return the budget of a model whose unpruned cost is `whole`."""
         return self.count or whole * (self.share or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(_Budget):
-    """Of the encoder with its embeddings and the pooler."""
+    """Parameters of embeddings, encoder and pooler."""
 
     kind: Literal["parameters"] = "parameters"
     unit = "parameters"
@@ -66,19 +66,19 @@ class Latency(_Budget):
     def __post_init__(self):
         if not self.table:
             raise ConfigError(
-                'kind = "latency" needs table, the file with what encoders of each size take on a device: measure one '
-                "with `bertzoo benchmark CONFIG --table=FILE`"
+                'kind = "latency" needs table, a file of times of encoders of each size on a device: measure one with '
+                "`bertzoo benchmark CONFIG --table=FILE`"
             )
         super().__post_init__()
 
     def cost(self, structure: Structure) -> Cost:
-        found = read(Path(self.table))
-        if found.length != self.length:
+        table = read_table(Path(self.table))
+        if table.length != self.length:
             raise ConfigError(
-                f"target.length = {self.length}, but {self.table} was measured on rows of {found.length} tokens: give "
+                f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens: give "
                 "that, or measure another table with --lengths"
             )
-        return latency(structure, found, self.table)
+        return latency(structure, table, self.table)
 
 
 Target = Parameters | Flops | Latency

@@ -14,7 +14,7 @@ from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import names
 from bertzoo.nn import Dense
 from bertzoo.nn.flops import matmul_flops
-from bertzoo.objectives import PROJECTIONS, Replaced, TaughtObjective, Teacher, teacher
+from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Auxiliary, Progressive, Recipe, Transfer
@@ -75,7 +75,7 @@ def teacher_of(recipe: Transfer) -> Teacher:
                 "of its own to distil. Set knowledge.ground_truth = 1.0."
             )
     compute = dataclasses.replace(recipe.compute, dtype=knowledge.dtype, remat=False)
-    return teacher(recipe.teacher, generator, predicts, compute)
+    return build_teacher(recipe.teacher, generator, predicts, compute)
 
 
 def teacher_shapes(recipe: Transfer, mesh: jax.sharding.Mesh | None = None) -> Any:
@@ -134,9 +134,9 @@ class _TransferPhases:
                 dtype=recipe.compute.jax_dtype,
             )
 
-    def _objective(self, layers: tuple[int, ...], masked: bool) -> TaughtObjective:
+    def _objective(self, layers: tuple[int, ...], masked: bool) -> TransferObjective:
         recipe = self._recipe
-        return TaughtObjective(
+        return TransferObjective(
             student=self._student,
             teacher=self._teacher,
             knowledge=recipe.knowledge,

@@ -15,7 +15,7 @@ from bertzoo.conversion import huggingface, pytorch
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SchuBert, SqueezeBert
-from bertzoo.models.attention import Grouped
+from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.tasks import (
     MaskedLanguageModel,
     NoHead,
@@ -112,7 +112,7 @@ INEXPRESSIBLE = {
     ),
     "DistilBERT's epsilon": (DistilBert(**SMALL, norm_epsilon=1e-6), NoHead(), ("norm_epsilon", "1e-06")),
     "another attention in the bottleneck": (
-        replace(MOBILE, attention=Grouped(output_groups=2)),
+        replace(MOBILE, attention=GroupedHeads(output_groups=2)),
         NoHead(),
         ("attention", "Dense", "Grouped", "output_groups"),
     ),

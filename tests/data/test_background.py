@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import chex
 import numpy as np
 import psutil
 import pytest
@@ -33,10 +34,7 @@ def batches(corpus, tmp_path_factory):
 
 
 def assert_equal(ours, theirs):
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-        assert ours[name].dtype == theirs[name].dtype
+    chex.assert_trees_all_equal(ours, theirs, strict=True)
 
 
 def spawned():

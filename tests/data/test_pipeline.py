@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import chex
 import numpy as np
 import pytest
 from made_up import small
@@ -101,8 +102,7 @@ def test_a_batch_is_a_pure_function_of_seed_and_step(make):
     one, other = make(), make()
     for step in (9, 0, 3):
         other.batch(step + 1, 8)
-        for name, array in one.batch(step, 8).items():
-            np.testing.assert_array_equal(array, other.batch(step, 8)[name])
+        chex.assert_trees_all_equal(one.batch(step, 8), other.batch(step, 8))
     assert not np.array_equal(make(seed=4).batch(0, 8)["input_ids"], one.batch(0, 8)["input_ids"])
     assert not np.array_equal(one.batch(1, 8)["input_ids"], one.batch(0, 8)["input_ids"])
     assert records(make(seed=4), 3, 8) != records(one, 3, 8)

@@ -22,7 +22,7 @@ from bertzoo.conversion import huggingface
 from bertzoo.finetuning import predict_labels
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import ConvBert, MobileBert
-from bertzoo.models.attention import Mixed
+from bertzoo.models.attention import MixedHeads
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
@@ -130,7 +130,7 @@ SEEING = [
     (
         MobileBert(
             **SIZES, bottleneck_size=8, feed_forwards=1, mask_padding=False, attention_input="stream",
-            attention=Mixed(kernel_size=3, mask_padding=False),
+            attention=MixedHeads(kernel_size=3, mask_padding=False),
         ),
         3,
     ),

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import chex
 import flax.linen as nn
 import jax
 import numpy as np
@@ -86,5 +87,4 @@ def test_of_one_segment_is_every_token(model: Bert | MobileBert) -> None:
 
     given, none = (jax.value_and_grad(loss)(params, each) for each in (types, 0 * types))
     assert given[0] == none[0] and params["embedding"]["token_type"]["embedding"].shape[0] == 1
-    for one, other in zip(jax.tree.leaves(given[1]), jax.tree.leaves(none[1]), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(given[1], none[1], rtol=1e-6, atol=1e-7)

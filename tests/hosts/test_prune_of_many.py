@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import numpy as np
+import chex
 import prunable
 import pytest
 from test_runs_of_many import started
@@ -27,5 +27,4 @@ def test_two_processes_prune_as_one(tmp_path: Path) -> None:
     assert ours == theirs and len(ours) == 2
     found, expected = (any_model.read_model(tmp_path / run).params for run in ("two", "alone"))
     assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4, err_msg=name)
+    chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-4)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ def test_the_first_token_alone_gives_the_logits_and_gradients_of_all(name, remat
     (whole, expected), (alone, got) = both(params)
     np.testing.assert_allclose(alone, whole, rtol=1e-5, atol=1e-5)  # of nine sines
     size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * size), got, expected)
+    chex.assert_trees_all_close(got, expected, rtol=1e-4, atol=1e-5 * size)
 
 
 def _of(logits, random):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from tiers import quick
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
-from bertzoo.models.attention import Grouped, Mixed
+from bertzoo.models.attention import GroupedHeads, MixedHeads
 from bertzoo.models.parts import leaves
 from bertzoo.nn import Bottleneck, BottleneckLayer, from_stream
 from bertzoo.objectives import Masked
@@ -72,7 +73,7 @@ def test_remat_changes_nothing_but_memory():
         jax.jit(jax.grad(functools.partial(loss, objective_of(RELEASED, remat=remat)))) for remat in (False, True)
     ]
     expected, found = (gradient(params, batch, key) for gradient in gradients)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), expected, found)
+    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-6)
     assert ["remat" in str(jax.make_jaxpr(gradient)(params, batch, key)) for gradient in gradients] == [False, True]
 
 
@@ -101,7 +102,7 @@ CHANGES = {
     "norm": "layer_norm",
     "pooler": True,
     "feed_forward_groups": 2,
-    "attention": Grouped(),
+    "attention": GroupedHeads(),
     "mask_padding": False,
     "max_positions": 18,
     "token_types": 3,
@@ -160,7 +161,9 @@ def test_options_that_disagree_are_refused(change, named):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
-@pytest.mark.parametrize("attention", [Grouped(output_groups=2), Mixed(kernel_size=3)], ids=["grouped", "mixed"])
+@pytest.mark.parametrize(
+    "attention", [GroupedHeads(output_groups=2), MixedHeads(kernel_size=3)], ids=["grouped", "mixed"]
+)
 def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
     """It reads what the config says, gets a gradient in every leaf, and sees no padding."""
     settings = SMALL | {"attention": attention, "attention_input": attention_input, "feed_forward_groups": 4}
@@ -207,8 +210,8 @@ class Neighbours(nn.Module):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attention": Grouped(query_groups=3)}, ("query_groups", 3, "bottleneck_size", 16)),
-        ({"attention": Grouped(key_groups=16), "hidden_size": 40}, ("key_groups", 16)),
+        ({"attention": GroupedHeads(query_groups=3)}, ("query_groups", 3, "bottleneck_size", 16)),
+        ({"attention": GroupedHeads(key_groups=16), "hidden_size": 40}, ("key_groups", 16)),
         ({"feed_forward_groups": 8}, ("feed_forward_groups", 8, "feed_forward_size", 20)),
     ],
 )

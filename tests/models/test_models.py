@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import get_args
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,7 @@ def test_remat_changes_nothing_but_memory(config):
     rematerialised, _ = build(config, remat=True)
     expected = jax.value_and_grad(lambda p: loss(plain, p, batch, key))(params)
     found = jax.value_and_grad(lambda p: loss(rematerialised, p, batch, key))(params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), expected, found)
+    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-6)
     lowered = jax.make_jaxpr(jax.grad(lambda p: loss(rematerialised, p, batch, key)))(params)
     assert "remat" in str(lowered)
 

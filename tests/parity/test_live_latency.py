@@ -11,8 +11,8 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from prunable import MODEL, fill, prune
 
 from bertzoo.cli.main import main
-from bertzoo.pruning import declare, latency
-from bertzoo.pruning.latency import points, read
+from bertzoo.pruning.latency import latency, points, read_table
+from bertzoo.pruning.structure import declare
 from bertzoo.pruning.target import Latency
 from bertzoo.runs import any_model, prune_layout
 
@@ -27,7 +27,7 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert main(["benchmark", str(unpruned), f"--table={file}", *options]) == 0
     said = capsys.readouterr()
     assert "h  1, 16\nf  1, 32\na  1, 2\nk  1, 8\nv  1, 8\n" in said.out
-    table, document = read(file), json.loads(file.read_text())
+    table, document = read_table(file), json.loads(file.read_text())
     assert mentions(said.out, *(f"{document['whole'][key]:.3f} ms" for key in ("measured_ms", "table_ms")))
     assert (document["length"], document["threads"], document["precision"]) == (16, 1, "fp32")
     assert document["machine"] and document["runtime"].startswith("litert ")

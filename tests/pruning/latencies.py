@@ -1,9 +1,8 @@
 """A table of latencies of a machine that takes what operations add up to."""
 
 from bertzoo.benchmarking.latency import grid
-from bertzoo.pruning import Table
-from bertzoo.pruning.latency import common, points
-from bertzoo.pruning.shapes import of_layers
+from bertzoo.pruning.latency import LatencyTable, common, points
+from bertzoo.pruning.shapes import layer_sizes
 
 
 def layer_time(sizes):
@@ -21,7 +20,7 @@ def planted(model, letters=(), steps=3, noise=lambda: 1.0):
     """The table of a model, each of whose times is multiplied by what `noise` gives."""
     sizes = grid(model, letters, steps)
     at = {point: dict(zip(sizes, point, strict=True)) for point in points(sizes)}
-    own = of_layers(model)[0]
+    own = layer_sizes(model)[0]
     one = {point: noise() * only_time(own | each) for point, each in at.items()}
     more = {point: noise() * layer_time(own | each) for point, each in at.items()}
-    return Table(length=128, model=common(model, list(sizes)), sizes=sizes, one=one, more=more)
+    return LatencyTable(length=128, model=common(model, list(sizes)), sizes=sizes, one=one, more=more)

@@ -8,7 +8,8 @@ import tiny
 import tomli_w
 
 from bertzoo.cli.main import main
-from bertzoo.pruning import declare, parameters
+from bertzoo.pruning.costs import parameters
+from bertzoo.pruning.structure import declare
 from bertzoo.runs import prune_layout
 
 MODEL = {

@@ -13,7 +13,10 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead
 from bertzoo.planning.sizes import measure
-from bertzoo.pruning import Dimension, Structure, Touch, betas, choose, declare, flops, parameters, resized, uniform
+from bertzoo.pruning.choose import choose, uniform
+from bertzoo.pruning.costs import betas, flops, parameters
+from bertzoo.pruning.shapes import resized
+from bertzoo.pruning.structure import Dimension, Structure, Touch, declare
 
 BERT = Bert(**SIZES, **LAYERS)
 SQUEEZED = SqueezeBert(**SIZES, **LAYERS)

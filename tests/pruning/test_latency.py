@@ -18,9 +18,10 @@ from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SchuBert
 from bertzoo.models.tasks import NoHead
-from bertzoo.pruning import choose, cuttable, declare, latency, resized, uniform
-from bertzoo.pruning.latency import common, read
-from bertzoo.pruning.shapes import of_layers, shallow
+from bertzoo.pruning.choose import choose, uniform
+from bertzoo.pruning.latency import common, latency, read_table
+from bertzoo.pruning.shapes import cuttable, layer_sizes, resized, shallow
+from bertzoo.pruning.structure import declare
 from bertzoo.pruning.target import Latency
 
 BERT = Bert(**SIZES, **LAYERS)
@@ -36,10 +37,10 @@ def written(path, table):
 def test_between_measured_sizes_are_sums_of_products(case, tmp_path):
     model, head = CASES[case]
     structure, random = declare(model, head), np.random.default_rng(0)
-    table = read(written(tmp_path / "table.json", planted(model)))
+    table = read_table(written(tmp_path / "table.json", planted(model)))
     cost = latency(structure, table, "table")
     for sizes in (structure.sizes, *(some_sizes(structure, random) for _ in range(20))):
-        *others, last = of_layers(resized(model, sizes))
+        *others, last = layer_sizes(resized(model, sizes))
         assert cost(sizes) == pytest.approx(only_time(last) + sum(map(layer_time, others)))
     assert type(cost(structure.sizes)) is float
 
@@ -57,7 +58,7 @@ def test_letters_that_are_not_measured_stay(tmp_path):
     structure = declare(BERT, NoHead(), ("h", "v"))
     cost = latency(structure, planted(BERT, ("h", "v")), "table")
     sizes = structure.sizes | {"h": 7, "encoder/layers_1/attention/v": 3}
-    *_, last = of_layers(resized(BERT, sizes))
+    *_, last = layer_sizes(resized(BERT, sizes))
     assert (last["f"], last["h"], last["v"]) == (20, 7, 3)
     first = last | {"v": 6}
     assert cost(sizes) == pytest.approx(only_time(last) + layer_time(first))
@@ -107,9 +108,9 @@ def test_every_encoder_of_a_table_is_of_the_model():
             continue
         sizes = {letter: CUT[letter] - CUT[letter] % measuring.groups(model) for letter in cuttable(model)}
         made = shallow(model, 3, sizes)
-        assert of_layers(made) == [sizes] * 3 and common(made, cuttable(model)) == common(model, cuttable(model))
+        assert layer_sizes(made) == [sizes] * 3 and common(made, cuttable(model)) == common(model, cuttable(model))
         assert isinstance(made, SchuBert) == isinstance(model, Bert | SchuBert)
-    assert of_layers(shallow(BERT, 1, {"f": 8})) == [{"h": 24, "f": 8, "a": 4, "k": 6, "v": 6}]
+    assert layer_sizes(shallow(BERT, 1, {"f": 8})) == [{"h": 24, "f": 8, "a": 4, "k": 6, "v": 6}]
 
 
 @pytest.mark.parametrize(("case", "letters"), [("schubert", ""), ("bert", "ha"), ("squeezebert", ""), ("albert", "")])
@@ -119,7 +120,7 @@ def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
     known: dict[str, float] = {}
 
     def load(made, place, wanted):
-        *others, last = of_layers(made)
+        *others, last = layer_sizes(made)
         path = str(len(known))
         known[path] = only_time(last) + sum(map(layer_time, others))
         assert made.vocab_size == 61 and wanted.length == 16
@@ -143,11 +144,17 @@ def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
     rounds = next(slower) - 1
     unit = (rounds + 1) / 2  # the median of all turns that the first model had
     whole = latency(structure, table, "table")(structure.sizes)
-    *others, last = of_layers(model)
+    *others, last = layer_sizes(model)
     assert whole == pytest.approx(unit * (only_time(last) + sum(map(layer_time, others))))
-    assert table.said["whole"] == {"measured_ms": pytest.approx(whole), "table_ms": whole}
-    assert (table.said["runtime"], table.said["threads"], table.said["precision"]) == ("litert 9", 2, "fp32")
-    assert table.said["machine"] and heard[-1] == f"{2 + 2 * len(table.one)} of {2 + 2 * len(table.one)} encoders"
+    assert table.measurement["whole"] == {"measured_ms": pytest.approx(whole), "table_ms": whole}
+    assert (table.measurement["runtime"], table.measurement["threads"], table.measurement["precision"]) == (
+        "litert 9",
+        2,
+        "fp32",
+    )
+    assert (
+        table.measurement["machine"] and heard[-1] == f"{2 + 2 * len(table.one)} of {2 + 2 * len(table.one)} encoders"
+    )
 
 
 def refused(table, model=BERT, letters=(), sizes=None):
@@ -191,7 +198,7 @@ def test_a_damaged_table(change, says, tmp_path):
     change(document)
     path.write_text(json.dumps(document))
     with pytest.raises(UserError) as raised:
-        read(path)
+        read_table(path)
     assert mentions(str(raised.value), path, *says)
 
 

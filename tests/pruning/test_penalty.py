@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertzoo.pruning import HardConcrete, l1, soft_threshold
+from bertzoo.pruning.objective import HardConcrete, l1, soft_threshold
 
 VECTORS = {"h": np.array([1.0, -0.5, 0.0, 2.0], np.float32), "x/f": np.array([0.02, -0.02, 3.0], np.float32)}
 BETAS = {"h": 0.73, "x/f": 0.25}
@@ -29,7 +29,7 @@ def test_soft_threshold_is_the_least_of_what_it_minimises():
 
 def test_hard_concrete_penalty_is_the_chance_of_a_gate_that_is_not_zero():
     gates, logits = HardConcrete(), jnp.array([-4.0, -1.0, 0.0, 2.0])
-    drawn = np.asarray(gates.sample(jnp.broadcast_to(logits, (40_000, 4)), jax.random.key(0)))
+    drawn = np.asarray(gates.vector(jnp.broadcast_to(logits, (40_000, 4)), jax.random.key(0)))
     assert drawn.min() == 0.0 and drawn.max() == 1.0
     for index in range(4):
         chance = float(gates.penalty({"h": logits[index : index + 1]}, {"h": 1.0}))
@@ -43,7 +43,7 @@ def test_hard_concrete_samples_follow_the_formula():
     u = np.random.default_rng(0).uniform(size=logits.size)
     s = 1 / (1 + np.exp(-(np.log(u / (1 - u)) + logits) / 0.5))
     theirs = np.clip(s * 1.5 - 0.2, 0, 1)
-    ours = np.asarray(gates.sample(jnp.asarray(logits, jnp.float32), jax.random.key(1)))
+    ours = np.asarray(gates.vector(jnp.asarray(logits, jnp.float32), jax.random.key(1)))
     for part in np.split(np.arange(logits.size), 5):
         assert ours[part].mean() == pytest.approx(theirs[part].mean(), abs=0.02)
         assert (ours[part] == 0).mean() == pytest.approx((theirs[part] == 0).mean(), abs=0.02)
@@ -52,7 +52,7 @@ def test_hard_concrete_samples_follow_the_formula():
 def test_hard_concrete_gates_once_trained():
     logits = np.array([-10.0, -1.0, 0.0, 1.0, 10.0], np.float32)
     expected = np.clip(1 / (1 + np.exp(-logits)) * 1.2 - 0.1, 0, 1)
-    np.testing.assert_allclose(HardConcrete().gate(jnp.asarray(logits)), expected, rtol=1e-6)
-    assert HardConcrete().gate(jnp.asarray(logits))[0] == 0.0
+    np.testing.assert_allclose(HardConcrete().vector(jnp.asarray(logits), None), expected, rtol=1e-6)
+    assert HardConcrete().vector(jnp.asarray(logits), None)[0] == 0.0
     slope = jax.grad(lambda x: HardConcrete().penalty({"h": x}, {"h": 1.0}))(jnp.asarray(logits))
     assert (np.asarray(slope) > 0).all()

@@ -12,9 +12,11 @@ import pytest
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import MaskedLanguageModel
 from bertzoo.objectives import Masked
-from bertzoo.pruning import Chances, Magnitudes, PruneObjective, betas, declare, fold, proximal
-from bertzoo.pruning.choose import NO_MULTIPLES, bundled
-from bertzoo.pruning.objective import named, nested
+from bertzoo.pruning.choose import NO_MULTIPLES, removal_order
+from bertzoo.pruning.costs import betas
+from bertzoo.pruning.objective import HardConcrete, Magnitudes, PruneObjective, named, nested, proximal
+from bertzoo.pruning.structure import declare
+from bertzoo.pruning.surgery import fold
 
 pytestmark = pytest.mark.slow  # trains a model first
 
@@ -109,7 +111,7 @@ def needed():
     ("gates", "gamma", "optimizer", "steps"),
     [
         (Magnitudes(), 0.01, optax.adam(1e-2), 200),
-        (Chances(), 0.01, optax.adam(3e-2), 200),
+        (HardConcrete(), 0.01, optax.adam(3e-2), 200),
         (
             Magnitudes(penalised=False),
             0.0,
@@ -125,7 +127,7 @@ def test_what_is_dead_goes_first(gates, gamma, optimizer, steps):
     frozen = trained()
     vectors = descend(lambda p, key: loss(objective, p, frozen, key), start, optimizer, steps)
     scores = {name: np.asarray(score) for name, score in objective.scores(vectors).items()}
-    order = [element for bundle in bundled(STRUCTURE, scores, NO_MULTIPLES) for element in bundle.elements]
+    order = [element for bundle in removal_order(STRUCTURE, scores, NO_MULTIPLES) for element in bundle.elements]
     alive = needed()
     assert {name for name, _ in alive} == set(STRUCTURE.dimensions)
     before = order[: next(place for place, element in enumerate(order) if element in alive)]

@@ -7,7 +7,8 @@ import pytest
 from prunable import MODEL, SHAPE, fill, written
 
 from bertzoo.cli.main import main
-from bertzoo.pruning import declare, parameters
+from bertzoo.pruning.costs import parameters
+from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model
 from bertzoo.runs.report import pruning
 

@@ -11,9 +11,10 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Electra
 from bertzoo.planning.sizes import measure
-from bertzoo.pruning import parameters, resized
 from bertzoo.pruning.budget import budget, devices, structure_of
+from bertzoo.pruning.costs import parameters
 from bertzoo.pruning.settings import Prune
+from bertzoo.pruning.shapes import resized
 from bertzoo.runs.kind import kind_of
 from bertzoo.runs.pretrain_config import Pretrain
 
@@ -44,7 +45,7 @@ def test_the_budget_is_met_within_one_per_cent(name):
     structure = structure_of(recipe, recipe.model)
     random = np.random.default_rng(0)
     scores = {name: random.random(size) for name, size in structure.sizes.items()}
-    kept = recipe.kept(structure, recipe.target.cost(structure), scores, target, structure.sizes)
+    kept = recipe.choose_kept(structure, recipe.target.cost(structure), scores, target, structure.sizes)
     left = parameters(structure)({name: len(indices) for name, indices in kept.items()})
     assert 0.99 * target < left <= target < whole
     if name in PUBLISHED:

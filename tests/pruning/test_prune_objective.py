@@ -1,5 +1,6 @@
 """Prune vectors are all that is trained: at first the model is itself, and what is dead goes before what lives."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ from zoo import LAYERS, SIZES, pretrained
 from bertzoo.models import Bert, Compute, Electra
 from bertzoo.models.tasks import MaskedLanguageModel, ReplacedTokens
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.pruning import Chances, Magnitudes, PruneObjective, betas, declare, proximal
-from bertzoo.pruning.objective import named, nested
+from bertzoo.pruning.costs import betas
+from bertzoo.pruning.objective import HardConcrete, Magnitudes, PruneObjective, named, nested, proximal
+from bertzoo.pruning.structure import declare
 from bertzoo.train import sharding
 
 BERT = Bert(**SIZES, **LAYERS)
@@ -57,18 +59,17 @@ def loss(of, params, frozen, batch, key=None):
     return sum(sums[term] / shares[term] for term in shares), metrics
 
 
-@pytest.mark.parametrize("gates", [Magnitudes(), Magnitudes(penalised=False), Chances()])
+@pytest.mark.parametrize("gates", [Magnitudes(), Magnitudes(penalised=False), HardConcrete()])
 def test_at_the_start_it_is_the_model(gates):
     of, frozen, batch = objective(gates), weights(), batch_of()
     start = nn.unbox(of.init(jax.random.key(0)))
     assert {name: leaf.shape for name, leaf in named(start).items()} == {n: (s,) for n, s in STRUCTURE.sizes.items()}
     sums, metrics = jax.jit(of)(start, frozen, batch, None)
     plain, of_plain = jax.jit(of.objective)(frozen, None, batch, None)
-    for term in plain:
-        np.testing.assert_allclose(sums[term], plain[term], rtol=1e-6)
+    chex.assert_trees_all_close({term: sums[term] for term in plain}, plain, rtol=1e-6)
     cost = metrics["penalty"][0] / metrics["penalty"][1]
     whole = sum(of.betas[name] * size for name, size in STRUCTURE.sizes.items())
-    if isinstance(gates, Chances):
+    if isinstance(gates, HardConcrete):
         assert 0.9 * whole < cost < whole
     else:
         assert cost == pytest.approx(whole if gates.penalised else 0.0, rel=1e-5)
@@ -107,7 +108,7 @@ def test_the_proximal_step_takes_dead_elements_to_zero_exactly():
 
 
 def test_random_gates_depend_on_the_key_alone():
-    of, frozen, batch = objective(Chances()), weights(), batch_of()
+    of, frozen, batch = objective(HardConcrete()), weights(), batch_of()
     start = nn.unbox(of.init(jax.random.key(0)))
     one, same, other = (jax.jit(of)(start, frozen, batch, jax.random.key(k))[0]["mlm"] for k in (1, 1, 2))
     assert one == same != other
@@ -124,8 +125,7 @@ def test_a_generator_beside_the_model_stays_as_it_is():
     sums, _ = jax.jit(of)(start, frozen, batch, key)
     plain, _ = jax.jit(inner)(frozen, None, batch, jax.random.split(key)[0])
     assert set(sums) == {*plain, "penalty"}
-    for term in plain:
-        np.testing.assert_allclose(sums[term], plain[term], rtol=1e-5)
+    chex.assert_trees_all_close({term: sums[term] for term in plain}, plain, rtol=1e-5)
 
 
 def test_vectors_are_whole_on_every_device():

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 
+import chex
 import numpy as np
 import planted as planted_task
 import pytest
@@ -16,7 +17,7 @@ from test_pretrain import error
 
 from bertzoo.cli.main import main
 from bertzoo.core import config
-from bertzoo.pruning import declare
+from bertzoo.pruning.structure import declare
 from bertzoo.runs import any_model, prune_layout, warm_start
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import loop
@@ -64,8 +65,7 @@ def test_what_would_stay_is_told_on_the_way(finished):
 def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
     found, last = any_model.read_model(finished), any_model.read_model(prune_layout.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
-    for name, array in last.params.items():
-        np.testing.assert_array_equal(found.params[name], array)
+    chex.assert_trees_all_equal(found.params, last.params)
     recipe = config.load(Pretrain, [finished / prune_layout.RECIPE])
     assert recipe.model == found.model and [stage.steps for stage in recipe.stages] == [2]
     taken = warm_start.read_warm_start(finished, recipe)
@@ -140,9 +140,8 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
     assert prune(folder, run) == 0  # it knows where the model was
     assert len(done) == 8
     one, other = any_model.read_model(run), any_model.read_model(finished)
-    assert one.model == other.model and one.params.keys() == other.params.keys()
-    for name, array in one.params.items():
-        np.testing.assert_array_equal(array, other.params[name], err_msg=name)
+    assert one.model == other.model
+    chex.assert_trees_all_equal(one.params, other.params)
     assert cuts(run) == cuts(finished)
 
 
@@ -164,8 +163,7 @@ def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, mon
     assert prune(folder, tmp_path / "run", *begin[1:]) == 0
     assert len(done) == 4
     one, other = (any_model.read_model(tmp_path / name).params for name in ("run", "whole"))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name], err_msg=name)
+    chex.assert_trees_all_equal(one, other)
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from zoo import CASES, LAYERS, MOBILE, SIZES
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Albert, Bert, DistilBert, Electra, MobileBert, SqueezeBert
 from bertzoo.models.tasks import JointSpanExtraction, MaskedLanguageModel, NoHead
-from bertzoo.pruning import cuttable, declare, resized
+from bertzoo.pruning.shapes import cuttable, resized
+from bertzoo.pruning.structure import declare
 
 BERT = Bert(**SIZES, **LAYERS)
 

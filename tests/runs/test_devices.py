@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -154,8 +155,7 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
 def test_nor_are_they_in_gradients_through_frozen_weights():
     found, expected = scaled((2, 2, 2)), scaled((1, 1, 1))
     assert max(np.abs(value).max() for value in expected.values()) > 1e-3
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
+    chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

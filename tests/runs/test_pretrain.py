@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import chex
 import fsspec
 import jax
 import numpy as np
@@ -54,7 +55,7 @@ def whole(run: Path):
 
 
 def assert_same_state(run: Path, other: Path) -> None:
-    jax.tree.map(np.testing.assert_array_equal, whole(run), whole(other))
+    chex.assert_trees_all_equal(whole(run), whole(other))
 
 
 def records(run: Path) -> list[dict]:
@@ -94,7 +95,7 @@ def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path)
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     assert [row["step"] for row in records(run) if row.get("split") == "train"] == list(range(1, 11))
-    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
 @pytest.mark.slow
@@ -147,7 +148,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     said = caplog.text + capsys.readouterr().err
     assert victim.name in said and mentions(said, "checkpoint 8")
-    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
 def test_two_processes_cannot_hold_one_run(finished, config, capsys):

@@ -3,8 +3,7 @@
 import json
 import shutil
 
-import jax
-import numpy as np
+import chex
 import pytest
 import tiny
 from messages import mentions
@@ -95,7 +94,7 @@ def test_a_resumed_run_ends_with_the_same_parameters(finished, config, tmp_path)
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     assert '"event": "resumed", "step": 3' in (run / "metrics.jsonl").read_text()
     assert load_run(run).step == 6
-    jax.tree.map(np.testing.assert_array_equal, load_run(finished).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
 def test_evaluate_predict_and_report(finished, capsys):

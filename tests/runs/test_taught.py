@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -251,7 +252,7 @@ def test_a_discriminator_whose_generator_is_not_apart_has_no_distribution():
     with pytest.raises(ConfigError, match=mentioning("knowledge.ground_truth = 1.0")):
         phases.of(recipe(**replaced))
     for silent in ({"knowledge": {"ground_truth": 1.0}}, {"distillation": []}):
-        assert not phases.teacher_of(recipe(**replaced, **silent)).writes
+        assert not phases.teacher_of(recipe(**replaced, **silent)).predicts
 
 
 def test_the_distribution_is_mixed_of_truth_and_teacher():
@@ -346,7 +347,7 @@ def test_a_layer_that_was_lost_is_found_again():
     lost, _ = terms(found[2], params, frozen)
     assert reports[-1]["feature"] < 0.01 * before["feature"]
     assert after["feature"] < 0.03 * lost["feature"] and after["attention"] < 0.05 * lost["attention"]
-    assert jax.tree.all(jax.tree.map(np.array_equal, frozen, frozen_before))
+    chex.assert_trees_all_equal(frozen, frozen_before)
 
 
 @pytest.mark.slow

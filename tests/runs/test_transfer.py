@@ -7,7 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
-import jax
+import chex
 import numpy as np
 import pytest
 import tomli_w
@@ -168,7 +168,7 @@ def assert_same_whole(run: Path, other: Path) -> None:
         mesh = sharding.make_mesh(sharding.Mesh())
         with Checkpoints(directory / "checkpoints") as checkpoints:
             found.append(checkpoints.restore_latest(state.abstract(setup.objective, optimizer, mesh)))
-    jax.tree.map(np.testing.assert_array_equal, *found)
+    chex.assert_trees_all_equal(*found)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -149,8 +150,7 @@ def test_every_parameter_is_the_sources(folder, adapted):
     _, params, _ = bertzoo.load(folder / "hf")
     source, first, last = flat(params), flat(load_run(adapted, 1).params), flat(load_run(adapted, 2).params)
     assert source.keys() == first.keys() and {"sentence_head/kernel", "pooler/bias"} < source.keys()
-    for name in source:
-        np.testing.assert_array_equal(first[name], source[name], err_msg=name)
+    chex.assert_trees_all_equal(first, source)
     assert not np.array_equal(last["masked_head/dense/kernel"], first["masked_head/dense/kernel"])
 
 
@@ -201,21 +201,21 @@ def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_p
     shutil.copytree(folder / "hf", source)
     options = [*NSP, f"--from={source}"]
     assert pretrain(folder, run, *options) == 0
-    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(adapted).params, load_run(run).params)
     # Killed before its first checkpoint: it begins again, as the same command says.
     shutil.rmtree(run / "checkpoints")
     capsys.readouterr()
     assert pretrain(folder, run, *options) == 0
     said = capsys.readouterr().err
     assert mentions(said, source) and "changed" not in said and "resumed" not in said
-    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(adapted).params, load_run(run).params)
     # Killed after it: what it came from may be gone.
     recorded = facts(run)["from"]
     shutil.rmtree(run / "checkpoints" / "2")
     (run / "checkpoints" / "2.sha256.json").unlink()
     shutil.rmtree(source)
     assert pretrain(folder, run, *options) == 0
-    jax.tree.map(np.testing.assert_array_equal, load_run(adapted).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(adapted).params, load_run(run).params)
     assert facts(run)["from"] == recorded
     capsys.readouterr()
     for other, said in (([f"--from={folder / 'hf'}"], str(folder / "hf")), ([], "none")):

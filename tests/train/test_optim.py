@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,8 +88,7 @@ def by_numpy(config: optim.Optimizer, count: int):
 
 
 def assert_close(a, b, tolerance: float):
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("clip_norm", [1.0, 0.0])

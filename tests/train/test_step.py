@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,8 +43,7 @@ def whole():
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_accumulation_equals_the_whole_batch(whole, accumulate: int):
     state, report = one_step(toy.Toy(dropout=0.0), accumulate)
-    for a, b in zip(jax.tree.leaves((state, report)), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close((state, report), whole, rtol=1e-5, atol=1e-6)
 
 
 def test_the_gradient_is_of_sums_over_weights(whole):

@@ -70,7 +70,7 @@ def main(args: argparse.Namespace, subject: "Subject") -> int:
         return 0
     for letter, sizes in table.sizes.items():
         print(f"{letter}  {', '.join(map(str, sizes))}")
-    whole = table.said["whole"]
+    whole = table.measurement["whole"]
     print(f"{subject.name}: {whole['measured_ms']:.3f} ms measured, {whole['table_ms']:.3f} ms by the table")
     print(f"Wrote {args.table}.")
     return 0

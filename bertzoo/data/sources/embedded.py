@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SOURCE = "embedded:python"
-PACKAGES = ("jax", "numpy", "scipy", "flax", "optax", "orbax", "matplotlib", "chex", "grain")
+PACKAGES = ("jax", "numpy", "scipy", "flax", "optax", "orbax", "matplotlib", "grain")
 SHORTEST_DOCSTRING = 80  # characters
 FEWEST_WORDS = 6
 FEWEST_PARAGRAPHS = 4

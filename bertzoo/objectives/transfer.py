@@ -1,0 +1,240 @@
+"""Knowledge transfer from a teacher to a student: layer by layer, and distillation during pretraining (MobileBERT, Sun
+et al. 2020, https://arxiv.org/abs/2004.02984, §3.3 to §3.5), for any two models.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from bertzoo.core.errors import ConfigError
+from bertzoo.models import Compute, Model, Pretraining, pretraining
+from bertzoo.models.partial import LayerOutput, reach, stack
+from bertzoo.nn import Dense
+from bertzoo.nn.parameter import init_shapes
+from bertzoo.objectives import discrepancy
+from bertzoo.objectives.masked import MaskedObjective
+from bertzoo.train.objective import Batch, Metrics, Params, Sums
+
+PROJECTIONS = "projections"  # beside the student's own parameters; nothing that leaves a run has them
+DISCREPANCIES = {
+    "feature": discrepancy.feature_map,
+    "mean": discrepancy.mean,
+    "variance": discrepancy.variance,
+    "attention": discrepancy.attention,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """Weights of the discrepancies between layers, and settings of distillation and of copied parameters.
+
+    feature, mean, variance, attention: the authors' weights (run_pretraining.py); 0 leaves one out. pads: whether
+    padding counts in them, as in the authors' code. ground_truth: the share of the true token in the labels of the
+    masked language model, the rest being the teacher's distribution (the paper's α, §3.3); 1 does without the teacher.
+    layers: the teacher's layer, counted from 1, that each of the student's learns from; required where the numbers of
+    layers differ. copy: start with the teacher's embedding and heads where kind and shape agree. dropout: whether the
+    student has any while it learns from the teacher. dtype: of the teacher's parameters and computations.
+    """
+
+    feature: float = 100.0
+    mean: float = 5000.0
+    variance: float = 5.0
+    attention: float = 1.0
+    pads: bool = False
+    ground_truth: float = 0.5
+    layers: tuple[int, ...] = ()
+    copy: bool = True
+    dropout: bool = False
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+
+    def __post_init__(self):
+        for name in DISCREPANCIES:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} = {getattr(self, name)} is not a finite number of at least 0")
+        if not 0 <= self.ground_truth <= 1:
+            raise ConfigError(f"ground_truth = {self.ground_truth} is not a share between 0 and 1")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights above 0, by discrepancy."""
+        return {name: getattr(self, name) for name in DISCREPANCIES if getattr(self, name)}
+
+
+class Teacher(NamedTuple):
+    """The frozen model that a student learns from.
+
+    Layers are compared with those of `model`. With `predicts`, the distribution over masked tokens comes from its masked
+    language model head, or from that of `generator`, a model of its own (ELECTRA's).
+    """
+
+    model: Pretraining
+    generator: Pretraining | None
+    predicts: bool
+
+    @property
+    def depth(self) -> int:
+        """The number of layers."""
+        return depth(self.model)
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019 - a tuple of modules; a run asks several times as it starts
+    def shapes(self) -> Any:
+        """Boxed shapes of the parameters it reads, {"model": …, "generator": …}; layers that are alike are stacked."""
+        ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+
+        def shapes_of(model: Pretraining, head: bool) -> Any:
+            params = init_shapes(model.init, jax.random.key(0), ids, ids, ids, ids)["params"]
+            params = {name: params[name] for name in ("embedding", "encoder", *["masked_head"] * head)}
+            return stack(params, model.encoder.layers)  # type: ignore[attr-defined]
+
+        if self.generator is None:
+            return {"model": shapes_of(self.model, self.predicts)}
+        return {"model": shapes_of(self.model, False), "generator": shapes_of(self.generator, True)}
+
+    def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
+        """Return logits (B,P,V) at the masked positions; `last_BLD`: output of `model`'s last layer (no generator)."""
+        model, params, hidden_BLD = self.model, frozen["model"], last_BLD
+        if self.generator is not None:
+            model, params = self.generator, frozen["generator"]
+            hidden_BLD = reach(model, params, batch, {depth(model)}, None)[depth(model)].hidden
+        head, table_VE = params["masked_head"], params["embedding"]["word"]["embedding"]
+        logits: Any = model.masked_head.apply({"params": head}, hidden_BLD, batch["masked_positions"], table_VE)
+        return logits
+
+
+def depth(model: Pretraining) -> int:
+    """Return a model's number of layers."""
+    return len(model.encoder.layers)  # type: ignore[attr-defined]
+
+
+def build_teacher(model: Model, generator: Model | None, predicts: bool, compute: Compute) -> Teacher:
+    """Build the modules of a teacher; without `predicts`, the generator is left out."""
+
+    def build(config: Model) -> Pretraining:
+        return pretraining(config, compute, sentence=False).clone(pooler=None)
+
+    return Teacher(build(model), None if generator is None or not predicts else build(generator), predicts)
+
+
+@dataclass(frozen=True)
+class TransferObjective:
+    """Discrepancies between layers of a student and its teacher and, with `masked`, distillation (§3.3 to §3.5).
+
+    For each discrepancy, the sum over pairs of layers of weight · mean over tokens, divided by the student's layers.
+    With `masked` also the masked language model, α of its labels true and 1 − α the teacher's, and the sentence head's
+    loss on the truth.
+
+    pairs: (student's layer, teacher's layer), counted from 1. projection: a learnt map from the student's `width` to
+    the teacher's, with parameters for each of the layers `projected`, whichever `pairs` hold.
+    """
+
+    student: MaskedObjective
+    teacher: Teacher
+    knowledge: Knowledge
+    pairs: tuple[tuple[int, int], ...]
+    masked: bool
+    projection: Dense | None = None
+    projected: tuple[int, ...] = ()
+    width: int = 0
+
+    def init(self, key: jax.Array) -> Params:
+        params = self.student.init(key)
+        if self.projection is None:
+            return params
+        state, keys = jnp.zeros((1, self.width)), {layer: jax.random.fold_in(key, layer) for layer in self.projected}
+        maps = {_place(layer): self.projection.init(keys[layer], state)["params"] for layer in self.projected}
+        return {**params, PROJECTIONS: maps}
+
+    def weights(self, batch: Batch) -> Sums:
+        weights = dict.fromkeys(self._discrepancies(), jnp.sum(self._tokens(batch)))
+        if not self.masked:
+            return weights
+        truth = self.student.weights(batch)
+        if self._distils:
+            weights["distillation"] = truth["mlm"]
+        return weights | {term: total for term, total in truth.items() if term != "mlm" or self.knowledge.ground_truth}
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        key = key if self.knowledge.dropout else None
+        student_layers, sums, metrics, logits = self._student(params, batch, key)
+        teacher_layers = self._teacher_layers(frozen, batch)
+        tokens_BL = self._tokens(batch)
+        for name, weight in self._discrepancies().items():
+            total = sum(
+                self._discrepancy(name, teacher_layers[teacher], student_layers[student], params, student, tokens_BL)
+                for student, teacher in self.pairs
+            )
+            sums[name] = jnp.asarray(total) * (weight / depth(self.student.model))
+        if self._distils:
+            last_BLD = None if self.teacher.generator else teacher_layers[self.teacher.depth].hidden
+            teacher_BPV = self.teacher.logits(frozen, batch, last_BLD)
+            sums["distillation"], metrics["teacher_mlm_loss"] = self._distil(teacher_BPV, logits, batch)
+        return sums, metrics
+
+    def _student(
+        self, params: Params, batch: Batch, key: jax.Array | None
+    ) -> tuple[dict[int, LayerOutput], Sums, Metrics, Any]:
+        """The student's layers in `pairs`; with `masked` also its terms and metrics on the truth, and its logits."""
+        layers = {layer for layer, _ in self.pairs}
+        if not self.masked:
+            return reach(self.student.model, params, batch, layers, key), {}, {}, None
+        output = self.student.apply({k: value for k, value in params.items() if k != PROJECTIONS}, batch, key)
+        metrics = self.student.metrics(output, batch)
+        share = self.knowledge.ground_truth
+        sums = {term: metrics[f"{term}_loss"][0] for term in self.student.weights(batch)}
+        sums["mlm"] = share * sums["mlm"]
+        outputs = {
+            layer: LayerOutput(output.hidden_states[layer], output.attentions[layer - 1] if layer else None)
+            for layer in layers
+        }
+        sums = {term: total for term, total in sums.items() if term != "mlm" or share}
+        return outputs, sums, metrics, output.masked_logits
+
+    def _teacher_layers(self, frozen: Params, batch: Batch) -> dict[int, LayerOutput]:
+        layers = {layer for _, layer in self.pairs} if self._discrepancies() else set()
+        if self._distils and self.teacher.generator is None:
+            layers.add(self.teacher.depth)
+        return reach(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
+
+    def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
+        """The term of the teacher's distribution, and the metric of the teacher's own loss on the truth."""
+        weights_BP = batch["masked_weights"]
+        soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits_BPV) * weights_BP)
+        losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])
+        return (1 - self.knowledge.ground_truth) * soft, (jnp.sum(losses_BP * weights_BP), jnp.sum(weights_BP))
+
+    def _discrepancy(
+        self,
+        name: str,
+        teacher: LayerOutput,
+        student: LayerOutput,
+        params: Params,
+        layer: int,
+        tokens_BL: jax.Array,
+    ) -> jax.Array:
+        if name == "attention":
+            return DISCREPANCIES[name](teacher.attention, student.attention, tokens_BL)
+        hidden: Any = student.hidden
+        if self.projection is not None:
+            hidden = self.projection.apply({"params": params[PROJECTIONS][_place(layer)]}, hidden)
+        return DISCREPANCIES[name](teacher.hidden, hidden, tokens_BL)
+
+    def _discrepancies(self) -> dict[str, float]:
+        return self.knowledge.weights if self.pairs else {}
+
+    @property
+    def _distils(self) -> bool:
+        return self.masked and self.knowledge.ground_truth < 1
+
+    def _tokens(self, batch: Batch) -> jax.Array:
+        """(B,L): 1 for every token that counts in the discrepancies."""
+        rows_BL = jnp.broadcast_to(batch["row_weight"][:, None], batch["attention_mask"].shape)
+        return rows_BL if self.knowledge.pads else rows_BL * batch["attention_mask"]
+
+
+def _place(layer: int) -> str:
+    """Return the name that a layer, counted from 1, has among the parameters."""
+    return f"layers_{layer - 1}"

@@ -1,0 +1,102 @@
+"""The directory of a pruning run: an ordinary run for every scoring and every fine-tuning, and their results."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertzoo.core import atomic, config
+from bertzoo.core.errors import ConfigError
+from bertzoo.pruning.settings import Prune
+from bertzoo.pruning.target import Latency, Target
+from bertzoo.runs import prune_layout
+from bertzoo.runs.kind import kind_of
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.train.stages import Stage, total_steps
+
+FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")  # may change during a run
+
+
+class PartRun(NamedTuple):
+    """One training run of an iteration; first: its first stage among those of all iterations."""
+
+    run: RunDirectory
+    first: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the newest checkpoint is the last."""
+        return self.run.latest() == total_steps(self.stages)
+
+
+class PruneDirectory(RunDirectory):
+    """A RunDirectory on disk whose checkpoints are those of its parts."""
+
+    def scoring(self, recipe: Prune, iteration: int) -> PartRun:
+        """Return the run that trains the vectors of an iteration, counted from 1."""
+        first = (iteration - 1) * (1 + len(recipe.tuning))
+        return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
+
+    def tuning(self, recipe: Prune, iteration: int) -> PartRun:
+        """Return the run that fine-tunes after the cut of an iteration."""
+        first = (iteration - 1) * (1 + len(recipe.tuning)) + 1
+        return PartRun(RunDirectory(prune_layout.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
+
+    @property
+    def model(self) -> Path:
+        """The resulting model, which exists once it is complete."""
+        return self.path / prune_layout.MODEL
+
+    @property
+    def table(self) -> Path:
+        """The run's own copy of the latency table."""
+        return self.path / prune_layout.TABLE
+
+    def latest(self) -> int | None:
+        """Return the saved steps of all parts together, or None without a checkpoint."""
+        steps = [step for part in prune_layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
+        return sum(steps) if steps else None
+
+    def changes(self, recipe: Prune) -> list[str]:
+        """Return the changes of the config since the run began; without a checkpoint any change is allowed.
+
+        Raises ConfigError for a change of what must stay fixed, or if another kind of run is here.
+        """
+        if not self.config.exists():
+            return []
+        if kind_of(self.config) != "prune":
+            raise ConfigError(f"{self.name} holds a run that is no pruning; choose another --run_dir")
+        changed = config.difference(config.load(Prune, [self.config]), recipe)
+        fixed = [line for line in changed if not line.startswith(FREE)]
+        if fixed and self.latest() is not None:
+            raise ConfigError(
+                f"{self.name} holds a run with another config: {'; '.join(fixed)}; "
+                "restore these values or use another --run_dir"
+            )
+        if isinstance(recipe.target, Latency) and self._has_table():
+            source = Path(recipe.target.table)
+            if source.is_file() and source.read_bytes() != self.table.read_bytes():
+                raise ConfigError(
+                    f"{source} differs from the table that {self.name} began with, {self.table}: restore it or use "
+                    "another --run_dir"
+                )
+        return changed
+
+    def begin(self, recipe: Prune) -> None:
+        """Write the config and, for a budget in milliseconds, a copy of the latency table."""
+        atomic.write_bytes(self.config, config.dump(recipe).encode())
+        if isinstance(recipe.target, Latency):
+            atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
+
+    def target(self, recipe: Prune) -> Target:
+        """Return the recipe's target; once the run has begun, with its own copy of the latency table."""
+        if isinstance(recipe.target, Latency) and self._has_table():
+            return replace(recipe.target, table=str(self.table))
+        return recipe.target
+
+    def _has_table(self) -> bool:
+        return self.latest() is not None and self.table.is_file()
+
+    def record(self, iteration: int, cut: dict[str, Any]) -> None:
+        """Write the record of an iteration's cut."""
+        atomic.write_json(prune_layout.cut_file(self.path, iteration), cut)
