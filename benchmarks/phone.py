@@ -100,9 +100,7 @@ class Files:
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
             rows = (
-                backends.calibration(any_model.read_model(self.hub(calibrated)), lengths, precision)
-                if calibrated
-                else None
+                backends.calibration(any_model.read_model(self.hub(calibrated)), lengths, precision) if calibrated else None
             )
             made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)

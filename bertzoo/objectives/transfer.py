@@ -67,8 +67,8 @@ class Knowledge:
 class Teacher(NamedTuple):
     """The frozen model that a student learns from.
 
-    Layers are compared with those of `model`. With `predicts`, the distribution over masked tokens comes from its masked
-    language model head, or from that of `generator`, a model of its own (ELECTRA's).
+    Layers are compared with those of `model`. With `predicts`, the distribution over masked tokens comes from its
+    masked language model head, or from that of `generator`, a model of its own (ELECTRA's).
     """
 
     model: Pretraining

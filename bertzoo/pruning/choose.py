@@ -96,14 +96,13 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
     hint: another way to make the target possible, for the error.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
+    budget, most = format_amount(target, whole), format_amount(whole, whole)
     if target >= whole:
-        raise UserError(
-            f"a budget of {format_amount(target, whole)} is not below the model's own {format_amount(whole, whole)}: give a smaller one"
-        )
+        raise UserError(f"a budget of {budget} is not below the model's own {most}: give a smaller one")
     if target < least:
         raise UserError(
-            f"a budget of {format_amount(target, whole)} is below {format_amount(least, whole)}, the least that the largest possible "
-            f"cut leaves: give a larger one, or cut more dimensions{hint}"
+            f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
+            f"leaves: give a larger one, or cut more dimensions{hint}"
         )
     first, last = 0, steps
     while first < last:
