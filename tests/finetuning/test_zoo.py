@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-import chex
 import jax
 import numpy as np
 import planted
@@ -22,12 +21,11 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import begin
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
-from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example, double_unordered
-from bertzoo.train import sharding
+from bertzoo.train import job, sharding
 
 WIDTHS = {"hidden_size": 16, "max_positions": 32, "initializer_range": 0.1}
 SIZES = {**WIDTHS, "layers": 2, "heads": 4, "feed_forward_size": 32}
@@ -194,11 +192,17 @@ def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> 
 def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_collapsed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    traced = chex.assert_max_traces(LabelledObjective.__call__, n=2)
-    monkeypatch.setattr(LabelledObjective, "__call__", traced)
+    plain, steps = job.make_train_step, []
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        steps.append(plain(*given, **settings))
+        return steps[-1]
+
+    monkeypatch.setattr(job, "make_train_step", counted)
     options = ["--epochs=1", "--optimizer.learning_rate=0", "--buckets=2"]
     assert planted.finetune(folder, tmp_path / "run", *options) == 0
-    found = results(tmp_path / "run")
+    (step,), found = steps, results(tmp_path / "run")
+    assert step._cache_size() == 2  # for two seeds
     assert [row["collapsed"] for row in found["seeds"]] == [True, True]
     assert capsys.readouterr().out.count("; every example got one answer") == 2
 
