@@ -1,4 +1,4 @@
-"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py), and what it has that other families have not."""
+"""ConvBERT equals Hugging Face's (tests/golden/make_golden.py); features that only ConvBERT has."""
 
 import dataclasses
 import functools
@@ -153,7 +153,7 @@ def config(**changes: Any) -> ConvBert:
 
 
 def leak(model: ConvBert) -> tuple[float, float]:
-    """How much a real token's last state changes with what stands at the padding, and with more of it."""
+    """Change of a real token's last state with the padding's ids, and with more padding."""
     batch = batch_of()
     ids, mask, where = batch["input_ids"], batch["attention_mask"], batch["masked_positions"]
     objective, params = build(model)
@@ -172,7 +172,7 @@ def leak(model: ConvBert) -> tuple[float, float]:
 
 @pytest.mark.parametrize("convolution", CONVOLUTIONS)
 def test_padding_leaks_only_where_it_is_let(convolution: Any) -> None:
-    """In one layer already; what has leaked into a token then spreads."""
+    """One layer shows it; later layers spread a leak."""
     assert max(leak(config(convolution=convolution))) < 1e-5
     if convolution != "none":
         assert min(leak(config(convolution=convolution, mask_padding=False))) > 1e-3

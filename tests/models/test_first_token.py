@@ -1,4 +1,4 @@
-"""A classifier's logits have the last layer make [CLS] alone: they, and what is learnt from them, are the same."""
+"""Computing only [CLS] in the last layer changes neither a classifier's logits nor its gradients."""
 
 import dataclasses
 
@@ -73,7 +73,7 @@ def test_queries_and_feed_forward_of_other_tokens_are_not_computed_in_the_last_l
 
 
 def _heads(rows, length, width):
-    """What a head on every token costs more than a pooler and a head on one."""
+    """Extra operations of a head on every token over a pooler and a head on one."""
     return 2 * rows * (2 * length * width - (width * width + 3 * width))
 
 

@@ -57,7 +57,7 @@ def test_padding_changes_nothing(config):
 
 @pytest.mark.parametrize("mask_padding", [True, False])
 def test_trigrams_see_padding_only_where_the_config_says_so(mask_padding):
-    """Other ids in the padding, and none behind the longest row, move the last real token of a row and what sees it."""
+    """Other ids in the padding change the last real token of a row and the tokens that see it."""
     batch = batch_of()
     real = batch["attention_mask"] > 0
     assert not real.all()
@@ -165,7 +165,7 @@ def test_options_that_disagree_are_refused(change, named):
     "attention", [GroupedHeads(output_groups=2), MixedHeads(kernel_size=3)], ids=["grouped", "mixed"]
 )
 def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
-    """It reads what the config says, gets a gradient in every leaf, and sees no padding."""
+    """Attention reads the configured input, every leaf has a gradient, and padding has no effect."""
     settings = SMALL | {"attention": attention, "attention_input": attention_input, "feed_forward_groups": 4}
     if attention.kind == "mixed" and attention_input == "shared":
         with pytest.raises(ConfigError, match=mentioning('attention.kind = "mixed"', 'attention_input = "shared"')):
@@ -199,7 +199,7 @@ def bottleneck_layer(make, attention_input, attention, dropout):
 
 
 class Neighbours(nn.Module):
-    """An attention of somebody else's: nothing but the contract attention(x, mask, train) -> (y, probabilities)."""
+    """A third-party attention, with only the contract attention(x, mask, train) -> (y, probabilities)."""
 
     dense: nn.Module
 
@@ -221,7 +221,7 @@ def test_groups_that_do_not_divide_are_refused(change, message):
 
 
 class Everything(nn.Module):
-    """A dropout that leaves nothing."""
+    """A dropout that zeroes everything."""
 
     def __call__(self, x, train):
         return jnp.zeros_like(x) if train else x

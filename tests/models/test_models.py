@@ -1,4 +1,4 @@
-"""Properties of the models that no reference is needed for."""
+"""Properties of the models that need no reference."""
 
 import dataclasses
 import functools
@@ -170,7 +170,7 @@ def test_sizes_that_disagree_are_refused(change, message):
 
 
 def computation(config):
-    """What initialising and training a model computes, constants and all, as text."""
+    """The programs of initialising and training a model, with constants, as text."""
     objective = Masked(sentence="none").build(config, Compute())
     params = nn.meta.unbox(jax.eval_shape(objective.init, jax.random.key(0)))
     trained = jax.make_jaxpr(lambda params, key: objective(params, None, batch_of(), key))(params, jax.random.key(0))
@@ -179,7 +179,7 @@ def computation(config):
 
 @pytest.mark.parametrize("config", quick(MODELS, MODELS[1], MODELS[2], MODELS[5]), ids=lambda config: config.kind)
 def test_every_option_changes_something(config):
-    """Beside the sizes, which change shapes: what changes the computation, or what it starts from."""
+    """Every field besides sizes changes the computation or the initial values."""
     before = computation(config)
     assert computation(dataclasses.replace(config)) == before
     for field, value in {"dropout": 0.5, "attention_dropout": 0.5, "norm_epsilon": 0.1, "activation": "relu"}.items():
@@ -190,7 +190,7 @@ def test_every_option_changes_something(config):
 
 
 def test_the_loss_over_hidden_tokens_by_hand():
-    """Of the used slots, those whose token does not stand in the input; a batch without any has weight 0."""
+    """The loss covers used slots whose token the input hides; a batch without any has weight 0."""
     batch, rows = batch_of(rows=6, seed=3), np.arange(6)[:, None]
     seen = batch["input_ids"][rows, batch["masked_positions"]]
     batch["masked_weights"] = np.tile(np.float32([1, 1, 0]), (6, 1))
@@ -208,7 +208,7 @@ def test_the_loss_over_hidden_tokens_by_hand():
 
 @pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
 def test_the_pooler_is_there_where_something_trains_it(config):
-    """Otherwise decay alone would shrink it; all else keeps its names."""
+    """Decay alone would shrink it; all other names stay."""
     objectives = {name: Masked(sentence=name).build(config, Compute()) for name in ("none", "sop")}
     params = {name: nn.meta.unbox(jax.eval_shape(o.init, jax.random.key(0))) for name, o in objectives.items()}
     assert params["none"].keys() == {"embedding", "encoder", "masked_head"}

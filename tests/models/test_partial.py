@@ -1,4 +1,4 @@
-"""A model run as far as it is looked at gives what the whole model gives, layers in a loop or one by one."""
+"""A model run up to some layer has the whole model's outputs, with layers in a loop or one by one."""
 
 import dataclasses
 
@@ -57,7 +57,7 @@ def test_it_gives_what_the_whole_model_gives(name):
 
 
 def test_layers_that_are_alike_are_found_to_be():
-    """Else every stage would compile its layers one by one, and nobody would see but by the clock."""
+    """Otherwise every stage would compile its layers one by one, and only the clock would show it."""
     found = {name: partial.alike(built(name).encoder.layers) for name in CONFIGS}
     assert found == {name: name not in ("albert",) for name in CONFIGS}
     layers = built("bert").encoder.layers
@@ -92,7 +92,7 @@ def test_the_gradient_through_the_loop_is_that_through_the_layers():
 
 
 def test_dropout_is_drawn_for_each_layer_alone():
-    """With a key a loop draws what the layers one by one draw, and every layer something else."""
+    """With a key, a loop draws the same dropout as layers one by one, and each layer draws its own."""
     model, params, batch = made("bert", dropout=0.5)
 
     def run(wanted, seed):

@@ -1,4 +1,4 @@
-"""Replaced token detection: what is shared, what is drawn, who learns from what, under every backbone."""
+"""Replaced token detection: shared parameters, draws and gradients, under every backbone."""
 
 import dataclasses
 import functools

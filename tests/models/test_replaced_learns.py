@@ -1,4 +1,4 @@
-"""Replaced token detection learns a made-up language in which only context tells what was replaced."""
+"""Replaced token detection learns an artificial language in which only context shows replacements."""
 
 import flax.linen as nn
 import jax

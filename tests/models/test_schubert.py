@@ -22,7 +22,7 @@ def inputs():
 
 
 def build(config):
-    """The model, and parameters whose biases and norms are random too."""
+    """The model with random parameters, biases and norms included."""
     model, random = pretraining(config, Compute(), sentence=False), np.random.default_rng(1)
     shapes = nn.meta.unbox(jax.eval_shape(model.init, jax.random.key(0), *inputs())["params"])
     return model, jax.tree.map(lambda leaf: random.normal(0, 0.3, leaf.shape).astype(np.float32), shapes)

@@ -1,4 +1,4 @@
-"""Spare rows of the vocabulary: a run with them learns what one without learns, and nothing is ever in them."""
+"""Spare rows of the vocabulary: a run with them learns the same, and they stay zero."""
 
 import functools
 
@@ -57,7 +57,7 @@ def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
 def train(
     name: str, multiple: int, sizes: tuple[int, int, int] = ONE
 ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """The losses of three steps of LAMB, with decay of everything, the parameters and the logits after them."""
+    """Losses of three LAMB steps with weight decay everywhere, then parameters and logits."""
     objective = OBJECTIVES.get(name, Masked(sentence="none")).build(MODELS[name], Compute(vocab_multiple=multiple))
     optimizer = optim.build(optim.Lamb(learning_rate=0.05, weight_decay=0.1), 10)
     mesh = mesh_of(sizes)

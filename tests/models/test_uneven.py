@@ -1,4 +1,4 @@
-"""Feed-forwards of a size of each layer's own in models that usually have one for all."""
+"""Feed-forward sizes per layer, in models that usually have one for all layers."""
 
 from dataclasses import replace
 

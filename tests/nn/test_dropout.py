@@ -1,4 +1,4 @@
-"""The hash behind dropout is judged as a random generator; the layer against its definition."""
+"""The hash behind dropout as a random generator, and the layer against its definition."""
 
 import jax
 import jax.numpy as jnp

@@ -214,7 +214,7 @@ CASES = [
 
 @pytest.mark.parametrize(("function", "given", "kernel"), CASES)
 def test_no_copies_for_every_tap(function: Callable, given: tuple, kernel: tuple) -> None:
-    """No value on the way is much larger than the input, and the backward pass keeps only what was given."""
+    """No intermediate value is much larger than the input, and the backward pass saves only the inputs."""
     x, k = jnp.ones(given), jnp.ones(kernel)
     traced = jax.make_jaxpr(lambda x, k: jax.vjp(function, x, k)[1](x))(x, k).jaxpr
     largest = max(v.aval.size for inner in jaxprs(traced) for e in inner.eqns for v in e.outvars)

@@ -1,4 +1,4 @@
-"""Parameters: shapes without drawing, and what an existing parameter of another shape meets."""
+"""Parameters: shapes without random draws, and the error for an existing parameter of another shape."""
 
 import flax.errors
 import flax.linen as nn

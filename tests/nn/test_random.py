@@ -1,4 +1,4 @@
-"""Sampling: the distribution, and what a draw depends on."""
+"""Sampling: its distribution, and the inputs that a draw depends on."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What teacher and student differ in, against numpy from the equations (MobileBERT §3.3, §3.4)."""
+"""Discrepancies of teacher and student, against numpy from the equations (MobileBERT §3.3, §3.4)."""
 
 import jax
 import jax.numpy as jnp

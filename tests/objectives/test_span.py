@@ -73,7 +73,7 @@ def dense(x, part):
 
 
 def pair(x, y, part):
-    """Both side by side, as the reference has them: a dense layer, the exact gelu, a logit."""
+    """A dense layer on both vectors concatenated, the exact gelu, a logit, as in the reference."""
     z = dense(np.concatenate(np.broadcast_arrays(x, y), axis=-1), part["dense"])
     return dense(z * 0.5 * (1 + erf(z / np.sqrt(2))), part["output"])[..., 0]
 
@@ -222,7 +222,7 @@ def test_a_model_directory_has_the_joint_head(tmp_path):
 
 
 def test_the_joint_heads_kernels_start_glorot_uniform():
-    """As the reference's, which leaves TF's default: within ±√(6 / (inputs + outputs)), and both layers differ."""
+    """TF's default, as in the reference: within ±√(6 / (inputs + outputs)), and both layers differ."""
     module = JointSpanExtraction(hidden_size=60).build(JOINT, Compute())
     head = nn.unbox(jax.jit(JointSpanObjective(module).init)(jax.random.key(0)))["joint_span_head"]
     bound = np.sqrt(6 / (24 + 60))

@@ -1,4 +1,4 @@
-"""What the tests of whole prunings begin with."""
+"""Fixtures for tests of whole pruning runs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from prunable import fill
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Filled, for each file anew."""
+    """A folder with corpus, trained model and config, made anew for each file."""
     made = tmp_path_factory.mktemp("prune")
     fill(made)
     return made

@@ -1,4 +1,4 @@
-"""A text, a tiny BERT trained on it, and what prunes that in seconds."""
+"""A text, a tiny BERT trained on it, and a config that prunes it in seconds."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ PRUNING = {
 
 
 def fill(folder: Path) -> None:
-    """The corpus, the trained model's run `unpruned`, and the config `prune.toml`."""
+    """Write the corpus, train the run `unpruned`, and write `prune.toml`."""
     tiny.make_corpus(folder)
     file = written(folder, "unpruned.toml", folder, stages=[{"steps": 4, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'unpruned'}"]) == 0
@@ -40,7 +40,7 @@ def fill(folder: Path) -> None:
 
 
 def written(folder: Path, name: str, of: Path, **tables) -> Path:
-    """A config in a folder, of the tables above and these, on the corpus of a filled one."""
+    """Write a config with these tables over the defaults above, on the corpus of `folder`."""
     source = str(of / "corpus")
     data = {"source": source, "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}}
     (folder / name).write_text(tomli_w.dumps({"model": MODEL, "data": data, **TABLES, **tables}))
@@ -48,16 +48,16 @@ def written(folder: Path, name: str, of: Path, **tables) -> Path:
 
 
 def prune(folder: Path, run: Path, *options: str) -> int:
-    """The run's exit code."""
+    """Run `bertzoo prune` and return its exit code."""
     return main(["prune", str(folder / "prune.toml"), f"--run_dir={run}", *options])
 
 
 def cuts(run: Path) -> list[dict]:
-    """What every iteration cut."""
+    """Return the record of every iteration's cut."""
     return [json.loads(path.read_text()) for path in prune_layout.cut_files(run)]
 
 
 def size(model: Any) -> Any:
-    """Its parameters, as the pruner counts them."""
+    """Return the parameters as pruning counts them."""
     structure = declare(model.model, model.head)
     return parameters(structure)(structure.sizes)

@@ -1,4 +1,4 @@
-"""The smallest elements go, as many as the budget asks for, against brute force."""
+"""`choose` cuts the smallest elements that the budget requires, checked by brute force."""
 
 import math
 
@@ -44,7 +44,7 @@ def structures(draw):
 
 
 def smallest(structure, scores, kept, multiples):
-    """By brute force the candidates of one removal: (mean score, place, elements) of every tie that may lose more."""
+    """Candidates of the next removal by brute force: (mean score, place, elements) of every tie that can lose more."""
     ties = {}
     for name, dimension in structure.dimensions.items():
         ties.setdefault(dimension.tie or name, []).append(dimension)
@@ -208,7 +208,7 @@ def test_betas_of_other_models_are_shares_of_their_costliest_element():
 
 
 def test_uniform_in_several_iterations_is_uniform_in_one():
-    """The factor is of the unpruned sizes: of rounded ones four heads would stay four."""
+    """The factor applies to the unpruned sizes: applied to rounded sizes, four heads would stay four."""
     model, head = Bert(vocab_size=97, layers=3, hidden_size=64, heads=4, feed_forward_size=256), NoHead()
     structure = declare(model, head)
     whole, cost = structure.sizes, parameters(structure)(structure.sizes)

@@ -1,4 +1,4 @@
-"""A budget in milliseconds: the table, what is read between its sizes, what is chosen by it, what is refused."""
+"""A budget in milliseconds: table, interpolation, choice and errors."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ def test_between_measured_sizes_are_sums_of_products(case, tmp_path):
 
 
 def some_sizes(structure, random):
-    """Any that a cut can leave."""
+    """Return random sizes that a cut can leave."""
     ties = {}
     for name, dimension in structure.dimensions.items():
         each = dimension.size // dimension.groups
@@ -65,7 +65,7 @@ def test_letters_that_are_not_measured_stay(tmp_path):
 
 
 def test_what_is_larger_never_takes_less():
-    """Whatever was measured; the choice looks for the first cut that is enough by halves."""
+    """Whatever the noise: `choose` finds the cut by bisection, which needs a monotonic cost."""
     structure, random = declare(BERT, NoHead()), np.random.default_rng(1)
     cost = latency(structure, planted(BERT, noise=lambda: random.uniform(0.3, 1.7)), "table")
     for _ in range(100):
@@ -115,7 +115,7 @@ def test_every_encoder_of_a_table_is_of_the_model():
 
 @pytest.mark.parametrize(("case", "letters"), [("schubert", ""), ("bert", "ha"), ("squeezebert", ""), ("albert", "")])
 def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
-    """On a machine that takes what operations add up to, ever slower; its encoders are told by their paths."""
+    """On a device whose times are sums over operations, and that slows down; paths identify its encoders."""
     model, slower, heard = CASES[case][0], itertools.count(1), []
     known: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""Penalties against numpy, and the gates of ℓ0 against their definition by drawing."""
+"""Penalties against numpy, and the ℓ0 gates against samples."""
 
 import jax
 import jax.numpy as jnp

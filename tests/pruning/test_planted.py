@@ -1,4 +1,4 @@
-"""Dead heads, feed-forward units and value dimensions in a trained model go before any that it needs."""
+"""Dead heads, feed-forward units and value dimensions of a trained model score below all that it needs."""
 
 import functools
 
@@ -38,7 +38,7 @@ def dead():
 
 
 def plant(params):
-    """Nothing reads what the dead elements give; what goes into them stays as it is."""
+    """Zero the weights that read the dead elements; weights into them stay."""
     params = dict(named(params))
     for name, indices in dead().items():
         path = f"{name.rpartition('/')[0]}/output/kernel"
@@ -66,7 +66,7 @@ def loss(objective, params, frozen, key):
 
 
 def descend(function, params, optimizer, steps):
-    """What so many steps on function(params, key) come to."""
+    """Return the parameters after `steps` steps on function(params, key)."""
 
     def step(state, key):
         params, moments = state
@@ -89,7 +89,7 @@ def trained():
 
 @functools.cache
 def needed():
-    """For every dimension the elements without each of which alone the loss is higher by 0.005 at least."""
+    """Return the elements whose removal alone raises the loss by more than 0.005."""
     ones = {name: jnp.ones(size) for name, size in STRUCTURE.sizes.items()}
 
     @jax.jit

@@ -1,4 +1,4 @@
-"""`bertzoo prune` on a trained model with dead units, a dead head and dead value dimensions cuts just these."""
+"""`bertzoo prune` cuts exactly the dead units, head and value dimensions of a trained model."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ RUN = {"log_every": 500, "evaluate_every": 0, "save_every": 0, "keep_best": 0}
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    """A folder with a corpus and `planted`, a trained model of which nothing reads what the dead elements give."""
+    """A folder with a corpus and `planted`, a trained model in which nothing reads the dead elements."""
     folder = tmp_path_factory.mktemp("planted")
     fill(folder)
     model = MODEL | {"heads": 4, "initializer_range": 0.15}
@@ -43,7 +43,7 @@ def planted(tmp_path_factory):
     ids=lambda weigh: weigh["penalty"],
 )
 def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
-    """Of a budget that leaves room for all else, and for no more."""
+    """The budget leaves room for exactly the other elements."""
     found = any_model.read_model(planted / "planted")
     structure = declare(found.model, found.head, ("f", "a", "v"))
     left = {f"{LAYER}/{name}": structure.sizes[f"{LAYER}/{name}"] - len(dead) for name, dead in DEAD.items()}

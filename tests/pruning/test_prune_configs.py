@@ -1,4 +1,4 @@
-"""The shipped pruning configs load, say how they are run, and meet their budgets."""
+"""The shipped pruning configs load, document their command, and meet their budgets."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Prune vectors are all that is trained: at first the model is itself, and what is dead goes before what lives."""
+"""Only prune vectors train; at the start the model is unchanged, and dead elements fall first."""
 
 import chex
 import flax.linen as nn

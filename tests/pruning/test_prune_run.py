@@ -1,4 +1,4 @@
-"""`bertzoo prune`: whole runs on a tiny BERT, resumed in any phase, what is made of the result, and what is refused."""
+"""`bertzoo prune`: whole runs on a tiny BERT, resuming at any point, uses of the result, and errors."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_every_iteration_cuts_its_part(finished, folder):
 
 @pytest.mark.slow
 def test_what_would_stay_is_told_on_the_way(finished):
-    """By dimension, in every record of a weighing; in the last it is what the cut then leaves."""
+    """Every scoring record has shares by dimension; the last record's are those of the cut."""
     for iteration, found in enumerate(cuts(finished), start=1):
         text = (prune_layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
         records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]
@@ -147,7 +147,7 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
 
 @pytest.mark.slow
 def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, monkeypatch):
-    """Stopped in its first step, of a budget that one iteration meets."""
+    """The run stops in its first step; one iteration meets its budget."""
     begin = [f"--from={folder / 'unpruned'}", "--teaching.ground_truth=0.5", "--cut.iterations=1"]
     assert prune(folder, tmp_path / "whole", *begin) == 0
     original, done = loop._due, []

@@ -1,4 +1,4 @@
-"""`bertzoo prune`: every choice, penalty, kind of budget and model that it takes, on tiny models."""
+"""`bertzoo prune`: every choice, penalty, kind of budget and model, on tiny models."""
 
 import json
 import re
@@ -146,7 +146,7 @@ def test_a_factorised_embedding_prunes_too(folder, tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_of_the_demo(tmp_path, capsys):
-    """configs/demo_prune.toml on the demo's model, which has trained for fewer steps, and tunes for fewer."""
+    """configs/demo_prune.toml on the demo's model, with fewer steps of pretraining and tuning."""
     run, options = tmp_path / "run", ["--stages.0.steps=20", "--stages.1.steps=1"]
     assert main(["pretrain", "demo", f"--run_dir={tmp_path / 'demo'}", *options]) == 0
     whole = size(any_model.read_model(tmp_path / "demo"))

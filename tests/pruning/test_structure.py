@@ -1,4 +1,4 @@
-"""What is declared of a model is what its modules have, and what cannot be cut says so."""
+"""The declared dimensions are those of the modules; the others raise an error."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A model that was cut gives what the masked one does, and is an ordinary model."""
+"""A cut model has the outputs of the masked one, and is an ordinary model."""
 
 from types import SimpleNamespace
 
@@ -27,14 +27,14 @@ HEAD = MaskedLanguageModel(sentence=True)
 
 
 def run(model, head, params):
-    """Every array that the model gives, but for attention maps, of which a cut one has fewer."""
+    """Return the model's outputs except attention maps, of which a cut model has fewer."""
     more = [np.array([[1, 3], [2, 2], [0, 1]])] if head.kind == "masked" else []
     output = jax.jit(head.build(model, Compute()).apply)({"params": unflatten_dict(params, sep="/")}, *inputs(), *more)
     return {name: value for name, value in output._asdict().items() if name != "attentions" and value is not None}
 
 
 def some(structure, letters, seed=0):
-    """Of every dimension with one of the letters, a random half of the elements, as many in each of its groups."""
+    """Return a random half of the elements of every dimension with one of the letters, equally many per group."""
     random, kept = np.random.default_rng(seed), {}
     for name, dimension in structure.dimensions.items():
         if dimension.letter in letters:
@@ -172,7 +172,7 @@ def test_a_gradient_reaches_the_vectors():
 
 @pytest.fixture
 def statistics(monkeypatch):
-    """Gives the norms another mean than that of all; programs that were traced with either are forgotten."""
+    """Replace the mean in the norms, and drop programs traced with either."""
 
     def take(mean):
         monkeypatch.setattr(norm, "jnp", SimpleNamespace(**vars(jnp) | {"mean": mean}))
