@@ -136,9 +136,9 @@ class Pruning:
         tuning = recipe.taught_recipe(model)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
-            taught = teacher.read_teacher(self.origin, tuning, self.mesh)
-            self._check_digest(taught)
-            start = replace(taught, params={} if start is None else start.params)
+            unpruned = teacher.read_teacher(self.origin, tuning, self.mesh)
+            self._check_digest(unpruned)
+            start = replace(unpruned, params={} if start is None else start.params)
         self._train_part(part, tuning, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
@@ -225,8 +225,8 @@ class Pruning:
     ) -> None:
         hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers, console = self.options.batch_workers, self.options.console
-        feed = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
-        job.train(recipe, feed, part.run, self.mesh, start, setups=setups, followed=followed, console=console)
+        batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
+        job.train(recipe, batches, part.run, self.mesh, start, setups=setups, followed=followed, console=console)
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]

@@ -67,12 +67,8 @@ class PruneDirectory(RunDirectory):
         if kind_of(self.config) != "prune":
             raise ConfigError(f"{self.name} holds a run that is no pruning; choose another --run_dir")
         changed = config.difference(config.load(Prune, [self.config]), recipe)
-        fixed = [line for line in changed if not line.startswith(FREE)]
-        if fixed and self.latest() is not None:
-            raise ConfigError(
-                f"{self.name} holds a run with another config: {'; '.join(fixed)}; "
-                "restore these values or use another --run_dir"
-            )
+        if self.latest() is not None:
+            config.reject(self.name, [line for line in changed if not line.startswith(FREE)])
         if isinstance(recipe.target, Latency) and self._has_table():
             source = Path(recipe.target.table)
             if source.is_file() and source.read_bytes() != self.table.read_bytes():
@@ -84,7 +80,7 @@ class PruneDirectory(RunDirectory):
 
     def begin(self, recipe: Prune) -> None:
         """Write the config and, for a budget in milliseconds, a copy of the latency table."""
-        atomic.write_bytes(self.config, config.dump(recipe).encode())
+        self.write_config(recipe)
         if isinstance(recipe.target, Latency):
             atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
 
