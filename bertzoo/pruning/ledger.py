@@ -39,18 +39,18 @@ def check_gamma(
     if left_of_gone > 1 - LEAST_WEIGHT:
         raise ConfigError(
             f"weigh.gamma = {gamma} prunes nothing: elements to cut have kept {left_of_gone:.0%} of their weight on "
-            "average; start a new run with a larger gamma or more weigh.steps"
+            "average; begin another run with a larger gamma or more weigh.steps"
         )
     if left_of_kept < LEAST_WEIGHT:
         raise ConfigError(
             f"weigh.gamma = {gamma} prunes everything: elements to keep have kept {left_of_kept:.0%} of their weight "
-            "on average; start a new run with a smaller gamma or fewer weigh.steps"
+            "on average; begin another run with a smaller gamma or fewer weigh.steps"
         )
     fall_of_gone, fall_of_kept = means(fallen)
     if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
         raise ConfigError(
             f"weigh.gamma = {gamma} prunes everything alike: elements to keep have fallen by {fall_of_kept:.4g} on "
-            f"average, elements to cut by {fall_of_gone:.4g}; start a new run with a smaller gamma"
+            f"average, elements to cut by {fall_of_gone:.4g}; begin another run with a smaller gamma"
         )
 
 

@@ -185,7 +185,7 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
     other = shutil.copytree(any_model.read_model(finished).origin, tmp_path / "model")
     text = (folder / "unpruned" / "config.toml").read_text()
     said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
-    assert mentions(said, finished, "a pruning")
+    assert mentions(said, finished, "prune")
     command[-1] = f"--run_dir={folder / 'unpruned'}"
     assert mentions(error(capsys, *command, f"--from={other}"), folder / "unpruned", "no pruning")
     assert (folder / "unpruned" / "config.toml").read_text() == text
