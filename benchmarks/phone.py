@@ -28,12 +28,14 @@ from pages import write_section
 from phone_page import CORNERS, FIVE, LENGTH, MODELS, Found
 
 from bertzoo.benchmarking import backends, interleave, models
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.graph import rewrites
-from bertzoo.export.litert import litert
-from bertzoo.export.litert.quantise import Precision
+from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.reference import training_graph
+from bertzoo.export.litert import write
+from bertzoo.export.options import Precision
 from bertzoo.runs import any_model
 from bertzoo.tasks.glue import GLUE
 
@@ -76,18 +78,14 @@ class Files:
             for precision in ("fp32", "int8-dynamic"):
                 self._file(f"{name} {kind} {precision}", lengths, precision, lambda: self._graph(name, every))
         self._file(f"{name} one int8-static", [LENGTH], "int8-static", lambda: self._graph(name, every), name)
-        # Before it, as groups apart are no projections that could be merged.
-        changes = (rewrites.fold_scale, rewrites.fold_no_norm, rewrites.first_token, rewrites.merge_projections)
-        merged = (*changes, rewrites.keep_groups_apart)
-        self._file(f"{name} merged", [LENGTH], "fp32", lambda: self._graph(name, merged))
 
     def hub(self, name: str) -> Path:
         """The directory of a Hugging Face model."""
         return self.folder / name / "huggingface"
 
     def _graph(self, name: str, changes: Sequence[Callable]) -> Any:
-        plain = backends.plain(any_model.read_model(self.hub(name)))
-        graph = backends.read(plain.model, plain.params, plain.pooling)
+        plain = training_graph(any_model.read_model(self.hub(name)))
+        graph = build_graph(plain.model, plain.params, plain.pooling)
         for change in changes:
             graph = change(graph)
         return graph
@@ -100,7 +98,9 @@ class Files:
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
             rows = (
-                backends.calibration(any_model.read_model(self.hub(calibrated)), lengths, precision) if calibrated else None
+                backends.calibration(any_model.read_model(self.hub(calibrated)), lengths, precision)
+                if calibrated
+                else None
             )
             made = backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows)
             made.path.rename(path)
@@ -108,9 +108,9 @@ class Files:
 
 def corner(options: list[tuple[str, str]]) -> Any:
     """MobileBERT's graph with another norm or activation."""
-    made = models.read("mobilebert", options, ()).pretrained
+    made = models.read_model("mobilebert", options, ()).pretrained
     assert made is not None
-    return backends.rewritten(made)
+    return rewrites.phone_graph(training_graph(made))
 
 
 def sentences(folder: Path, vocabulary: Path) -> list[int]:
@@ -132,8 +132,8 @@ def measure(files: Files, read: Sequence[int], rounds: int, each: int) -> list[d
     done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     if len(done) >= rounds:
         return done[:rounds]
-    loads = [(key, Load("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
-    with interleave.started(loads) as workers, kept.open("a") as file:
+    loads = [(key, LoadRequest("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
+    with interleave.start_workers(loads) as workers, kept.open("a") as file:
         print(f"{len(workers)} files are loaded", flush=True)
         for index in range(len(done), rounds):
             row: dict[str, Any] = {"fixed": {}, "sentences": {}}
@@ -155,8 +155,8 @@ def measure(files: Files, read: Sequence[int], rounds: int, each: int) -> list[d
 def difference(files: Files, name: str) -> float:
     """The largest difference of logits between the two files of a model, as a share of the largest of theirs."""
     keys = [f"{name} peer", f"{name} one fp32"]
-    loads = [(key, Load("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
-    with interleave.started(loads) as workers:
+    loads = [(key, LoadRequest("litert", str(files.paths[key]), 1, VOCABULARY)) for key in keys]
+    with interleave.start_workers(loads) as workers:
         theirs, ours = (next(iter(worker.outputs(LENGTH).values())) for worker in workers)
     return max(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / max(map(abs, theirs))
 
@@ -197,7 +197,7 @@ def main() -> None:
         sys.exit(
             "the page has targets of --sst2 with --vocab and of --scored: give them, or some --models to be printed"
         )
-    litert.check()
+    write.check_packages()
     read = sentences(args.sst2, args.vocab) if args.sst2 else []
     files = Files(args.runs, args.peer, names)
     files.make()

@@ -16,14 +16,15 @@ from unittest.mock import patch
 
 from pages import write_section
 
-from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking import interleave, models
 from bertzoo.benchmarking.interleave import Rounds
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export import formats
 from bertzoo.export.graph import rewrites
-from bertzoo.export.graph.from_model import read
-from bertzoo.export.litert import litert
+from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.reference import training_graph
+from bertzoo.export.litert import write
 from bertzoo.export.pytorch import executorch, torch_files
 
 NOISE = 0.03  # of a ratio, from run to run
@@ -41,17 +42,17 @@ TITLES = {
 
 def written(target: str, way: str, model: Pretrained, folder: Path, python: Path) -> Path:
     """The model's file of a target, its grouped maps computed in a way."""
-    graph = backends.plain(model)
+    graph = training_graph(model)
     if target == "litert":
-        phone, file = read(graph.model, graph.params, graph.pooling), folder / f"{way}.tflite"
+        phone, file = build_graph(graph.model, graph.params, graph.pooling), folder / f"{way}.tflite"
         for rewrite in rewrites.OPTIMISING:
             phone = phone if rewrite in WITHOUT[way] else rewrite(phone)
-        file.write_bytes(litert.convert(phone, (LENGTH,)))
+        file.write_bytes(write.convert(phone, (LENGTH,)))
         return file
     made = formats.targets(python)[target]
     file = folder / f"{target}-{way}{made.suffix}"
     with patch.dict(torch_files.GROUPED, {target: way}), patch.object(executorch, "GROUPED", way):
-        made.make(model, graph, formats.Wanted(lengths=(LENGTH,)), file)
+        made.make(model, graph, formats.FileSettings(lengths=(LENGTH,)), file)
     return file
 
 
@@ -62,11 +63,12 @@ def measured(target: str, model: Pretrained, python: Path, runs: int, rounds: in
         files = [written(target, way, model, Path(name), python) for way in ways]
         ids = model.model.vocab_size
         loads = [
-            (f"{target} {way}", Load(BACKEND[target], str(file), 1, ids)) for way, file in zip(ways, files, strict=True)
+            (f"{target} {way}", LoadRequest(BACKEND[target], str(file), 1, ids))
+            for way, file in zip(ways, files, strict=True)
         ]
         found: dict[str, Rounds] = {way: [] for way in ways}
         for _ in range(STARTS):
-            with interleave.started(loads, str(python)) as workers:
+            with interleave.start_workers(loads, str(python)) as workers:
                 taken = interleave.take_turns(workers, [LENGTH] * len(ways), runs, rounds, lambda _: None)
             for way, each in zip(ways, taken, strict=True):
                 found[way] += each
@@ -117,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=24, help="how many of each are counted in a start")
     parser.add_argument("--python", type=Path, default=Path(".venv-executorch/bin/python"), help="one with executorch")
     args = parser.parse_args(words)
-    model = models.read(MODEL, [], ()).pretrained
+    model = models.read_model(MODEL, [], ()).pretrained
     assert model is not None
     found = {}
     for target in BACKEND:

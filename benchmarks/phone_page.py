@@ -105,9 +105,6 @@ lengths that holds it ({counts}), against {LENGTH} tokens for all:""",
             "MobileBERT's operational optimisations, as its Table 7, and all against our BERT-base:",
             papers(found),
         ]
-    merged = {MODELS[name][0]: _ratio(found.ratios(f"{name} merged", f"{name} one fp32")) for name in found.names}
-    said = ", ".join(f"{shown} {ratio}" for shown, ratio in merged.items())
-    parts.append(f"With queries, keys and values in one map where they read the same, of the time without: {said}.")
     return "\n\n".join(parts), found.missed
 
 

@@ -250,24 +250,24 @@ def convert(
     """Convert a model to a directory or a file, as `bertzoo convert`; return a file's description or None.
 
     to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
-    file, which is verified against the model before it appears. options: fields of `bertzoo.export.options.Options`,
-    such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
+    file, which is verified against the model before it appears. options: fields of
+    `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
     """
     from dataclasses import fields
 
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.core.errors import UserError
     from bertzoo.export.convert import convert
-    from bertzoo.export.options import Options
+    from bertzoo.export.options import ExportOptions
 
-    names = {field.name for field in fields(Options)}
+    names = {field.name for field in fields(ExportOptions)}
     if unknown := sorted(options.keys() - names):
         raise UserError(f"convert has no option {unknown[0]}; the options are {', '.join(sorted(names))}")
     for name in ("calibration", "python"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
     paths = _on_disk(source, "source"), _on_disk(destination, "destination")
-    return convert(*paths, Options(to=to, **options), tell or _silent, memory_of_file).description
+    return convert(*paths, ExportOptions(to=to, **options), tell or _silent, memory_of_file).description
 
 
 def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:

@@ -1,4 +1,4 @@
-"""How fast models run: each in a process of its own, timed in turns, and which part of a graph takes the time.
+"""How fast models run, each in a process of its own, timed in turns; latency tables for pruning; operations by part.
 
-How files are written is in `export`, how training is planned in `planning`.
+Files are written by `export`; the cost of training is estimated by `planning`.
 """

@@ -1,4 +1,4 @@
-"""Several workers, run in turns: one at a time, in an order that changes from round to round."""
+"""Worker processes timed in turns: one runs at a time, in an order that changes from round to round."""
 
 import json
 import os
@@ -10,53 +10,54 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
 
-_RUNTIMES = {"torch-export": "torch", "torchscript": "torch"}  # of other formats the name is the format's
-Rounds = list[list[float]]  # of every round the seconds of its runs
+_BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # other formats have their backend's name
+Rounds = list[list[float]]  # for every round the seconds of its runs
 
 
 class BenchmarkFailed(UserError):
-    """A model does not run, or what was measured of it cannot be read; the message says which (exit code 1)."""
+    """A model does not run; the message names it and the reason (exit code 1)."""
 
     exit_code = 1
 
 
 class Worker:
-    """A process of `python` with a model loaded; `said` is its answer to that: empty, lengths, threads, version. To be
-    closed.
+    """A child process of `python` with a model loaded; call `close` at the end.
+
+    name: of the model, in messages. state: the process's first answer: empty, lengths, threads, version.
     """
 
-    def __init__(self, what: str, load: Load, python: str = sys.executable) -> None:
+    def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
         checkout = str(Path(__file__).parents[2])
-        own = os.environ.get("PYTHONPATH") if python == sys.executable else None
-        paths = os.pathsep.join(filter(None, [checkout, own]))
-        self.what = what
+        inherited = os.environ.get("PYTHONPATH") if python == sys.executable else None
+        paths = os.pathsep.join(filter(None, [checkout, inherited]))
+        self.name = name
         self._process = subprocess.Popen(
             [python, "-m", "bertzoo.benchmarking.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # where runtimes tell which instructions they use
+            stderr=subprocess.DEVNULL,  # runtimes print which instructions they use
             text=True,
             env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
         try:
-            self.said = self._ask(load._asdict())
+            self.state = self._ask(request._asdict())
         except BaseException:
             self.close()
             raise
 
     def run(self, lengths: Sequence[int]) -> list[float]:
-        """The seconds of a run of each length."""
+        """Run a row of each length; return the seconds of each."""
         return self._ask({"lengths": list(lengths)})["seconds"]
 
     def outputs(self, length: int) -> dict[str, list[float]]:
-        """What a run of a length gives, the values of each output in one list."""
+        """The outputs of a row of this length, each flattened."""
         return self._ask({"outputs": length})["outputs"]
 
     def peak(self) -> int:
-        """The most bytes in memory so far beyond the runtime without a model."""
+        """Peak memory so far in bytes, beyond the runtime without a model."""
         return self._ask({"peak": True})["peak"]
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,9 +68,9 @@ class Worker:
         except BrokenPipeError:
             answer = {}
         if "error" in answer:
-            raise BenchmarkFailed(f"{self.what} does not run: {answer['error']}")
+            raise BenchmarkFailed(f"{self.name} does not run: {answer['error']}")
         if not answer:
-            raise BenchmarkFailed(f"{self.what} does not run: its process ended with code {self._process.wait()}")
+            raise BenchmarkFailed(f"{self.name} does not run: its process ended with code {self._process.wait()}")
         return answer
 
     def close(self) -> None:
@@ -82,18 +83,20 @@ class Worker:
 
 
 @contextmanager
-def started(loads: Sequence[tuple[str, Load]], executorch: str = sys.executable) -> Iterator[list[Worker]]:
-    """A worker for each load under its name in messages; all end with the context. executorch: a Python that has it."""
+def start_workers(
+    requests: Sequence[tuple[str, LoadRequest]], executorch: str = sys.executable
+) -> Iterator[list[Worker]]:
+    """A worker for each (name, request), until the end of the context. executorch: a Python that has it."""
     with ExitStack() as stack:
-        made = []
-        for what, load in loads:
-            made.append(Worker(what, load, executorch if load.backend == "executorch" else sys.executable))
-            stack.callback(made[-1].close)
-        yield made
+        workers = []
+        for name, request in requests:
+            workers.append(Worker(name, request, executorch if request.backend == "executorch" else sys.executable))
+            stack.callback(workers[-1].close)
+        yield workers
 
 
 def order(count: int, index: int) -> list[int]:
-    """Who comes when in a round: every second is the one before it the other way round, then another begins."""
+    """The order of `count` workers in a round: every second round reverses the one before, then another starts."""
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 
@@ -101,33 +104,33 @@ def order(count: int, index: int) -> list[int]:
 def take_turns(
     workers: Sequence[Worker], lengths: Sequence[int], runs: int, rounds: int, tell: Callable[[int], None]
 ) -> list[Rounds]:
-    """Of every worker, which runs its one length, the seconds of `runs` runs, spread over the rounds as evenly as can
-    be; before those of a round, one that is not counted. `tell` hears of every round that is done.
+    """Time `runs` runs of every worker at its own length, spread over the rounds as evenly as possible.
+
+    Every turn starts with one run that is not counted. `tell` receives the number of finished rounds.
     """
-    found: list[Rounds] = [[] for _ in workers]
+    seconds: list[Rounds] = [[] for _ in workers]
     for index in range(rounds):
         counted = runs * (index + 1) // rounds - runs * index // rounds
         for place in order(len(workers), index):
-            seconds = workers[place].run([lengths[place]] * (1 + counted))
-            found[place].append(seconds[1:])
+            seconds[place].append(workers[place].run([lengths[place]] * (1 + counted))[1:])
         tell(index + 1)
-    return found
+    return seconds
 
 
 def ratio(ours: Rounds, theirs: Rounds) -> float:
-    """The median over the rounds of the ratio of our median to theirs."""
+    """Median over the rounds of our median divided by theirs."""
     pairs = zip(ours, theirs, strict=True)
-    return statistics.median(statistics.median(one) / statistics.median(other) for one, other in pairs)
+    return statistics.median(statistics.median(a) / statistics.median(b) for a, b in pairs)
 
 
 def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
-    """The most bytes that a process takes which runs a file once, beyond one that has only the runtime.
+    """Peak memory in bytes of a process that runs a file once, beyond the runtime without a model.
 
-    options: the `export.convert.Options` that the file was made with.
+    options: the `export.options.ExportOptions` that the file was made with.
     """
-    name: str = options.to
-    load = Load(_RUNTIMES.get(name, name), str(file), 1, model.vocab_size, inputs)
-    python = str(options.python or sys.executable) if options.to == "executorch" else sys.executable
-    with closing(Worker(str(file), load, python)) as worker:
+    backend = _BACKENDS.get(options.to) or str(options.to)
+    python = str(options.python or sys.executable) if backend == "executorch" else sys.executable
+    request = LoadRequest(backend, str(file), 1, model.vocab_size, inputs)
+    with closing(Worker(str(file), request, python)) as worker:
         worker.run([length])
         return worker.peak()

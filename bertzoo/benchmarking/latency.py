@@ -1,7 +1,7 @@
-"""The table that a pruning counts milliseconds with: small encoders of a model at a grid of sizes, in LiteRT.
+"""Measure the latency table that pruning counts milliseconds with: small encoders at a grid of sizes, in LiteRT.
 
-Every encoder is measured with one layer and with a few; the difference is what a layer takes. All are classifiers, of
-whose last layer the file computes the first token alone.
+Every encoder is timed with one layer and with a few; the difference is the time of a layer. All are classifiers, so the
+last layer computes the first token only.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertzoo.benchmarking.backends import BACKENDS
-from bertzoo.benchmarking.backends import Wanted as Asked
-from bertzoo.benchmarking.interleave import Rounds, ratio, started, take_turns
-from bertzoo.benchmarking.models import untrained
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, check_backend
+from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
+from bertzoo.benchmarking.models import check_overrides, read_model, untrained
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
-from bertzoo.export.litert.quantise import Precision
+from bertzoo.export.lengths import resolve_lengths
+from bertzoo.export.options import Precision
 from bertzoo.models import Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.pruning.latency import LatencyTable, common, latency, points
@@ -28,109 +28,131 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, layer_sizes, refus
 from bertzoo.pruning.structure import declare
 
 BACKEND = "litert"
-MORE = 2  # layers that the deeper of two encoders has beyond the other
-TOGETHER = 8  # models that take turns, with one that is always among them
-VOCABULARY = 1000  # entries at most: of a larger table no more rows are read
+MORE = 2  # further layers of the deeper encoder of a pair
+TOGETHER = 8  # models that take turns, besides the one that is always among them
+VOCABULARY = 1000  # entries at most; the rest of a larger table is never read
+STEPS = 4
 
 
-class Wanted(NamedTuple):
-    """dimensions: letters, all that the model has where there are none; steps: how many sizes of each."""
+class LatencySettings(NamedTuple):
+    """dimensions: letters, none for all that the model has. steps: number of sizes of each. length: tokens, 0 for the
+    usual 128.
+    """
 
-    dimensions: Sequence[str]
-    steps: int
-    length: int
-    threads: int
-    precision: Precision
-    runs: int
-    rounds: int
+    dimensions: Sequence[str] = ()
+    steps: int = STEPS
+    length: int = 0
+    threads: int = 1
+    precision: Precision = "fp32"
+    runs: int = 40
+    rounds: int = 8
+
+
+def measure_config(
+    name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings, tell: Callable[[str], None]
+) -> LatencyTable:
+    """`measure` a config or the model in a directory; raises UserError if `name` is neither, or for the settings."""
+    if settings.steps < 2:
+        raise UserError(f"--steps={settings.steps} must be at least 2, the smallest and the largest size")
+    check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
+    model = read_model(name, overrides, tuple(SUFFIXES))
+    if model.pretrained is None:
+        raise UserError(f"--table measures a model, but {name} is a file: name the model it was made of")
+    check_overrides(overrides, [model])
+    (length,) = resolve_lengths(model.pretrained, [settings.length] if settings.length else ())
+    return measure(model.pretrained.model, settings._replace(length=length), tell)
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
-    """By letter the sizes to measure, from the least that a cut can leave to the model's own; raises UserError where
-    the model has no such dimension.
+    """By letter the sizes to measure, from the smallest that a cut can leave to the model's own.
+
+    Raises UserError if the model has no such dimension.
     """
     for letter in dimensions:
         if letter not in LETTERS:
             raise UserError(f'--dimensions: "{letter}" is no dimension: known are {", ".join(LETTERS)}')
         if letter not in cuttable(model):
             raise UserError(f"--dimensions: {refusal(model, letter)}")
-    found = {}
+    sizes = {}
     for letter in LETTERS:
         if letter in (dimensions or cuttable(model)):
             least = groups(model) if letter == "f" else 1
             most = max(layer[letter] for layer in layer_sizes(model)) // least
-            found[letter] = tuple(sorted({least * round(1 + (most - 1) * i / (steps - 1)) for i in range(steps)}))
-    return found
+            sizes[letter] = tuple(sorted({least * round(1 + (most - 1) * i / (steps - 1)) for i in range(steps)}))
+    return sizes
 
 
-def measure(model: Model, wanted: Wanted, tell: Callable[[str], None]) -> LatencyTable:
-    """The table of a model; `tell` hears how far it is. Raises UserError where the model's layers differ in a dimension
-    that is not measured.
+def measure(model: Model, settings: LatencySettings, tell: Callable[[str], None]) -> LatencyTable:
+    """The latency table of a model; `tell` receives the progress.
+
+    Raises UserError if the model's layers differ in a dimension that is not measured.
     """
-    sizes = grid(model, wanted.dimensions, wanted.steps)
+    sizes = grid(model, settings.dimensions, settings.steps)
     shared = common(model, list(sizes))
     model = dataclasses.replace(model, vocab_size=min(VOCABULARY, model.vocab_size))
-    needed = points(sizes)
-    at = [dict(zip(sizes, point, strict=True)) for point in needed]
-    models = [shallow(model, layers, each) for each in at for layers in (1, 1 + MORE)]
-    taken, runtime = _taken([shallow(model, 1 + MORE, {}), model, *models], wanted, tell)
-    one, deep = taken[2::2], taken[3::2]
-    made = LatencyTable(
-        length=wanted.length,
+    at = points(sizes)
+    encoders = [
+        shallow(model, layers, dict(zip(sizes, point, strict=True))) for point in at for layers in (1, 1 + MORE)
+    ]
+    times, runtime = _milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings, tell)
+    one, deep = times[2::2], times[3::2]
+    more = [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)]
+    table = LatencyTable(
+        length=settings.length,
         model=shared,
         sizes=sizes,
-        one=dict(zip(needed, one, strict=True)),
-        more=dict(zip(needed, [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)], strict=True)),
+        one=dict(zip(at, one, strict=True)),
+        more=dict(zip(at, more, strict=True)),
     )
     structure = declare(model, NoHead(), tuple(sizes))
-    said = {
+    facts = {
         "machine": _machine(),
         "cores": os.cpu_count(),
         "runtime": f"{BACKEND} {runtime}",
-        "threads": wanted.threads,
-        "precision": wanted.precision,
-        "runs": wanted.runs,
-        "rounds": wanted.rounds,
-        "whole": {"measured_ms": taken[1], "table_ms": latency(structure, made, "the table")(structure.sizes)},
+        "threads": settings.threads,
+        "precision": settings.precision,
+        "runs": settings.runs,
+        "rounds": settings.rounds,
+        "whole": {"measured_ms": times[1], "table_ms": latency(structure, table, "the table")(structure.sizes)},
     }
-    return dataclasses.replace(made, measurement=said)
+    return dataclasses.replace(table, measurement=facts)
 
 
-def _taken(models: Sequence[Model], wanted: Wanted, tell: Callable[[str], None]) -> tuple[list[float], str]:
-    """The milliseconds of every model and the runtime's version: a few at a time, and with each few the first model, by
-    whose time the others' are told, so that what the machine does in between meets all alike.
+def _milliseconds(
+    models: Sequence[Model], settings: LatencySettings, tell: Callable[[str], None]
+) -> tuple[list[float], str]:
+    """The time of every model and the runtime's version.
+
+    A few models at a time take turns with the first model. Times are ratios to the first model's, so a machine that
+    slows down between two groups does not change them.
     """
     shares, of_first, done, runtime = [1.0], list[float](), 1, ""
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
-        first = _load(models[0], Path(folder) / "first", wanted)
+        first = _request(models[0], Path(folder) / "first", settings)
         while done < len(models):
-            few = models[done : done + TOGETHER]
-            loads = [first, *(_load(each, Path(folder) / str(place), wanted) for place, each in enumerate(few))]
-            with started([(f"encoder {done + place}", load) for place, load in enumerate(loads)]) as workers:
-                runtime = workers[0].said["version"]
-                lengths = [wanted.length] * len(loads)
-                base, *others = take_turns(workers, lengths, wanted.runs, wanted.rounds, lambda _: None)
-            of_first += _flat(base)
+            group = models[done : done + TOGETHER]
+            requests = [first, *(_request(one, Path(folder) / str(i), settings) for i, one in enumerate(group))]
+            with start_workers([(f"encoder {done + i}", request) for i, request in enumerate(requests)]) as workers:
+                runtime = workers[0].state["version"]
+                lengths = [settings.length] * len(requests)
+                base, *others = take_turns(workers, lengths, settings.runs, settings.rounds, lambda _: None)
+            of_first += [second for runs in base for second in runs]
             shares += [ratio(rounds, base) for rounds in others]
-            done += len(few)
+            done += len(group)
             tell(f"{done} of {len(models)} encoders")
     unit = 1e3 * statistics.median(of_first)
     return [unit * share for share in shares], runtime
 
 
-def _load(model: Model, place: Path, wanted: Wanted) -> Load:
-    asked = Asked([wanted.length], wanted.precision, Path(sys.executable))
-    written = BACKENDS[BACKEND].write(untrained(model, place.name), place, asked)
-    return Load(BACKEND, str(written.path), wanted.threads, model.vocab_size)
-
-
-def _flat(rounds: Rounds) -> list[float]:
-    return [second for each in rounds for second in each]
+def _request(model: Model, place: Path, settings: LatencySettings) -> LoadRequest:
+    request = WriteRequest([settings.length], settings.precision, Path(sys.executable))
+    written = BACKENDS[BACKEND].write(untrained(model, place.name), place, request)
+    return LoadRequest(BACKEND, str(written.path), settings.threads, model.vocab_size)
 
 
 def _machine() -> str:
-    """The processor's name."""
-    said = Path("/proc/cpuinfo")
-    lines = said.read_text(encoding="utf-8").splitlines() if said.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{named[0] if named else platform.processor() or 'unknown'} ({platform.machine()})"
+    """The processor's name and architecture."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or 'unknown'} ({platform.machine()})"

@@ -1,52 +1,129 @@
-"""What is measured: a config's model, one out of a directory, or an exported file."""
+"""The models to time: configs with random weights, models in directories, and exported files."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bertzoo.benchmarking.sidecar import Described, described
+from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
+from bertzoo.export.card import companions
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
 from bertzoo.runs.kind import recipe_class
 
-# What a model was pretrained with; the papers measure none of these, but a classifier.
-BEFORE_A_TASK = ("none", "masked", "replaced")
-DEVIATION = 0.02  # of random weights, on which no time depends as long as they stay finite
+PRETRAINING_HEADS = ("none", "masked", "replaced")  # the papers time none of these, but a classifier
+DEVIATION = 0.02  # of random weights; no time depends on finite weights
+BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A model under a name, or an exported file with what is said of it."""
+class FileDescription:
+    """What the JSON beside an exported file records; None or empty where there is no JSON.
+
+    flops: operations of a row by signature.
+    """
+
+    inputs: tuple[str, ...] = TEXT_INPUTS
+    precision: str | None = None
+    head: str | None = None
+    parameters: int | None = None
+    vocabulary: int | None = None
+    positions: int | None = None
+    flops: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkModel:
+    """A model under a name, or an exported file and its description."""
 
     name: str
     pretrained: Pretrained | None = None
     file: Path | None = None
-    said: Described = field(default_factory=Described)
+    description: FileDescription = field(default_factory=FileDescription)
+
+    @property
+    def head(self) -> str | None:
+        """The kind of its head, if known."""
+        return self.description.head if self.pretrained is None else self.pretrained.head.kind
+
+    @property
+    def parameters(self) -> int | None:
+        """The number of its parameters, if known."""
+        return self.description.parameters if self.pretrained is None else self.pretrained.parameter_count
+
+    @property
+    def is_config(self) -> bool:
+        """Whether overrides of a config can have changed it."""
+        return self.pretrained is not None and self.pretrained.source == {"format": "random"}
+
+    @property
+    def is_bert_base(self) -> bool:
+        """Whether it has BERT-base's sizes."""
+        if self.pretrained is None or self.pretrained.model.kind != "bert":
+            return False
+        model = self.pretrained.model
+        return (model.layers, model.hidden_size, model.heads, model.feed_forward_size) == BERT_BASE
 
 
-def read(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> Subject:
-    """What a name stands for: a file that ends in one of `suffixes`, a directory that holds a model, or a config with
-    overrides, whose weights are then random.
+def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> BenchmarkModel:
+    """Read a file that ends in one of `suffixes`, a model directory, or a config with overrides and random weights.
 
-    A model under no task's head becomes a classifier of two classes. Raises UserError.
+    A model under a pretraining head or none becomes a classifier of two classes. Raises UserError.
     """
     path = Path(name)
     if path.suffix in suffixes:
         if not path.is_file():
             raise UserError(f"{name} is not a file; `bertzoo convert` writes one")
-        return Subject(name=name, file=path, said=described(path))
+        return BenchmarkModel(name=name, file=path, description=read_description(path))
     if path.is_dir():
-        found = any_model.read_model(path)
-        return Subject(name=name, pretrained=classifier(found) if found.head.kind in BEFORE_A_TASK else found)
+        pretrained = any_model.read_model(path)
+        if pretrained.head.kind in PRETRAINING_HEADS:
+            pretrained = classifier(pretrained)
+        return BenchmarkModel(name=name, pretrained=pretrained)
     model = config.load(recipe_class(name), [name], overrides).model
-    return Subject(name=name, pretrained=untrained(model, name))
+    return BenchmarkModel(name=name, pretrained=untrained(model, name))
+
+
+def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[BenchmarkModel]) -> None:
+    """Raise UserError if there are overrides, but no model is a config."""
+    if overrides and not any(model.is_config for model in models):
+        names = ", ".join(model.name for model in models)
+        raise UserError(f"--{overrides[0][0]} applies to a config, but no MODEL is one: {names}")
+
+
+def read_description(file: Path) -> FileDescription:
+    """Read the JSON beside a file, if there is one; raises UserError if it is damaged or belongs to another file."""
+    path = file.with_name(companions(file)[0])
+    if not path.is_file():
+        return FileDescription()
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        model = document.get("model", {})
+        description = FileDescription(
+            inputs=tuple(document["inputs"]),
+            precision=document["precision"],
+            head=document["head"]["kind"],
+            parameters=document.get("parameters"),  # absent in files of earlier versions
+            vocabulary=model.get("vocab_size"),
+            positions=model.get("max_positions"),
+            flops=dict(document.get("flops", {})),
+        )
+        recorded = document["sha256"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: export the file again, or move {path.name} away") from error
+    if recorded != (actual := hashlib.sha256(file.read_bytes()).hexdigest()):
+        raise UserError(
+            f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}: export the file again, "
+            f"or move {path.name} away"
+        )
+    return description
 
 
 def untrained(model: Model, name: str) -> Pretrained:
@@ -55,23 +132,18 @@ def untrained(model: Model, name: str) -> Pretrained:
     return classifier(bare)
 
 
-def is_config(subject: Subject) -> bool:
-    """Whether options of the config can have changed it."""
-    return subject.pretrained is not None and subject.pretrained.source == {"format": "random"}
-
-
 def classifier(pretrained: Pretrained) -> Pretrained:
-    """The model under a classifier of two classes; the parameters that it lacks are random."""
+    """The model under a classifier of two classes; parameters that it lacks are random."""
     head = SequenceClassification()
     random = np.random.default_rng(0)
 
-    def made(path: str, shape: tuple[int, ...]) -> np.ndarray:
-        kept: Any = pretrained.params.get(path)
-        if kept is not None and kept.shape == shape:
-            return kept
+    def parameter(path: str, shape: tuple[int, ...]) -> np.ndarray:
+        array = pretrained.params.get(path)
+        if array is not None and array.shape == shape:
+            return array
         if path.endswith(("scale", "bias")):
             return np.full(shape, float(path.endswith("scale")), np.float32)
         return DEVIATION * random.standard_normal(shape, np.float32)
 
-    params = {path: made(path, shape) for path, shape in parameter_shapes(pretrained.model, head).items()}
+    params = {path: parameter(path, shape) for path, shape in parameter_shapes(pretrained.model, head).items()}
     return replace(pretrained, head=head, params=params, others={}, generator={})

@@ -1,54 +1,61 @@
-"""What was measured as a picture: a bar for each row, and what it was measured with."""
+"""A bar chart of measurements as a PNG file."""
 
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from bertzoo.benchmarking.rows import Row, speed
+from bertzoo.benchmarking.rows import Measurement, speed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS = ("#8fb3d9", "#c4452d", "#7fa650", "#d9a441", "#8a6bb8")
-DPI = 120
-NAME = 32  # characters of a model's name, whose end tells more than its beginning
 SMALL = 8  # points
-BARS, LETTER = 5.5, 0.075  # inches that bars have at least, and that a letter of a label has at most
+LETTER = 0.075  # inches, the width of a label's character at most
 
 
-def draw(rows: Sequence[Row], base: str, runs: int, path: Path) -> None:
-    """Write a PNG file with a bar for each row, as long as its median, and how fast it is beside it."""
+def draw(rows: Sequence[Measurement], base: str, runs: int, path: Path) -> None:
+    """Write `figure` as a PNG file."""
     figure(rows, base, runs).savefig(path, format="png")
 
 
-def figure(rows: Sequence[Row], base: str, runs: int) -> Any:
-    """The picture; what all rows have been measured with is in its title, and what only some have in their labels."""
-    from matplotlib.figure import Figure  # without pyplot, as in curves.py
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+def figure(rows: Sequence[Measurement], base: str, runs: int) -> "Figure":
+    """A bar per row: its median in milliseconds, and how many times as fast as `base` it is.
+
+    The title holds the settings that all rows share, each label those that differ.
+    """
+    from matplotlib.figure import Figure  # without pyplot: no backend, no global state
 
     settings = [_settings(row) for row in rows]
-    common = [columns[0] for columns in zip(*settings, strict=True) if len(set(columns)) == 1]
-    models = short([row.model for row in rows])
+    shared = [columns[0] for columns in zip(*settings, strict=True) if len(set(columns)) == 1]
+    models = [row.model for row in rows]
+    short = [Path(model).name for model in models]
+    names = short if len(set(short)) == len(set(models)) else models
     labels = [
-        ", ".join([models[row.model], *(each for each in own if each not in common)])
-        for row, own in zip(rows, settings, strict=True)
+        ", ".join([name, *(value for value in values if value not in shared)])
+        for name, values in zip(names, settings, strict=True)
     ]
-    width = max(9.0, BARS + LETTER * max(map(len, labels)))
-    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
-    made = Figure(figsize=(width, 1.6 + 0.32 * len(rows)), dpi=DPI, layout=layout)
-    title = f"{runs} runs of one row in turns; x: as fast as {models.get(base, base)}"
-    made.suptitle("\n".join(filter(None, [title, ", ".join(common)])), fontsize=9, parse_math=False)
+    size = max(9.0, 5.5 + LETTER * max(map(len, labels))), 1.6 + 0.32 * len(rows)
+    page = Figure(figsize=size, dpi=120, layout="constrained")
+    title = f"{runs} runs of one row in turns; x: as fast as {base}"
+    page.suptitle("\n".join(filter(None, [title, ", ".join(shared)])), fontsize=9, parse_math=False)
+    axes = page.subplots()
+    medians = [statistics.median(row.milliseconds) for row in rows]
     backends = list(dict.fromkeys(row.backend for row in rows))
-    axes = made.subplots()
+    colours = [COLOURS[backends.index(row.backend) % len(COLOURS)] for row in rows]
+    bars = axes.barh(range(len(rows)), medians, color=colours)
+    axes.bar_label(bars, [_figures(row, rows, base) for row in rows], padding=3, fontsize=SMALL)
+    axes.margins(x=0.3)  # room for the figures behind the longest bar
     axes.set_yticks(range(len(rows)), labels, fontsize=SMALL, parse_math=False)
     axes.invert_yaxis()
     axes.set_xlabel("milliseconds of a run, median", fontsize=SMALL)
     axes.tick_params(axis="x", labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
-    _bars(axes, rows, base, [COLOURS[backends.index(row.backend) % len(COLOURS)] for row in rows])
-    return made
+    return page
 
 
-def _settings(row: Row) -> tuple[str, ...]:
-    """In words; a file may not say its precision."""
+def _settings(row: Measurement) -> tuple[str, ...]:
     return (
         f"{row.backend} {row.version}",
         row.precision or "unknown precision",
@@ -57,31 +64,7 @@ def _settings(row: Row) -> tuple[str, ...]:
     )
 
 
-def _bars(axes: Any, rows: Sequence[Row], base: str, colours: Sequence[str]) -> None:
-    """With their texts behind them, for the longest of which there is room."""
-    medians = [statistics.median(row.milliseconds) for row in rows]
-    axes.barh(range(len(rows)), medians, color=colours)
-    texts = []
-    for place, (row, median) in enumerate(zip(rows, medians, strict=True)):
-        faster = speed(row, rows, base)
-        time = f" {median:,.0f} ms" if median >= 100 else f" {median:.3g} ms"
-        beside = "" if faster is None else f", {faster:.2f}x"
-        texts.append(axes.text(median, place, time + beside, va="center", fontsize=SMALL, in_layout=False))
-    axes.figure.draw_without_rendering()
-    room = axes.get_window_extent().width
-    left = [room - text.get_window_extent().width for text in texts]
-    axes.set_xlim(0, max(median * room / each for median, each in zip(medians, left, strict=True)))
-
-
-def short(names: Sequence[str]) -> dict[str, str]:
-    """By name its end: whole parts of a path in NAME characters, or in as many as no other name ends with."""
-
-    def found(name: str) -> str:
-        for length in range(NAME, len(name)):
-            end = name[1 - length :]
-            end = end[max(0, end.find("/")) :]
-            if not any(other.endswith(end) for other in names if other != name):
-                return f"…{end}"
-        return name
-
-    return {name: found(name) for name in names}
+def _figures(row: Measurement, rows: Sequence[Measurement], base: str) -> str:
+    median, times = statistics.median(row.milliseconds), speed(row, rows, base)
+    milliseconds = f"{median:,.0f} ms" if median >= 100 else f"{median:.3g} ms"
+    return milliseconds if times is None else f"{milliseconds}, {times:.2f}x"

@@ -1,12 +1,12 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
-"""One model in one runtime, in a process of its own that runs it when it is told to.
+"""A process that loads one model in one runtime and times it on request.
 
     python -m bertzoo.benchmarking.worker
 
-Reads JSON documents, a line each, and answers each with another. The first is a `Load` as an object; then
-{"lengths": [128, …]} runs a row of each length and says the `seconds` of each, {"outputs": 128} the `outputs` of such a
-row by name, each in one list, and {"peak": true} the most bytes that it took in memory beyond `empty`, the runtime
-without a model.
+Reads JSON documents, one per line, and answers each with one line. The first is a `LoadRequest` as an object. After
+that {"lengths": [128, …]} runs a row of each length and answers with `seconds`; {"outputs": 128} answers with the
+`outputs` of such a row, each flattened; {"peak": true} answers with the peak memory in bytes beyond `empty`, the memory
+of the runtime without a model.
 """
 
 import io
@@ -21,186 +21,188 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-TEXT = ("input_ids", "token_type_ids", "attention_mask")
-Run = Callable[[], Mapping[str, Any]]  # an inference of one row, its outputs there
+TEXT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+Inference = Callable[[], Mapping[str, Any]]  # runs one row; returns once its outputs are computed
 
 
-class Load(NamedTuple):
-    """What is loaded: a file or directory that `backend` runs, whose rows have ids below `vocabulary`; inputs: by name,
-    of files that do not tell them themselves.
+class LoadRequest(NamedTuple):
+    """A model to load: a file or directory that `backend` runs, on rows of ids below `vocabulary`.
+
+    inputs: names of the inputs, for files that do not record them.
     """
 
     backend: str
     path: str
     threads: int
     vocabulary: int
-    inputs: Sequence[str] = TEXT
+    inputs: Sequence[str] = TEXT_INPUTS
 
 
-class Loaded(NamedTuple):
-    """run: of a length, how to run a row of it. lengths: those that the file has; none where it runs any. threads: what
-    the runtime was told, or says that it uses.
-    """
+class LoadedModel(NamedTuple):
+    """prepare: length -> an inference. lengths: of the file, empty if it takes any. threads: those in use."""
 
-    run: Callable[[int], Run]
+    prepare: Callable[[int], Inference]
     lengths: tuple[int, ...]
     threads: int
 
 
-class Runtime(NamedTuple):
-    """A runtime with all that it imports for a model: the package that has the version, and how it loads the model."""
+class Loader(NamedTuple):
+    """A runtime with all its imports done: the package that carries the version, and how to load the model."""
 
     package: str
-    load: Callable[[], Loaded]
+    load: Callable[[], LoadedModel]
 
 
-def row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
+def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
     """Inputs by name: random ids, no padding, one segment, the first position."""
 
-    def filled(name: str, shape: tuple[int, ...]) -> Any:
+    def fill(name: str, shape: tuple[int, ...]) -> Any:
         if "mask" in name and "position" not in name:
             return np.ones(shape)
         if "type" in name or "position" in name:
             return np.zeros(shape)
         return np.random.default_rng(0).integers(0, vocabulary, shape)
 
-    return {name: filled(name, tuple(shape)) for name, shape in shapes.items()}
+    return {name: fill(name, tuple(shape)) for name, shape in shapes.items()}
 
 
-def litert(given: Load) -> Runtime:
-    """LiteRT's interpreter, the file mapped into memory as on a phone."""
+def litert(request: LoadRequest) -> Loader:
+    """LiteRT's interpreter, which maps the file into memory as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
-    def load() -> Loaded:
-        interpreter = Interpreter(model_path=given.path, num_threads=given.threads)
+    def load() -> LoadedModel:
+        interpreter = Interpreter(model_path=request.path, num_threads=request.threads)
         runners = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
         details = {name: runner.get_input_details() for name, runner in runners.items()}
-        lengths = {max(int(one["shape"][-1]) for one in inputs.values()): name for name, inputs in details.items()}
+        lengths = {max(int(port["shape"][-1]) for port in inputs.values()): name for name, inputs in details.items()}
 
-        def run(length: int) -> Run:
+        def prepare(length: int) -> Inference:
             inputs, runner = details[lengths[length]], runners[lengths[length]]
-            made = row({name: tuple(one["shape"]) for name, one in inputs.items()}, given.vocabulary)
-            made = {name: array.astype(inputs[name]["dtype"]) for name, array in made.items()}
-            return lambda: runner(**made)
+            row = random_row({name: tuple(port["shape"]) for name, port in inputs.items()}, request.vocabulary)
+            row = {name: array.astype(inputs[name]["dtype"]) for name, array in row.items()}
+            return lambda: runner(**row)
 
-        return Loaded(run, tuple(sorted(lengths)), given.threads)
+        return LoadedModel(prepare, tuple(sorted(lengths)), request.threads)
 
-    return Runtime("ai-edge-litert", load)
+    return Loader("ai-edge-litert", load)
 
 
-def torch(given: Load) -> Runtime:
-    """PyTorch without a compiler, on the module that `--to=pytorch` writes, or on a file."""
+def torch(request: LoadRequest) -> Loader:
+    """PyTorch without a compiler, on a .pt or .pt2 file or on a directory of `--to=pytorch`."""
     import torch
 
-    torch.set_num_threads(given.threads)
-    if Path(given.path).is_file():
-        return Runtime("torch", _torch_file(given))
-    from bertzoo.conversion.modeling_bertzoo import load as module_in
+    torch.set_num_threads(request.threads)
+    if Path(request.path).is_file():
+        return Loader("torch", _torch_file(request))
+    from bertzoo.conversion.modeling_bertzoo import load as load_module
 
-    def load() -> Loaded:
-        module = module_in(given.path)
+    def load() -> LoadedModel:
+        module = load_module(request.path)
 
-        def run(length: int) -> Run:
-            made = row(dict.fromkeys(TEXT, (1, length)), given.vocabulary)
-            tensors = {name: torch.from_numpy(array).long() for name, array in made.items()}
+        def prepare(length: int) -> Inference:
+            row = random_row(dict.fromkeys(TEXT_INPUTS, (1, length)), request.vocabulary)
+            tensors = {name: torch.from_numpy(array).long() for name, array in row.items()}
 
-            def once() -> Mapping[str, Any]:
+            def run() -> Mapping[str, Any]:
                 with torch.inference_mode():
                     return module(**tensors)
 
-            return once
+            return run
 
-        return Loaded(run, (), torch.get_num_threads())
+        return LoadedModel(prepare, (), torch.get_num_threads())
 
-    return Runtime("torch", load)
+    return Loader("torch", load)
 
 
-def _torch_file(given: Load) -> Callable[[], Loaded]:
+def _torch_file(request: LoadRequest) -> Callable[[], LoadedModel]:
     import torch
 
     from bertzoo.export import runtimes
 
     kind = runtimes.TorchScript
-    if given.path.endswith(".pt2"):
+    if request.path.endswith(".pt2"):
         kind = runtimes.TorchExport
-        # Half of torch is imported by the first that is read: this is, so that none of it counts as the model's.
-        first, some = io.BytesIO(), {0: torch.export.Dim("some")}
-        torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(some,)), first)
-        torch.export.load(io.BytesIO(first.getvalue())).module()(torch.zeros(2))
-    return lambda: _file(kind(Path(given.path), given.threads), given, torch.get_num_threads())
+        # The first .pt2 file imports half of torch; load a small one so that this does not count as the model's memory.
+        small, length = io.BytesIO(), {0: torch.export.Dim("length")}
+        torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(length,)), small)
+        torch.export.load(io.BytesIO(small.getvalue())).module()(torch.zeros(2))
+    return lambda: _any_length(kind(Path(request.path), request.threads), request, torch.get_num_threads())
 
 
-def onnx(given: Load) -> Runtime:
+def onnx(request: LoadRequest) -> Loader:
     """onnxruntime on the CPU."""
-    import onnxruntime  # noqa: F401 (it takes memory without a model, too)
+    import onnxruntime  # noqa: F401 (its memory is not the model's)
 
     from bertzoo.export import runtimes
 
-    return Runtime("onnxruntime", lambda: _file(runtimes.Onnx(Path(given.path), given.threads), given, given.threads))
+    def load() -> LoadedModel:
+        return _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
+
+    return Loader("onnxruntime", load)
 
 
-def executorch(given: Load) -> Runtime:
-    """ExecuTorch's runtime, in a Python that has it."""
+def executorch(request: LoadRequest) -> Loader:
+    """ExecuTorch's runtime; the Python that runs this has it."""
     import executorch.runtime
     import torch
 
-    from bertzoo.export.pytorch.executorch_process import opened
+    from bertzoo.export.pytorch.executorch_process import open_program
 
     executorch.runtime.Runtime.get()
 
-    def load() -> Loaded:
-        inputs, outputs, method = opened(given.path, given.threads)
+    def load() -> LoadedModel:
+        inputs, outputs, method = open_program(request.path, request.threads)
         shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
 
-        def run(length: int) -> Run:
-            made = row(shapes, given.vocabulary)
-            tensors = [torch.tensor(made[name], dtype=torch.int32) for name in inputs]
+        def prepare(length: int) -> Inference:
+            row = random_row(shapes, request.vocabulary)
+            tensors = [torch.tensor(row[name], dtype=torch.int32) for name in inputs]
             return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
 
-        return Loaded(run, (max(shape[-1] for shape in shapes.values()),), given.threads)
+        return LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
 
-    return Runtime("executorch", load)
-
-
-def _file(opened: Any, given: Load, threads: int) -> Loaded:
-    """One of export.runtimes, whose file reads rows of any length, or says at its first that it does not."""
-
-    def run(length: int) -> Run:
-        shapes = {name: (1, 1 if name == "masked_positions" else length) for name in given.inputs}
-        made = {name: array.astype(np.int32) for name, array in row(shapes, given.vocabulary).items()}
-        return lambda: opened(made)
-
-    return Loaded(run, (), threads)
+    return Loader("executorch", load)
 
 
-def jax(given: Load) -> Runtime:
-    """The training graph, compiled by XLA; its threads are as many as the cores that the process may use."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])
+def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
+    """A file in one of export.runtimes; a file that takes a single length raises at its first run with another."""
+
+    def prepare(length: int) -> Inference:
+        shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
+        row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
+        return lambda: run(row)
+
+    return LoadedModel(prepare, (), threads)
+
+
+def jax(request: LoadRequest) -> Loader:
+    """The training graph, compiled by XLA; it has as many threads as the process has cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
     import jax
     import jax.numpy as jnp
 
     from bertzoo.export.graph.heads import FirstEmbedding
-    from bertzoo.export.graph.reference import Plain
+    from bertzoo.export.graph.reference import TrainingGraph
     from bertzoo.runs import any_model
 
     jnp.zeros(1).block_until_ready()
 
-    def load() -> Loaded:
-        module, params = any_model.read_model(Path(given.path)).module()
-        plain = Plain(params=params, pooling=FirstEmbedding(), model=module)
-        compiled = jax.jit(lambda plain, given: plain(**given))
+    def load() -> LoadedModel:
+        module, params = any_model.read_model(Path(request.path)).module()
+        graph = TrainingGraph(params=params, pooling=FirstEmbedding(), model=module)
+        compiled = jax.jit(lambda graph, row: graph(**row))
 
-        def run(length: int) -> Run:
-            made = row({name: (length,) for name in plain.inputs}, given.vocabulary)
-            arrays = {name: jnp.asarray(array, jnp.int32) for name, array in made.items()}
-            return lambda: jax.block_until_ready(compiled(plain, arrays))
+        def prepare(length: int) -> Inference:
+            row = random_row({name: (length,) for name in graph.inputs}, request.vocabulary)
+            arrays = {name: jnp.asarray(array, jnp.int32) for name, array in row.items()}
+            return lambda: jax.block_until_ready(compiled(graph, arrays))
 
-        return Loaded(run, (), len(os.sched_getaffinity(0)))
+        return LoadedModel(prepare, (), len(os.sched_getaffinity(0)))
 
-    return Runtime("jax", load)
+    return Loader("jax", load)
 
 
-RUNTIMES: dict[str, Callable[[Load], Runtime]] = {
+LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
     "litert": litert,
     "torch": torch,
     "onnx": onnx,
@@ -210,9 +212,9 @@ RUNTIMES: dict[str, Callable[[Load], Runtime]] = {
 
 
 def peak() -> int:
-    """The most bytes that the process has had in memory."""
+    """Peak memory of this process in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss is there also the peak of the process that started this one
+    if status.exists():  # ru_maxrss includes the peak of the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     import resource
@@ -220,38 +222,37 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def serve(asked: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
-    """Load what the first line says, and run until there are no more lines."""
-    first = json.loads(next(asked))
-    given = Load(**first)
-    runtime = RUNTIMES[given.backend](given)
+def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
+    """Load the model of the first line and answer the other lines until the input ends."""
+    request = LoadRequest(**json.loads(next(requests)))
+    loader = LOADERS[request.backend](request)
     empty = peak()
-    loaded = runtime.load()
-    said = {"empty": empty, "lengths": loaded.lengths, "threads": loaded.threads}
-    answer({**said, "version": version(runtime.package)})
-    runs: dict[int, Run] = {}
-    for line in asked:
+    model = loader.load()
+    state = {"empty": empty, "lengths": model.lengths, "threads": model.threads}
+    answer({**state, "version": version(loader.package)})
+    runs: dict[int, Inference] = {}
+    for line in requests:
         message = json.loads(line)
         lengths = message.get("lengths", [])
         for length in {*lengths, *([message["outputs"]] if "outputs" in message else [])} - runs.keys():
-            runs[length] = loaded.run(length)
+            runs[length] = model.prepare(length)
         if "peak" in message:
             answer({"peak": max(0, peak() - empty)})
         elif "outputs" in message:
             outputs = runs[message["outputs"]]()
             answer({"outputs": {name: np.asarray(array).ravel().tolist() for name, array in outputs.items()}})
         else:
-            answer({"seconds": [_timed(runs[length]) for length in lengths]})
+            answer({"seconds": [_seconds(runs[length]) for length in lengths]})
 
 
-def _timed(run: Run) -> float:
-    begin = time.perf_counter()
+def _seconds(run: Inference) -> float:
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 def main() -> None:
-    """Serve standard input; whatever else is printed goes to standard error."""
+    """Serve standard input; everything that libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

@@ -24,7 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support.options import say
-from bertzoo.cli.support.points import check, check_inputs, count, names, told, work
+from bertzoo.cli.support.points import (
+    check_inputs,
+    check_options,
+    parse_count,
+    parse_names,
+    report_outcomes,
+    run_points,
+)
 from bertzoo.core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -40,8 +47,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("chain", metavar="CONFIG", help="a TOML file or the name of a shipped chain")
     parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the chain goes")
-    parser.add_argument("--tasks", type=names, default=(), metavar="A,B", help="only these tasks, and what they need")
-    parser.add_argument("--processes", type=count, metavar="N", help="runs side by side (default: one a device)")
+    parser.add_argument(
+        "--tasks", type=parse_names, default=(), metavar="A,B", help="only these tasks, and what they need"
+    )
+    parser.add_argument("--processes", type=parse_count, metavar="N", help="runs side by side (default: one a device)")
     parser.add_argument("--list", action="store_true", help="print the command of every run and run none")
 
 
@@ -57,7 +66,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     given = _given(chain, paths)
     run_dir = on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps")
     record = Record(args.run_dir, chain.placed(given, run_dir / chains.STAGES), "chain", chains.STAGES)
-    check(record)
+    check_options(record)
     if args.list:
         for point in record.points:
             print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
@@ -68,7 +77,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     environments = slots.slots(args.processes)
     with record.locked():
         record.claim(chain.about(given), lambda old, new: _changes(record, old, new))
-        work(record, environments, lambda point: all(need in record.finished for need in needs[point.name]))
+        run_points(record, environments, lambda point: all(need in record.finished for need in needs[point.name]))
         for point in record.points:
             if lacking := [need for need in needs[point.name] if need not in record.finished]:
                 record.states[point.name] = "waiting", f"needs {', '.join(lacking)}"
@@ -76,7 +85,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     for line in record.lines():
         print(line)
     _print_table(record, layout)
-    return told(record)
+    return report_outcomes(record)
 
 
 def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:

@@ -1,19 +1,18 @@
-"""Turn a model into another format: what SRC is it says itself, --to says what DST becomes.
+"""Convert a model to another format: SRC says itself what it is, --to says what DST becomes.
 
 SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, a Hugging Face
-directory, or an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT (its directory, or what its
-files begin with), for which TensorFlow must be installed. DST must not exist, or be empty; it is complete once it is
-there. What transformers has no class for (IB-BERT, schuBERT, combinations) becomes tensors, config.json and
-modeling_bertzoo.py, a PyTorch module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes
-this of any model.
+directory, or an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT (its directory, or the prefix
+of its files), which needs TensorFlow. DST must not exist or be empty; it appears once it is complete. What transformers
+has no class for (IB-BERT, schuBERT, combinations) becomes tensors, config.json and modeling_bertzoo.py, a PyTorch
+module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes this of any model.
 
 Files for phones read one sentence at a time: --to=litert (NAME.tflite), torch-export (NAME.pt2), torchscript (NAME.pt),
-onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). Beside one stand NAME.json, which says what it is, and NAME.files/
-with the tokenizer's files and golden.json, which an app is tested with. It is run in its own runtime and measured
-against the model before it is there; one that differs, or gives NaN, is not written. --lengths: litert has a signature
-length_N for each; torch-export and onnx read rows of the one that is named or, where several or none are, of any length
-up to the model's positions, and are measured at those named; torchscript reads any and is measured at them; executorch
-reads one.
+onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). Beside the file stand NAME.json, which describes it, and
+NAME.files/ with the tokenizer's files and golden.json, to test an app with. The file is run in its own runtime and
+compared with the model before it appears; one that differs, or gives NaN, is not written. --lengths: litert has a
+signature length_N for each; torch-export and onnx read rows of the one that is named or, if several or none are, of any
+length up to the model's positions, and are verified at those named; torchscript reads any and is verified at them;
+executorch reads one.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface
@@ -26,7 +25,7 @@ examples:
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from typing import Any
 from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, Options
+from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, ExportOptions
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,30 +51,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--leak_padding",
         action="store_true",
         help="let convolutions and trigrams see padding, which a model trained without it (mask_padding) needs for "
-        "Hugging Face; rows without padding are computed alike",
+        "Hugging Face; rows without padding give the same outputs",
     )
-    parser.add_argument("--lengths", type=_lengths, help="of a phone's file: tokens in a row (default: 128, or any)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="of its weights (default: fp32; others: litert)")
+    parser.add_argument("--lengths", type=_lengths, help="file: tokens in a row (default: 128, or any)")
+    parser.add_argument("--precision", choices=PRECISIONS, help="file: of the weights (default: fp32; others: litert)")
     parser.add_argument(
         "--calibration",
         type=Path,
-        help="litert, int8-static: a file of texts that sets the scales, one a line, a tab within a pair",
+        help="litert, int8-static: a file of texts that sets the scales, one per line, a tab within a pair",
     )
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="of its embedding, without a head: the mean of the tokens' states (the default) or the pooled first",
+        help="file without a head: the mean of the tokens' states (the default) or the pooled first one",
     )
     parser.add_argument(
         "--examples",
         type=_count,
-        help="of a fine-tuned model's development set, that the file and the model are scored on, evenly drawn "
+        help="of a fine-tuned model's development set, evenly drawn, to score the file and the model on "
         f"(default: {EXAMPLES:,}; 0: all)",
     )
     parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
-    parser.add_argument(
-        "--python", type=Path, help="executorch: the Python that has its packages (default: the one that runs this)"
-    )
+    parser.add_argument("--python", type=Path, help="executorch: a Python that has its packages (default: this one)")
 
 
 def _lengths(text: str) -> tuple[int, ...]:
@@ -100,37 +97,38 @@ def _destination(text: str) -> Path:
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Read, convert, write, and print what was measured of a file."""
+    """Convert, and print the errors and scores of a file."""
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 
-    values: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Options)}
-    model, description = convert(args.source, args.destination, Options(**values), say, memory_of_file)
-    kinds = f"{model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
-    if description is None:
-        print(f"Wrote {args.destination}: {kinds}")
-        return 0
-    _print_measurements(description)
-    size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
-    print(f"Wrote {args.destination}: {kinds} {description['precision']}, {size}, {memory} of memory when it runs.")
+    options = ExportOptions(**{field.name: getattr(args, field.name) for field in fields(ExportOptions)})
+    model, description = convert(args.source, args.destination, options, say, memory_of_file)
+    summary = (
+        f"Wrote {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
+    )
+    if description is not None:
+        print("\n".join(_measurements(description)))
+        size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
+        summary += f" {description['precision']}, {size}, {memory} of memory when it runs."
+    print(summary)
     return 0
 
 
-def _print_measurements(description: dict[str, Any]) -> None:
-    """Print errors against the model, scores of both, and what XNNPACK runs."""
+def _measurements(description: dict[str, Any]) -> Iterator[str]:
+    """Lines with the errors against the model, the scores of both, and what XNNPACK runs."""
     from bertzoo.tasks.metrics import is_threshold
 
     for name, signature in description["signatures"].items():
-        for output, measured in signature["outputs"].items():
-            print(
-                f"{name}: {output} of {signature['rows']} rows: largest error {measured['max_error']:.2g} of values up "
-                f"to {measured['largest']:.3g}, cosine {measured['cosine']:.6f}"
+        for output, errors in signature["outputs"].items():
+            yield (
+                f"{name}: {output} of {signature['rows']} rows: largest error {errors['max_error']:.2g} of values up "
+                f"to {errors['largest']:.3g}, cosine {errors['cosine']:.6f}"
             )
     if scores := description["scores"]:
         for name, points in scores["file"].items():
-            if is_threshold(name):
-                continue
-            print(f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {scores['model'][name]:.2f}")
+            if not is_threshold(name):
+                model = scores["model"][name]
+                yield f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {model:.2f}"
     if "delegated" in description:
         runs, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
-        print(f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {parts} parts")
+        yield f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {parts} parts"

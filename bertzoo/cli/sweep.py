@@ -22,7 +22,15 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertzoo.cli.support.points import check, check_inputs, check_models, count, names, told, work
+from bertzoo.cli.support.points import (
+    check_inputs,
+    check_models,
+    check_options,
+    parse_count,
+    parse_names,
+    report_outcomes,
+    run_points,
+)
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.sweep.record import Record
@@ -34,10 +42,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
     parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the sweep goes")
-    parser.add_argument("--tasks", type=names, default=(), metavar="A,B", help="only these tasks of the sweep")
-    parser.add_argument("--processes", type=count, metavar="N", help="runs side by side (default: one a device)")
+    parser.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help="only these tasks of the sweep")
+    parser.add_argument("--processes", type=parse_count, metavar="N", help="runs side by side (default: one a device)")
     parser.add_argument(
-        "--random", type=count, default=0, metavar="N", help="only N points of each task, drawn at random"
+        "--random", type=parse_count, default=0, metavar="N", help="only N points of each task, drawn at random"
     )
     parser.add_argument(
         "--random_seed", type=int, default=0, metavar="S", help="draws other points (default: 0); --seed is a run's"
@@ -53,7 +61,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     sweep = grid.load(args.sweep, overrides, args.tasks)
     points = sweep.points(args.random, args.random_seed)
     record = Record(args.run_dir, points)
-    check(record)
+    check_options(record)
     if args.list:
         for point in points:
             print(shlex.join(["bertzoo", *point.arguments(record.run_dir(point))]))
@@ -63,7 +71,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     environments = slots.slots(args.processes)
     with record.locked():
         record.claim(sweep.about())
-        work(record, environments)
+        run_points(record, environments)
     return _told(record)
 
 
@@ -75,4 +83,4 @@ def _told(record: "Record") -> int:
         if (best := record.best(task)) is not None:
             score, where = record.finished[best.name].score, record.run_dir(best)
             print(f"best of {task}: {score:.2f} with {best.described()}, in {where}")
-    return told(record)
+    return report_outcomes(record)

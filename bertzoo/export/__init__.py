@@ -1,4 +1,4 @@
-"""A model as a phone runs it: the graph, its rewrites, a file of each format, and the proof that it computes the same.
+"""Models as phones run them: the graph, its rewrites, a file of each format, and the checks of each file.
 
 Other projects' checkpoints and model directories are in `conversion`; how fast a file runs is in `benchmarking`.
 """

@@ -1,110 +1,110 @@
-"""What a person is told of a file for phones: its model card, out of what its JSON says."""
+"""The model card of a file for phones, from the description in its JSON, and the names of what stands beside it."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from bertzoo.core import markdown
 from bertzoo.tasks.metrics import is_threshold
 
 
-def card(name: str, said: Mapping[str, Any]) -> str:
-    """Markdown; `name` is the file's, `said` what its JSON holds."""
-    head, model = said["head"], said["model"]
-    labels = f", whose labels are {', '.join(map(str, head['labels']))}" if head.get("labels") else ""
+def companions(file: Path) -> tuple[str, str]:
+    """Names of a file's metadata JSON and of its companion folder."""
+    return f"{file.stem}.json", f"{file.stem}.files"
+
+
+def card(name: str, description: Mapping[str, Any]) -> str:
+    """The card as Markdown; `name` is the file's, `description` the content of its JSON."""
+    first = next(iter(description["signatures"].values()))
+    rows = "random ids" if description["sentences"] == "random ids" else "English sentences"
     lines = [
         f"# {name}",
         "",
-        f"A {model['kind']} model of {said['layers']} layers{_width(model)} and {said['parameters']:,} parameters,"
-        f" head {head['kind']}{labels}, as {_article(said['format'])} file of {said['bytes'] / 1e6:,.1f} MB in"
-        f" {said['precision']}, written by bertzoo {said['bertzoo']}.{_memory(said)} SHA-256 {said['sha256']}.",
+        _summary(description),
         "",
-        "Made from " + (_source(said["source"]) or "a model whose origin is not known") + ".",
+        f"Made from {_source(description['source'])}.",
         "",
         "## Beside the model it was made from",
         "",
         markdown.table(
-            ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in said)],
-            _measured(said),
+            [
+                "signature",
+                "output",
+                "largest error",
+                "of values up to",
+                "cosine",
+                *["FLOPs"] * ("flops" in description),
+            ],
+            _errors(description),
         ),
         "",
-        f"Rows are {said['signatures'][next(iter(said['signatures']))]['rows']} a length, of "
-        + ("random ids." if said["sentences"] == "random ids" else "English sentences.")
-        + f" An error may be {said['limits']['error']:g} of an output's largest value.",
+        f"Rows are {first['rows']} a length, of {rows}. An error may be {description['limits']['error']:g} of an "
+        "output's largest value.",
     ]
-    if scores := said["scores"]:
+    if scores := description["scores"]:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
             for metric, value in scores["file"].items()
             if not is_threshold(metric)
         )
-        asked = f"{scores['examples']:,} of {scores['of']:,} examples"
-        lines += ["", f"{scores['task']}, {scores['split']}, {asked}: {points}."]
-    if "operators" in said:
-        lines += ["", "## Operators", "", *_operators(said)]
-    if "delegated" in said:
-        lines += ["", "## Operators", "", *_left(said)]
+        examples = f"{scores['examples']:,} of {scores['of']:,} examples"
+        lines += ["", f"{scores['task']}, {scores['split']}, {examples}: {points}."]
+    if "operators" in description:
+        lines += ["", "## Operators", "", *_operators(description)]
+    if "delegated" in description:
+        lines += ["", "## Operators", "", *_delegation(description)]
     lines += [
         "",
-        "`golden.json` has texts with their ids and outputs, on which an app is tested; docs/phone.md says how.",
+        "`golden.json` has texts with their ids and outputs, to test an app with; docs/phone.md explains how.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _article(word: str) -> str:
-    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
-
-
-def _left(said: Mapping[str, Any]) -> Iterator[str]:
-    """ExecuTorch: what XNNPACK takes, and the operators that it leaves."""
-    yield f"XNNPACK takes {said['delegated']} of {said['nodes']} nodes, in {said['delegates']} parts."
-    if said["not_delegated"]:
-        yield (
-            "Left to the runtime: "
-            + ", ".join(f"{name} {times}" for name, times in said["not_delegated"].items())
-            + "."
-        )
-
-
-def _memory(said: Mapping[str, Any]) -> str:
-    return f" Running it takes {said['memory'] / 1e6:,.1f} MB of memory at its longest." if "memory" in said else ""
-
-
-def _width(model: Mapping[str, Any]) -> str:
-    return f" and {model['hidden_size']} units" if "hidden_size" in model else ""
-
-
-def _source(source: Any) -> str:
+def _summary(description: Mapping[str, Any]) -> str:
+    head, model, kind = description["head"], description["model"], description["format"]
+    width = f" and {model['hidden_size']} units" if "hidden_size" in model else ""
+    labels = f", labels {', '.join(map(str, head['labels']))}" if head.get("labels") else ""
+    memory = f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else ""
     return (
-        ", ".join(f"{key} {value}" for key, value in source.items())
-        if isinstance(source, Mapping)
-        else str(source or "")
+        f"A {model['kind']} model of {description['layers']} layers{width} and {description['parameters']:,} "
+        f"parameters, head {head['kind']}{labels}, as {'an' if kind[0] in 'aeiou' else 'a'} {kind} file of "
+        f"{description['bytes'] / 1e6:,.1f} MB in {description['precision']}, written by bertzoo "
+        f"{description['bertzoo']}.{memory} SHA-256 {description['sha256']}."
     )
 
 
-def _measured(said: Mapping[str, Any]) -> Iterator[list[str]]:
-    for signature, one in said["signatures"].items():
-        for output, figures in one["outputs"].items():
-            cells = [
-                signature,
-                output,
-                f"{figures['max_error']:.2g}",
-                f"{figures['largest']:.3g}",
-                f"{figures['cosine']:.6f}",
-            ]
-            cells += [f"{said['flops'][signature]:,}"] if "flops" in said else []
-            yield cells
+def _source(source: Any) -> str:
+    if isinstance(source, Mapping):
+        source = ", ".join(f"{key} {value}" for key, value in source.items())
+    return str(source or "a model of unknown origin")
 
 
-def _operators(said: Mapping[str, Any]) -> Iterator[str]:
-    """Of the first graph, with how many of each XNNPACK takes where that is known."""
-    delegated = said.get("xnnpack")
+def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:
+    for signature, measured in description["signatures"].items():
+        for output, errors in measured["outputs"].items():
+            cells = [f"{errors['max_error']:.2g}", f"{errors['largest']:.3g}", f"{errors['cosine']:.6f}"]
+            flops = [f"{description['flops'][signature]:,}"] if "flops" in description else []
+            yield [signature, output, *cells, *flops]
+
+
+def _operators(description: Mapping[str, Any]) -> Iterator[str]:
+    """Operators of the first graph, with how many of each XNNPACK runs if that is known."""
+    delegated = description.get("xnnpack")
     yield markdown.table(
         ["operator", "times", *["by XNNPACK"] * bool(delegated)],
         (
             [operator, str(times), *([str(delegated["operators"].get(operator, 0))] if delegated else [])]
-            for operator, times in said["operators"].items()
+            for operator, times in description["operators"].items()
         ),
     )
     if delegated:
         yield ""
         yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."
+
+
+def _delegation(description: Mapping[str, Any]) -> Iterator[str]:
+    """ExecuTorch: what XNNPACK runs, and the operators that it leaves."""
+    nodes, parts = description["nodes"], description["delegates"]
+    yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
+    if left := description["not_delegated"]:
+        yield f"Left to the runtime: {', '.join(f'{name} {times}' for name, times in left.items())}."

@@ -1,5 +1,7 @@
-"""A model from any directory -> a model directory of another format, or a file for phones."""
+"""Convert a model from any directory to a model directory of another format, or to a verified file for phones."""
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -7,44 +9,53 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertzoo.conversion import heads, huggingface, pytorch
+from bertzoo.conversion import heads, huggingface, pytorch, tensors, tokenizers
 from bertzoo.conversion.family import Inexpressible
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core import atomic
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import UserError
-from bertzoo.export import beside, export
-from bertzoo.export.check.quiz import quiz
-from bertzoo.export.formats import Wanted, targets
-from bertzoo.export.options import FILES, Options
+from bertzoo.core.paths import model_name
+from bertzoo.core.version import __version__
+from bertzoo.export import card
+from bertzoo.export.check import golden, verify
+from bertzoo.export.check.quiz import build_quiz
+from bertzoo.export.check.task_score import Quiz, score_file
+from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
+from bertzoo.export.graph.heads import POOLINGS
+from bertzoo.export.graph.reference import training_graph
+from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.runs import any_model
 
-FEW = 16  # texts below which the scales of int8-static are seldom good
+FEW = 16  # fewer calibration texts rarely give good scales for int8-static
 
-Say = Callable[[str], None]
-# The format, the file, a length and the names of its inputs -> the most bytes that a process takes to run it once.
-Memory = Callable[[Options, Any, Path, int, tuple[str, ...]], int]
+Tell = Callable[[str], None]
+# (options, model config, file, length, names of the inputs) -> peak bytes of a process that runs the file once
+Memory = Callable[[ExportOptions, Any, Path, int, tuple[str, ...]], int]
 
 
 class Converted(NamedTuple):
-    """model: what was written, with its head; description: a file's JSON, None of a directory."""
+    """model: as written, with its head. description: the JSON of a file; None of a directory."""
 
     model: Pretrained
     description: dict[str, Any] | None
 
 
-def convert(source: Path, destination: Path, options: Options, tell: Say, memory: Memory | None = None) -> Converted:
-    """Read the model in `source` and write it to `destination`, which appears only when it is whole.
+def convert(
+    source: Path, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None = None
+) -> Converted:
+    """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
-    A file is verified against its model before it appears. memory: measures what running the file takes. Raises
-    UserError where the model or the place does not fit the options, ExportFailed where a file cannot be made or does
-    not compute the same.
+    A file is verified against its model first. memory: measures the memory that running the file takes.
+
+    Raises UserError if the model or the destination does not fit the options, ExportFailed if a file cannot be made or
+    does not compute what the model does.
     """
     if os.path.realpath(source) == os.path.realpath(destination):
         raise UserError(f"SRC and DST are both {source}; name another directory for the result")
     if options.to in FILES:
-        return _file(source, destination, options, tell, memory)
+        return _convert_to_file(source, destination, options, tell, memory)
     atomic.check_new_directory(destination)
-    pretrained = _read(source, options, tell)
+    pretrained = _read_model(source, options, tell)
     write = {
         "huggingface": huggingface.write_huggingface,
         "bertzoo": any_model.write_model,
@@ -57,12 +68,12 @@ def convert(source: Path, destination: Path, options: Options, tell: Say, memory
             tell(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
             pytorch.write_pytorch(pretrained, temporary)
     if pretrained.tokenizer is None:
-        tell(f"{source} holds no tokenizer, so that {destination} has none either")
+        tell(f"{source} has no tokenizer, so {destination} has none either")
     return Converted(pretrained, None)
 
 
-def _read(source: Path, options: Options, tell: Say) -> Pretrained:
-    """The model with the head and the windows of the options; tells what is left out."""
+def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
+    """The model with the head and the padding of the options; tells what is left out."""
     pretrained = any_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -73,68 +84,135 @@ def _read(source: Path, options: Options, tell: Say) -> Pretrained:
     return heads.leak_padding(pretrained) if options.leak_padding else pretrained
 
 
-def _file(source: Path, destination: Path, options: Options, tell: Say, memory: Memory | None) -> Converted:
-    """Packages and place are checked before the model is read."""
+def _convert_to_file(
+    source: Path, destination: Path, options: ExportOptions, tell: Tell, memory: Memory | None
+) -> Converted:
+    """Check packages, destination and options before reading the model, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
         raise UserError(f"DST = {destination}: name a file that ends in {target.suffix}")
     if options.precision is not None and options.precision not in target.precisions:
-        raise UserError(f"--precision={options.precision} is of --to=litert: --to={options.to} writes fp32")
+        raise UserError(f"--precision={options.precision} applies to --to=litert: --to={options.to} writes fp32")
     target.check()
-    companions = beside.companions(destination)
+    companions = card.companions(destination)
     atomic.check_new_file(destination, *companions)
-    texts = _calibration(options, tell)
-    pretrained = _read(source, options, tell)
+    texts = _calibration_texts(options, tell)
+    pretrained = _read_model(source, options, tell)
     if texts and pretrained.tokenizer is None:
-        raise UserError(f"--calibration={options.calibration}: {source} holds no tokenizer that could read its texts")
+        raise UserError(f"--calibration={options.calibration}: {source} has no tokenizer to read its texts with")
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
-            f"--pooling is of a model without a head, but this one's is {pretrained.head.kind}: add --head=none"
+            f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
+            "Add --head=none."
         )
-    lengths = target.lengths(pretrained, options.lengths or ())
-    wanted = Wanted(
-        lengths=lengths,
-        precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (one of PRECISIONS)
+    settings = FileSettings(
+        lengths=target.lengths(pretrained, options.lengths or ()),
+        precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
         pooling=options.pooling or "mean",
         optimise=not options.no_optimize,
         calibration=texts,
     )
-    scored = quiz(source, pretrained, max(lengths), options.examples, tell)
+    quiz = build_quiz(source, pretrained, max(settings.lengths), options.examples, tell)
     with atomic.new_files(destination, *companions) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
-        description = export.write(target, pretrained, temporary / destination.name, wanted, scored, measure)
+        description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure)
     if pretrained.tokenizer is None:
-        tell(f"{source} holds no tokenizer, so that random ids were compared")
+        tell(f"{source} has no tokenizer, so the file was verified on random ids")
     return Converted(pretrained, description)
 
 
-def _calibration(options: Options, tell: Say) -> tuple[str, ...]:
-    """The lines of the file of texts, which int8-static needs and nothing else takes."""
+def write_file(
+    target: Target,
+    pretrained: Pretrained,
+    file: Path,
+    settings: FileSettings,
+    quiz: Quiz | None = None,
+    memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
+) -> dict[str, Any]:
+    """Write a file, its JSON, which is returned, and, if the model has a tokenizer, the folder of its companions.
+
+    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> bytes.
+
+    Raises ExportFailed if the file does not compute what the model does, or scores less.
+    """
+    reference = training_graph(pretrained, POOLINGS[settings.pooling])
+    lengths, tokenizer = settings.lengths, pretrained.tokenizer
+    facts = target.make(pretrained, reference, settings, file)
+    with target.load(file, 1) as run:
+        errors = verify.verify_outputs(run, reference, tokenizer, lengths, settings.precision)
+        scores, exam = (None, None) if quiz is None else score_file(run, reference, quiz, lengths)
+        if scores is not None:
+            verify.check_scores(scores, settings.precision)
+        examples = None if tokenizer is None else golden.golden_rows(run, reference, tokenizer, lengths)
+    content = file.read_bytes()
+    description = {
+        "bertzoo": __version__,
+        "format": target.name,
+        "precision": settings.precision,
+        "parameters": pretrained.parameter_count,
+        "layers": pretrained.model.layers,
+        "bytes": len(content),
+        **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "model": config.plain(pretrained.model),
+        "head": config.plain(pretrained.head),
+        **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
+        "source": _origin(pretrained),
+        "inputs": {name: "int32" for name in reference.inputs},
+        "sentences": "random ids" if tokenizer is None else list(verify.TEXT),
+        **({} if "flops" in facts else {"flops": flops_by_signature(reference, lengths)}),
+        **facts,
+        "limits": verify.LIMITS[settings.precision]._asdict(),
+        "signatures": errors,
+        "scores": scores,
+    }
+    document, folder = (file.with_name(name) for name in card.companions(file))
+    document.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+    if tokenizer is not None:
+        folder.mkdir()
+        tokenizers.write_tokenizer(tokenizer, folder, pretrained.model)
+        (folder / "README.md").write_text(card.card(file.name, description), encoding="utf-8")
+        (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")
+        if exam is not None and target.name == "litert":  # the only format of `bertzoo phone`
+            (folder / "exam.json").write_text(json.dumps(exam) + "\n", encoding="utf-8")
+    return description
+
+
+def _origin(pretrained: Pretrained) -> dict[str, Any]:
+    """Where a model comes from, with the names of paths only, and the hash of its parameters."""
+    source = {
+        key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
+    }
+    return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.generator)}
+
+
+def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
+    """The lines of the calibration file, which int8-static requires and nothing else takes."""
     file = options.calibration
     if options.precision != "int8-static":
         if file is not None:
-            raise UserError(f"--calibration is of --precision=int8-static, not of {options.precision or 'fp32'}")
+            raise UserError(f"--calibration applies to --precision=int8-static, not to {options.precision or 'fp32'}")
         return ()
     if file is None:
         raise UserError(
-            "--precision=int8-static needs --calibration=FILE, texts as the app will read them, one a line, with a tab "
-            "between the two of a pair"
+            "--precision=int8-static needs --calibration=FILE: texts as the app will read them, one per line, the two "
+            "of a pair separated by a tab"
         )
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"--calibration={file} is no UTF-8 text") from None
+        raise UserError(f"--calibration={file} is not UTF-8 text") from None
     except OSError as error:
         raise UserError(f"--calibration={file} cannot be read: {error.strerror}") from None
     texts = tuple(line for line in lines if line.strip())
     if not texts:
         raise UserError(f"--calibration={file} holds no text")
     for text in texts:
-        if text.count("\t") > 1:
+        if (tabs := text.count("\t")) > 1:
             raise UserError(
-                f"--calibration={file} has a line of {text.count(chr(9)) + 1} texts between tabs, where a "
-                f"row has two at most: {text[:60]!r}"
+                f"--calibration={file} has a line of {tabs + 1} texts between tabs, where a row has two at most: "
+                f"{text[:60]!r}"
             )
     if len(texts) < FEW:
-        tell(f"--calibration={file} has {len(texts)} texts: scales of fewer than {FEW} are seldom good")
+        tell(f"--calibration={file} has {len(texts)} texts; fewer than {FEW} rarely give good scales")
     return texts

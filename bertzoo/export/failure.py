@@ -1,4 +1,4 @@
-"""What every target raises, and how its tools are kept quiet."""
+"""Errors of exports, and converters kept quiet."""
 
 import contextlib
 import importlib.util
@@ -16,17 +16,17 @@ class ExportFailed(UserError):
     exit_code = 1
 
 
-def installed(target: str, packages: Sequence[str], extra: str) -> None:
-    """Raise UserError where one of a target's packages is not there; `extra` of the project adds them."""
+def check_installed(user: str, packages: Sequence[str], extra: str) -> None:
+    """Raise UserError if a package that `user`, such as an option, needs is missing; `extra` of the project adds it."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             how = f"`pip install '.[{extra}]'` in the checkout adds it"
-            raise UserError(f"--to={target} needs {package}, which is not installed: {how}")
+            raise UserError(f"{user} needs {package}, which is not installed: {how}")
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what a converter warns of and prints to those who work on it."""
+    """Suppress warnings, logging and prints of converters, which address their developers."""
     logging.disable(logging.WARNING)
     try:
         with (
@@ -41,13 +41,11 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refusing(what: str, given: str = "this model") -> Iterator[None]:
-    """Quietly; whatever is raised becomes an ExportFailed that `what`, such as a converter, does not take what it was
-    given.
-    """
+def tool_errors(tool: str, subject: str = "this model") -> Iterator[None]:
+    """Run quietly and turn any exception into ExportFailed: `tool` does not take `subject`."""
     try:
         with quiet():
             yield
-    except Exception as error:  # converters raise what they like
+    except Exception as error:  # converters raise any type
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ExportFailed(f"{what} does not take {given}: {reason[:300]}") from error
+        raise ExportFailed(f"{tool} does not take {subject}: {reason[:300]}") from error

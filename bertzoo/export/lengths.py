@@ -1,4 +1,4 @@
-"""Which lengths a file is made for and proved at, in order; UserError where a model or a format cannot have them."""
+"""The lengths that a file is made for and verified at, shortest first; UserError if a model or format lacks one."""
 
 from collections.abc import Sequence
 
@@ -10,20 +10,20 @@ SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 USUAL = 128
 
 
-def each(pretrained: Pretrained, asked: Sequence[int]) -> tuple[int, ...]:
-    """Of a format that has a graph for each length: those asked for, or the usual one as far as the model reads."""
+def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
+    """For a format with a graph per length: these lengths, or by default the usual one, capped at the positions."""
     longest = pretrained.model.max_positions
-    for length in asked:
+    for length in lengths:
         if length < SHORTEST:
             raise UserError(f"--lengths: {length} tokens hold no text; give at least {SHORTEST}")
         if length > longest:
             raise UserError(f"--lengths: {length} is beyond the {longest} positions of the model")
-    return tuple(sorted(set(asked))) or (min(USUAL, longest),)
+    return tuple(sorted(set(lengths))) or (min(USUAL, longest),)
 
 
-def single(pretrained: Pretrained, asked: Sequence[int]) -> tuple[int]:
-    """Of a format whose graph has one length."""
-    first, *more = each(pretrained, asked)
+def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
+    """For a format whose graph has one length."""
+    first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
             f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}: name one, and write a file for each"
@@ -31,24 +31,23 @@ def single(pretrained: Pretrained, asked: Sequence[int]) -> tuple[int]:
     return (first,)
 
 
-def free(pretrained: Pretrained, asked: Sequence[int]) -> tuple[int, ...]:
-    """Of a format whose graph reads any length, which it is proved at: those asked for, or the shortest, the usual one
-    and the longest.
-    """
-    shortest, longest = bounds(pretrained)
-    found = each(pretrained, asked or (shortest, min(max(USUAL, shortest), longest), longest))
-    if found[0] < shortest:
-        raise UserError(f"--lengths: {found[0]} tokens are fewer than the {shortest} starts that the head looks at")
-    return found
+def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
+    """For a format whose graph reads any length: those to verify at, by default shortest, usual and longest."""
+    shortest, longest = length_bounds(pretrained)
+    resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
+    if resolved[0] < shortest:
+        raise UserError(f"--lengths: {resolved[0]} tokens are fewer than the {shortest} starts that the head looks at")
+    return resolved
 
 
-def fixed_or_free(pretrained: Pretrained, asked: Sequence[int]) -> tuple[int, ...]:
-    """Of a format whose graph has one length, where one is asked for, or reads any."""
-    return each(pretrained, asked) if len(set(asked)) == 1 else free(pretrained, asked)
+def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
+    """For a format whose graph has one length if one is named, and otherwise reads any."""
+    resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
+    return resolve(pretrained, lengths)
 
 
-def bounds(pretrained: Pretrained) -> tuple[int, int]:
-    """The shortest and the longest row of a graph that reads any length."""
+def length_bounds(pretrained: Pretrained) -> tuple[int, int]:
+    """Shortest and longest row of a graph that reads any length."""
     head = pretrained.head
     starts = head.beam if isinstance(head, JointSpanExtraction) else 0
     return min(max(SHORTEST, starts), pretrained.model.max_positions), pretrained.model.max_positions

@@ -1,14 +1,16 @@
-"""What a conversion can be asked for: formats, heads, precisions. It imports no jax."""
+"""The options of a conversion: formats, heads, precisions. Imports no jax."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from bertzoo.core.errors import UserError
 
+Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
 HEADS = ("none", "masked", "replaced")
-PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")
 EXAMPLES = 1500  # that a file is scored on: all of GLUE's smaller tasks
 # The formats that an option applies to; the others apply to all.
@@ -25,15 +27,15 @@ _VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a model is converted; raises UserError for a value or a combination that does not exist.
+class ExportOptions:
+    """Options of a conversion; raises UserError for a value or a combination that does not exist.
 
     to: the format, one of DIRECTORIES or FILES. head: keep only this head, one of HEADS; None keeps all. leak_padding:
     let convolutions and trigrams see padding, as Hugging Face's do.
 
-    Of files alone, and None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
+    For files only, None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
     calibration, a file of texts for int8-static; examples of the task to score on, 0 for all; no_optimize, keep the
-    training graph; python, the Python that runs ExecuTorch.
+    training graph; python, a Python that has ExecuTorch.
     """
 
     to: str

@@ -1,8 +1,7 @@
 # pyright: reportMissingImports=false
-"""Written files in the runtimes that they are for: a row's inputs by name -> its outputs by name.
+"""Written files in their runtimes: a row's inputs by name -> its outputs by name, each with a first axis of 1.
 
-Every loader takes a file and the number of threads, and raises ExportFailed where its runtime does not take the file;
-rows have a first axis of 1, as export.graph.reference's inputs and outputs have none.
+Every loader takes a file and a number of threads, and raises ExportFailed if its runtime does not take the file.
 """
 
 import json
@@ -15,50 +14,50 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.export.failure import ExportFailed, refusing
+from bertzoo.export.failure import ExportFailed, tool_errors
 
-Row = Mapping[str, np.ndarray]
+Inputs = Mapping[str, np.ndarray]
 EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 
 
-class Runtime(ABC):
-    """A file that can be run, until the end of its `with`."""
+class FileRuntime(ABC):
+    """A file that can be run until the end of its `with`."""
 
     @abstractmethod
-    def __call__(self, given: Row) -> dict[str, np.ndarray]:
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """The outputs of a row."""
 
-    def seconds(self, given: Row, calls: int) -> list[float]:
-        """How long each of so many calls takes, from inputs in memory to outputs in memory."""
-        found = []
+    def seconds(self, inputs: Inputs, calls: int) -> list[float]:
+        """Seconds of each call, from inputs in memory to outputs in memory."""
+        seconds = []
         for _ in range(calls):
             start = time.perf_counter()
-            self(given)
-            found.append(time.perf_counter() - start)
-        return found
+            self(inputs)
+            seconds.append(time.perf_counter() - start)
+        return seconds
 
-    def __enter__(self) -> "Runtime":
+    def __enter__(self) -> "FileRuntime":
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None  # most hold nothing that would have to be let go
+        return None  # most hold no resources
 
 
-class LiteRT(Runtime):
-    """A .tflite file, or its content, in LiteRT's interpreter; a row is read by the signature of its length."""
+class LiteRT(FileRuntime):
+    """A .tflite file, or its content, in LiteRT's interpreter; a row runs in the signature of its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
-        from bertzoo.export.litert import litert  # and with it jax, whose memory no other runtime takes
+        from bertzoo.export.litert import write
 
-        self._signature = litert.signature
-        self._run = litert.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)
+        self._signature = write.signature
+        self._run = write.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)
 
-    def __call__(self, given: Row) -> dict[str, np.ndarray]:
-        return self._run(self._signature(given["input_ids"].shape[1]), given)
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        return self._run(self._signature(inputs["input_ids"].shape[1]), inputs)
 
 
-class _Torch(Runtime):
-    """Of a callable of tensors by name; the threads are those of all of torch in this process."""
+class _Torch(FileRuntime):
+    """A callable of tensors by name; sets the threads of torch in the whole process."""
 
     def __init__(self, run: Any, threads: int):
         import torch
@@ -66,21 +65,21 @@ class _Torch(Runtime):
         torch.set_num_threads(threads)
         self._run = run
 
-    def __call__(self, given: Row) -> dict[str, np.ndarray]:
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
         import torch
 
         with torch.inference_mode():
-            found = self._run(**{name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in given.items()})
-        return {name: tensor.numpy() for name, tensor in found.items()}
+            outputs = self._run(**{name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
 class TorchExport(_Torch):
-    """A .pt2 file as torch.export reads it, run operator by operator."""
+    """A .pt2 file of torch.export, run operator by operator."""
 
     def __init__(self, file: Path, threads: int = 1):
         import torch
 
-        with refusing("torch", "the file"):
+        with tool_errors("torch", "the file"):
             module = torch.export.load(file).module()
         super().__init__(module, threads)
 
@@ -91,12 +90,12 @@ class TorchScript(_Torch):
     def __init__(self, file: Path, threads: int = 1):
         import torch
 
-        with refusing("torch", "the file"):
+        with tool_errors("torch", "the file"):
             module = torch.jit.load(file)
         super().__init__(module, threads)
 
 
-class Onnx(Runtime):
+class Onnx(FileRuntime):
     """A .onnx file in onnxruntime, on the CPU."""
 
     def __init__(self, file: Path, threads: int = 1):
@@ -105,60 +104,60 @@ class Onnx(Runtime):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
-        with refusing("onnxruntime", "the file"):
+        with tool_errors("onnxruntime", "the file"):
             self._session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
 
-    def __call__(self, given: Row) -> dict[str, np.ndarray]:
-        return dict(zip(self._names, self._session.run(None, dict(given)), strict=True))
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        return dict(zip(self._names, self._session.run(None, dict(inputs)), strict=True))
 
 
-class ExecuTorch(Runtime):
-    """A .pte file in a process of `python`, which has the executorch package; it ends with the `with`."""
+class ExecuTorch(FileRuntime):
+    """A .pte file in a process of `python`, which has executorch; the process ends with the `with`."""
 
     def __init__(self, python: Path, file: Path, threads: int = 1):
-        self._process = ask(python, "run", str(file), str(threads))
+        self._process = start_process(python, "run", str(file), str(threads))
         try:
-            self._said("the file")
+            self._answer("the file")
         except ExportFailed:
             self.__exit__()
             raise
 
-    def __call__(self, given: Row) -> dict[str, np.ndarray]:
-        found = self._asked(given, 1)["outputs"]
-        return {name: np.array(values, kind).reshape(shape) for name, (kind, shape, values) in found.items()}
+    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        outputs = self._ask(inputs, 1)["outputs"]
+        return {name: np.array(values, kind).reshape(shape) for name, (kind, shape, values) in outputs.items()}
 
-    def seconds(self, given: Row, calls: int) -> list[float]:
-        return self._asked(given, calls)["seconds"]
+    def seconds(self, inputs: Inputs, calls: int) -> list[float]:
+        return self._ask(inputs, calls)["seconds"]
 
     @property
     def pid(self) -> int:
-        """The process that runs it."""
+        """Id of the process that runs the file."""
         return self._process.pid
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def _asked(self, given: Row, calls: int) -> dict[str, Any]:
+    def _ask(self, inputs: Inputs, calls: int) -> dict[str, Any]:
         assert self._process.stdin
-        self._process.stdin.write(json.dumps([{name: row.tolist() for name, row in given.items()}, calls]) + "\n")
+        self._process.stdin.write(json.dumps([{name: row.tolist() for name, row in inputs.items()}, calls]) + "\n")
         self._process.stdin.flush()
-        return self._said("the row")
+        return self._answer("the row")
 
-    def _said(self, given: str) -> dict[str, Any]:
+    def _answer(self, subject: str) -> dict[str, Any]:
         assert self._process.stdout
-        return answer(self._process.stdout.readline(), f"ExecuTorch's runtime does not take {given}")
+        return parse_answer(self._process.stdout.readline(), f"ExecuTorch's runtime does not take {subject}")
 
 
-def ask(python: Path, *words: str) -> subprocess.Popen[str]:
-    """A process of executorch_process.py, which answers on its output, a line of JSON each."""
+def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
+    """A process of executorch_process.py, which answers with lines of JSON on its output."""
     command, pipe = [str(python), "-I", str(EXECUTORCH), *words], subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
 
 
-def answer(line: str, failed: str) -> dict[str, Any]:
-    """What a line of the process says; raises ExportFailed where that is an error, or nothing."""
-    said = json.loads(line or '{"error": "its process ended without a word"}')
-    if "error" in said:
-        raise ExportFailed(f"{failed}: {' '.join(said['error'].split())[:300]}")
-    return said
+def parse_answer(line: str, failure: str) -> dict[str, Any]:
+    """The document in a line of the process; raises ExportFailed if it is an error or empty."""
+    document = json.loads(line or '{"error": "its process ended without an answer"}')
+    if "error" in document:
+        raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")
+    return document

@@ -1,6 +1,7 @@
 """Count a function's floating-point operations from its jaxpr, so that no formula can drift from the model."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import jax
@@ -17,21 +18,29 @@ def matmul_flops(function: Callable, *arguments) -> int:
     what no output needs, since jit drops it too. A jitted function with "convolution" in its name is one written
     element by element (nn/dynamic_convolution.py): its multiplications count.
     """
+    return flops_by_scope(function, *arguments).total()
+
+
+def flops_by_scope(function: Callable, *arguments) -> Counter[str]:
+    """`matmul_flops` by named scope; Linen modules are scopes: "…/encoder/layers_0/attention/query/"."""
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     return _count(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0])
 
 
-def _count(jaxpr: core.Jaxpr, spelled_out: bool = False) -> int:
-    total = 0
+def _count(jaxpr: core.Jaxpr, outside: str = "", spelled_out: bool = False) -> Counter[str]:
+    total: Counter[str] = Counter()
     for equation in jaxpr.eqns:
+        scope = f"{outside}{equation.source_info.name_stack}/"
         if equation.primitive.name in PRODUCTS:
-            total += product_flops(equation)
+            total[scope] += product_flops(equation)
         elif equation.primitive.name == "mul" and spelled_out:
-            total += 2 * math.prod(_shape(equation.outvars[0]))
+            total[scope] += 2 * math.prod(_shape(equation.outvars[0]))
         else:
             inside = spelled_out or "convolution" in str(equation.params.get("name", ""))
             repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-            total += repeats * sum(_count(inner, inside) for inner in inner_jaxprs(equation.params))
+            for inner in inner_jaxprs(equation.params):
+                for name, count in _count(inner, scope, inside).items():
+                    total[name] += repeats * count
     return total
 
 

@@ -16,7 +16,7 @@ from bertzoo.runs import any_model
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.report.attention import (
     Matching,
-    Row,
+    UnpaddedRow,
     attentions,
     average,
     compare,
@@ -38,7 +38,7 @@ Models = Mapping[str, Pretrained]  # "model", or "teacher" and "student"
 class InspectedText:
     """The rows that the models read, their description for a title, and the tokens of the first row."""
 
-    rows: list[Row]
+    rows: list[UnpaddedRow]
     description: str
     tokens: list[str]
 
@@ -84,7 +84,7 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
         if not len(ids):
             raise UserError(f"--text={text!r} has no tokens; give some words")
         whole = np.array([specials.cls, *ids, specials.sep], np.int32)
-        rows.append(Row(whole, np.zeros_like(whole)))
+        rows.append(UnpaddedRow(whole, np.zeros_like(whole)))
     first = textwrap.shorten(texts[0], 90, placeholder=" …")
     description = f"{len(rows)} texts, first: {first}" if len(rows) > 1 else f"text: {first}"
     return InspectedText(rows, description, _tokens(model.tokenizer, rows[0]))
@@ -109,7 +109,7 @@ def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, c
     return InspectedText(rows, description, _tokens(corpus.tokenizer, rows[0]))
 
 
-def _tokens(tokenizer: Tokenizer, row: Row) -> list[str]:
+def _tokens(tokenizer: Tokenizer, row: UnpaddedRow) -> list[str]:
     return [tokenizer.token(int(index)) for index in row.input_ids]
 
 

@@ -15,9 +15,9 @@ from messages import mentioning, mentions
 from zoo import pretrained
 
 from bertzoo.benchmarking import backends, interleave, models, rows
-from bertzoo.benchmarking.worker import Load, row
-from bertzoo.cli.main import main, parse
-from bertzoo.cli.support.benchmark_cases import ANY_VOCABULARY, _length, prepared
+from bertzoo.benchmarking.benchmark import ANY_VOCABULARY, BenchmarkSettings, prepare
+from bertzoo.benchmarking.worker import LoadRequest, random_row
+from bertzoo.cli.main import main
 from bertzoo.models import Bert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
@@ -49,20 +49,20 @@ def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
         times = sorted(time for one in each["rounds_ms"] for time in one)
         assert each["median_ms"] == times[2] and each["mean_ms"] == pytest.approx(sum(times) / 5)
         assert each["least_ms"] == times[0] > 0 and each["peak_bytes"] > 0 and each["runtime_bytes"] > 0
-    read = models.read(str(model), [], ()).pretrained
+    read = models.read_model(str(model), [], ()).pretrained
     assert read is not None and first["parameters"] == sum(array.size for array in read.params.values())
     assert 4 * first["parameters"] < first["file_bytes"] < 4 * first["parameters"] + 20_000
     # 4 maps of the attention, its two products, the feed-forward; then pooler and classifier of one token.
     layer = 8 * (4 * 24 * 24 + 2 * 24 * 20) + 2 * 8 * 8 * 24
     assert first["flops"] == 2 * (2 * layer + 24 * 24 + 2 * 24)
-    deeper = models.read(str(config), [("model.layers", "2")], ()).pretrained
+    deeper = models.read_model(str(config), [("model.layers", "2")], ()).pretrained
     assert deeper is not None and second["parameters"] == sum(array.size for array in deeper.params.values())
     assert any(name.startswith("encoder/layers_1/") for name in deeper.params)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Path) -> None:
-    found = models.read(str(model), [], ()).pretrained
+    found = models.read_model(str(model), [], ()).pretrained
     kept = any_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
     shared = found.params.keys() & kept.keys()
@@ -71,12 +71,12 @@ def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Pa
     assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
     tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
     any_model.write_model(tagger, tmp_path)
-    assert models.read(str(tmp_path), [], ()).pretrained.head == tagger.head
+    assert models.read_model(str(tmp_path), [], ()).pretrained.head == tagger.head
 
 
 def test_random_weights_stay_finite() -> None:
     """MobileBERT's norms have no statistics that would hold them."""
-    found = models.read("mobilebert", [("model.layers", "2")], ()).pretrained
+    found = models.read_model("mobilebert", [("model.layers", "2")], ()).pretrained
     assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
@@ -105,10 +105,10 @@ def test_turns_change_and_every_run_but_the_first_counts() -> None:
 
 
 def test_a_row_is_full() -> None:
-    made = row({"input_ids": (1, 50), "token_type_ids": (1, 50), "attention_mask": (1, 50)}, 7)
+    made = random_row({"input_ids": (1, 50), "token_type_ids": (1, 50), "attention_mask": (1, 50)}, 7)
     assert set(made["input_ids"].ravel()) == set(range(7))
     assert made["attention_mask"].all() and not made["token_type_ids"].any()
-    assert not row({"masked_positions": (1,)}, 7)["masked_positions"].any()
+    assert not random_row({"masked_positions": (1,)}, 7)["masked_positions"].any()
 
 
 def test_no_other_runtime_takes_the_memory_of_jax() -> None:
@@ -119,17 +119,17 @@ def test_no_other_runtime_takes_the_memory_of_jax() -> None:
 
 def test_what_does_not_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(interleave.BenchmarkFailed, match=mentioning("UserError")):
-        interleave.Worker("it", Load("jax", str(tmp_path / "none"), 1, 9))
+        interleave.Worker("it", LoadRequest("jax", str(tmp_path / "none"), 1, 9))
 
 
-def lines(made: list[rows.Row], base: str) -> list[list[str]]:
+def lines(made: list[rows.Measurement], base: str) -> list[list[str]]:
     return [line.split() for line in rows.table(made, base)]
 
 
-def example(model: str, seconds: float, **fields: Any) -> rows.Row:
+def example(model: str, seconds: float, **fields: Any) -> rows.Measurement:
     fields = {"backend": "litert", "version": "1", "precision": "fp32", "threads": 1, "length": 128} | fields
     more = {"peak": 3_000_000, "empty": 0, "size": 2_500_000, "head": None, "parameters": 1234, "flops": 2_000_000_000}
-    return rows.Row(model=model, rounds=[[seconds, seconds], [4 * seconds]], **fields, **more)
+    return rows.Measurement(model=model, rounds=[[seconds, seconds], [4 * seconds]], **fields, **more)
 
 
 def test_speed_is_of_the_base_in_the_same_setting() -> None:
@@ -163,7 +163,7 @@ def test_speed_is_of_the_base_in_the_same_setting() -> None:
             ["MODEL", "--backends=jax", "--threads=1,4096"],
             ("--threads=4096",),
         ),
-        (["MODEL", "--backends=jax", "--profile"], ("--profile",)),
+        (["FILE", "--profile"], ("--profile", ".tflite")),
         (["MODEL", "--out=picture.jpg"], ("PNG",)),
         (["MODEL", "--out=none/picture.png"], ("directory",)),
         (["bert_bas"], ("bert_bas",)),
@@ -203,21 +203,22 @@ def test_a_package_that_is_missing(backend: str, package: str, model: Path, caps
 
 def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     """What every option changes of what runs, without running it."""
-    from bertzoo.benchmarking.backends import BACKENDS, Written
+    from bertzoo.benchmarking.backends import BACKENDS, WrittenModel
 
     asked: list[tuple] = []
 
-    def write(made: Any, place: Path, wanted: Any) -> Written:
+    def write(made: Any, place: Path, wanted: Any) -> WrittenModel:
         asked.append((made.head.kind, tuple(wanted.lengths), wanted.precision))
         place.touch()
-        return Written(path=place, size=1, graph=None)
+        return WrittenModel(path=place, size=1, graph=None)
 
-    _, args, _ = parse(["benchmark", str(model), "--threads=1,4", "--lengths=16,8", "--precision=fp32,fp16"])
+    settings = BenchmarkSettings(threads=[1, 4], lengths=[16, 8], precisions=["fp32", "fp16"])
+    loaded = models.read_model(str(model), [], ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write))
         place = model.parent / "cases"
         place.mkdir()
-        cases = prepared(args, models.read(str(model), [], ()), ["litert"], place)
+        cases = list(prepare(settings, loaded, ["litert"], place, print))
     assert asked == [("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")]
     assert [(case.precision, case.threads, case.length) for case in cases] == [
         (precision, threads, length) for precision in ("fp32", "fp16") for threads in (1, 4) for length in (8, 16)
@@ -225,7 +226,7 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     assert {case.vocabulary for case in cases} == {61}
     with pytest.MonkeyPatch.context() as patch:  # a format of one length has a file for each
         patch.setitem(BACKENDS, "litert", dataclasses.replace(BACKENDS["litert"], write=write, single=True))
-        cases = prepared(args, models.read(str(model), [], ()), ["litert"], place)
+        cases = list(prepare(settings, loaded, ["litert"], place, print))
     assert [each[1:] for each in asked[2:]] == [((n,), kind) for kind in ("fp32", "fp16") for n in (8, 16)]
     assert len({case.written.path for case in cases}) == 4
 
@@ -238,7 +239,7 @@ def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture,
 def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file, said = tmp_path / "model.onnx", tmp_path / "model.json"
     file.touch()
-    nothing = models.read(str(file), [], [".onnx"]).said
+    nothing = models.read_model(str(file), [], [".onnx"]).description
     assert nothing.inputs == ("input_ids", "token_type_ids", "attention_mask") and nothing.parameters is None
     document = {
         "inputs": {"input_ids": "int32", "attention_mask": "int32"},
@@ -250,23 +251,22 @@ def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         "sha256": hashlib.sha256(b"").hexdigest(),
     }
     said.write_text(json.dumps(document))
-    of_file = models.read(str(file), [], [".onnx"])
-    assert of_file.said.inputs == ("input_ids", "attention_mask")
-    _, args, _ = parse(["benchmark", str(file), "--lengths=8,16"])
-    eight, sixteen = prepared(args, of_file, ["onnx"], tmp_path)
+    of_file = models.read_model(str(file), [], [".onnx"])
+    assert of_file.description.inputs == ("input_ids", "attention_mask")
+    eight, sixteen = prepare(BenchmarkSettings(lengths=[8, 16]), of_file, ["onnx"], tmp_path, print)
     assert (eight.precision, eight.flops(8), sixteen.flops(16), eight.flops(32)) == ("fp16", 5, 10, None)
     assert eight.vocabulary == 61  # of a table that is larger than the ids that are read, memory is not all touched
-    _, args, _ = parse(["benchmark", str(file)])
-    (free,) = prepared(args, of_file, ["onnx"], tmp_path)
-    assert (_length(free, ()), _length(free, (4, 8)), _length(free, (8, 128, 256))) == (16, 8, 128)
+    settings = BenchmarkSettings()
+    (free,) = prepare(settings, of_file, ["onnx"], tmp_path, print)
+    assert [free.resolve_length(lengths) for lengths in ((), (4, 8), (8, 128, 256))] == [16, 8, 128]
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
     assert mentions(capsys.readouterr().err, "model.json", "model.onnx")
     del document["model"]  # as files of earlier versions
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
-    (free,) = prepared(args, models.read(str(file), [], [".onnx"]), ["onnx"], tmp_path)
-    assert (free.vocabulary, _length(free, ())) == (ANY_VOCABULARY, 128)
+    (free,) = prepare(settings, models.read_model(str(file), [], [".onnx"]), ["onnx"], tmp_path, print)
+    assert (free.vocabulary, free.resolve_length(())) == (ANY_VOCABULARY, 128)
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2

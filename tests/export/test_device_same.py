@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertzoo.cli.main import main
-from bertzoo.export.check.device import SAME, judge
+from bertzoo.export.check.device import LIMITS, judge
 
 ROWS, EXAMPLES = 6, 50
 RANDOM = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def computed(folder: Path, *groups: np.ndarray) -> Path:
 
 
 @pytest.mark.parametrize("float16", [False, True])
-@pytest.mark.parametrize("precision", SAME)
+@pytest.mark.parametrize("precision", LIMITS)
 def test_what_is_not_computed_of_the_input_is_refused(tmp_path: Path, precision: str, float16: bool) -> None:
     """Nothing, the same for every row, the rows of others, and half of it."""
     file = classifier(tmp_path, precision)
@@ -62,7 +62,7 @@ def test_what_is_not_computed_of_the_input_is_refused(tmp_path: Path, precision:
     assert not judge(file, computed(tmp_path, np.full_like(GOLDEN, np.nan), EXAM), EXAMPLES)["right"]
 
 
-@pytest.mark.parametrize("precision", SAME)
+@pytest.mark.parametrize("precision", LIMITS)
 def test_what_kernels_round_is_let_pass(tmp_path: Path, precision: str) -> None:
     """Of float32 a millionth, as was measured, and of int8 what docs/phone.md says: a step now and then."""
     file, noise = classifier(tmp_path, precision), np.random.default_rng(1).uniform(-1, 1, GOLDEN.shape)

@@ -10,7 +10,8 @@ from messages import mentions
 from zoo import CASES, pretrained
 
 from bertzoo.cli.main import main
-from bertzoo.export import export, failure, runtimes
+from bertzoo.export import convert as exporting
+from bertzoo.export import failure, runtimes
 from bertzoo.export.pytorch import executorch, torch_files
 from bertzoo.runs import any_model
 
@@ -30,7 +31,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(executorch, "check", lambda python: None)
+    monkeypatch.setattr(executorch, "check_python", lambda python: None)
 
 
 def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...], *words: object) -> None:
@@ -68,7 +69,7 @@ def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys:
 def test_options_and_places_that_make_no_sense(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
     for option, message in {
         "--lengths=17": ("--lengths: 17 ", " 16 "),
@@ -90,7 +91,7 @@ def test_options_and_places_that_make_no_sense(
 
 @pytest.mark.usefixtures("installed")
 def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
     failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
     words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")
@@ -103,13 +104,13 @@ def test_a_converter_that_fails_leaves_nothing(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     def fails(*_: object) -> None:
-        with failure.refusing("the converter"):
+        with failure.tool_errors("the converter"):
             print("a page of reasons")
             raise KeyError("no\nsuch operator")
 
     for module, name in ((torch_files, "torch_export"), (torch_files, "torchscript"), (torch_files, "onnx")):
         monkeypatch.setattr(module, name, fails)
-    monkeypatch.setattr(executorch, "write", fails)
+    monkeypatch.setattr(executorch, "write_pte", fails)
     words = (sources["mobilebert"], tmp_path / "new" / f"model{SUFFIXES[to]}", f"--to={to}", "--lengths=8")
     failed(capsys, 1, ("the converter", r"'no\nsuch operator'"), *words)
     assert not list(tmp_path.iterdir())

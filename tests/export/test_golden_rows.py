@@ -19,9 +19,9 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 @pytest.mark.parametrize("lengths", [(32, 64, 128), (128, 64, 32, 256, 384, 512), (8,), (512,)])
 def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> None:
-    found = golden.placed(tokenizer, lengths)
+    found = golden.place_texts(tokenizer, lengths)
     for texts, length in found:
-        count = len(golden.tokens(tokenizer, texts)[0])
+        count = len(golden.encode_texts(tokenizer, texts)[0])
         assert max((other for other in lengths if other < length), default=0) < count <= length, texts
     for length in lengths:
         of = [texts for texts, other in found if other == length]
@@ -31,32 +31,32 @@ def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -
 
 def test_behind_a_question_all_are_pairs(tokenizer: Tokenizer) -> None:
     """So that there is a text in which an answer can be."""
-    found = golden.placed(tokenizer, (32, 64, 128), asked=True)
+    found = golden.place_texts(tokenizer, (32, 64, 128), questions=True)
     assert all(len(texts) == 2 and len(texts[0]) < 80 for texts, _ in found)
     assert {length for _, length in found} == {32, 64, 128}
-    counts = [len(golden.tokens(tokenizer, texts)[0]) for texts, length in found if length == 128]
+    counts = [len(golden.encode_texts(tokenizer, texts)[0]) for texts, length in found if length == 128]
     assert 116 <= max(counts) <= 128
 
 
 def test_a_length_that_no_word_fits(tokenizer: Tokenizer) -> None:
-    assert golden.placed(tokenizer, (2,)) == [] and golden.placed(tokenizer, (2, 64))
+    assert golden.place_texts(tokenizer, (2,)) == [] and golden.place_texts(tokenizer, (2, 64))
 
 
 def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
     """To within a word, whose pieces here are a dozen at most."""
     counts = {length: 0 for length in (32, 64, 512)}
-    for texts, length in golden.placed(tokenizer, (32, 64, 512)):
-        counts[length] = max(counts[length], len(golden.tokens(tokenizer, texts)[0]))
+    for texts, length in golden.place_texts(tokenizer, (32, 64, 512)):
+        counts[length] = max(counts[length], len(golden.encode_texts(tokenizer, texts)[0]))
     assert all(length - 12 <= count <= length for length, count in counts.items()), counts
 
 
 def test_a_row_attends_to_its_tokens_and_to_no_padding(tokenizer: Tokenizer) -> None:
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-    ids, types = golden.tokens(tokenizer, ("What is a clock?", "A clock."))
-    row = golden.padded(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids) + 3)
+    ids, types = golden.encode_texts(tokenizer, ("What is a clock?", "A clock."))
+    row = golden.pad_row(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids) + 3)
     assert row["attention_mask"].tolist() == [1] * len(ids) + [0] * 3
     assert row["input_ids"].tolist() == [*ids.tolist(), *[tokenizer.specials.pad] * 3]
     second = ids.tolist().index(tokenizer.specials.sep) + 1
     assert row["token_type_ids"].tolist() == [0] * second + [1] * (len(ids) - second) + [0] * 3
-    full = golden.padded(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids))
+    full = golden.pad_row(SimpleNamespace(inputs=names), tokenizer, ids, types, len(ids))
     assert np.all(full["attention_mask"] == 1)

@@ -10,7 +10,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.litert.quantise import PRECISIONS
+from bertzoo.export.options import PRECISIONS
 
 
 def scores(file: float, examples: int = 1000) -> dict:
@@ -46,20 +46,20 @@ def test_a_file_that_scores_less_is_not_the_model(precision: verify.Precision, r
 )
 def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
     limit = verify.Limit(error=0.01, cosine=0.9)
-    measured = verify._measured([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
+    measured = verify._errors([np.array(found, np.float32)], [np.array([1.0, -2.0, 0.5, 0.0], np.float32)])
     if passes:
-        verify._check("logits", measured, limit)
+        verify._check_errors("logits", measured, limit)
         return
     assert measured["cosine"] >= 0.88
     with pytest.raises(ExportFailed, match=mentioning("logits", 0.01, f"{measured['cosine']:.6f}", 0.9)):
-        verify._check("logits", measured, limit)
+        verify._check_errors("logits", measured, limit)
 
 
 def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
     """Such as of outputs that are nearly constant: each is off by little, and their pattern is another one."""
-    measured = verify._measured([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
+    measured = verify._errors([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
     with pytest.raises(ExportFailed, match=mentioning("logits", 10, f"{measured['cosine']:.6f}", 0.9)):
-        verify._check("logits", measured, verify.Limit(error=10.0, cosine=0.9))
+        verify._check_errors("logits", measured, verify.Limit(error=10.0, cosine=0.9))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
@@ -71,9 +71,9 @@ def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: verify.
     ours |= {"end_logits": draw.normal(size=(3, 12)) + far, "null_logit": np.array([0.1])}
 
     def measured(theirs: dict) -> None:
-        theirs, kept = verify.aligned({name: array[None] for name, array in theirs.items()}, ours)
+        theirs, kept = verify.align_starts({name: array[None] for name, array in theirs.items()}, ours)
         for name in kept:
-            verify._check(name, verify._measured([theirs[name][0]], [kept[name]]), verify.LIMITS[precision])
+            verify._check_errors(name, verify._errors([theirs[name][0]], [kept[name]]), verify.LIMITS[precision])
 
     measured(ours)
     measured(ours | {"starts": ours["starts"][::-1], "end_logits": ours["end_logits"][::-1]})
@@ -87,7 +87,7 @@ def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: verify.
 def test_a_tab_parts_the_texts_of_a_pair() -> None:
     tokenizer = tokenizers.build(WordPiece(vocab_size=40), lambda: iter(["one two three"] * 20))
     plain = SimpleNamespace(inputs=("input_ids", "token_type_ids", "attention_mask"))
-    single, pair, cut = golden.calibration(plain, tokenizer, ["one two", "one\ttwo", "one two three " * 9], 16)
+    single, pair, cut = golden.calibration_rows(plain, tokenizer, ["one two", "one\ttwo", "one two three " * 9], 16)
     assert not single["token_type_ids"].any() and pair["token_type_ids"].any()
     sep = tokenizer.specials.sep
     assert [np.sum(row["input_ids"] == sep) for row in (single, pair, cut)] == [1, 2, 1]

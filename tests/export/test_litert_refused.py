@@ -13,11 +13,13 @@ from bertzoo.cli import convert
 from bertzoo.cli.main import main
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.export import export, lengths
+from bertzoo.export import convert as exporting
 from bertzoo.export import formats as targets
+from bertzoo.export import lengths
 from bertzoo.export.check import verify
-from bertzoo.export.check.quiz import evenly
-from bertzoo.export.litert import litert, quantise
+from bertzoo.export.check.quiz import draw_evenly
+from bertzoo.export.graph.heads import POOLINGS
+from bertzoo.export.litert import write
 from bertzoo.export.options import FILES
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead
@@ -34,8 +36,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(litert, "check", lambda: None)
-    monkeypatch.setattr(export, "write", lambda *_: pytest.fail("it was not refused"))
+    monkeypatch.setattr(write, "check_packages", lambda: None)
+    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
 
 
 def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: object) -> None:
@@ -44,11 +46,11 @@ def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: 
     assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *message), said.err
 
 
-@pytest.mark.parametrize("package", litert.PACKAGES)
+@pytest.mark.parametrize("package", write.PACKAGES)
 def test_a_package_that_is_missing(
     package: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(litert, "PACKAGES", (package,))
+    monkeypatch.setattr(write, "PACKAGES", (package,))
     monkeypatch.setitem(sys.modules, package, None)
     refused(
         capsys, ("--to=litert", package, "`pip install '.[litert]'`"), source, tmp_path / "model.tflite", "--to=litert"
@@ -143,23 +145,30 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 def test_lengths_in_order_and_by_default() -> None:
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))
-    assert lengths.each(made, [64, 32, 64]) == (32, 64)
-    assert lengths.each(made, []) == (128,) and lengths.each(short, []) == (48,)
-    assert lengths.free(made, []) == (4, 128, 512) and lengths.free(short, []) == (4, 48)
-    assert lengths.free(made, [64]) == lengths.fixed_or_free(made, [64]) == lengths.single(made, [64]) == (64,)
+    assert lengths.resolve_lengths(made, [64, 32, 64]) == (32, 64)
+    assert lengths.resolve_lengths(made, []) == (128,) and lengths.resolve_lengths(short, []) == (48,)
+    assert lengths.variable_lengths(made, []) == (4, 128, 512) and lengths.variable_lengths(short, []) == (4, 48)
+    assert (
+        lengths.variable_lengths(made, [64])
+        == lengths.fixed_or_variable_lengths(made, [64])
+        == lengths.single_length(made, [64])
+        == (64,)
+    )
     joint = pretrained(model, JointSpanExtraction(beam=20))
-    assert lengths.free(joint, []) == (20, 128, 512) and lengths.fixed_or_free(joint, [8]) == (8,)
-    for function in (lengths.free, lengths.fixed_or_free):
+    assert lengths.variable_lengths(joint, []) == (20, 128, 512) and lengths.fixed_or_variable_lengths(joint, [8]) == (
+        8,
+    )
+    for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths):
         with pytest.raises(UserError, match=mentioning("8 tokens", 20)):
             function(joint, [8, 32])
     with pytest.raises(UserError, match=mentioning("ExecuTorch", "one length", " 2")):
-        lengths.single(made, [8, 32])
+        lengths.single_length(made, [8, 32])
 
 
 def test_the_verb_offers_what_there_is() -> None:
     assert tuple(targets.targets(Path("python"))) == FILES
-    assert convert.PRECISIONS == quantise.PRECISIONS == tuple(verify.LIMITS)
-    assert tuple(export.POOLINGS) == convert.POOLINGS
+    assert tuple(verify.LIMITS) == convert.PRECISIONS
+    assert tuple(POOLINGS) == convert.POOLINGS
 
 
 @pytest.mark.usefixtures("installed")
@@ -177,5 +186,5 @@ def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_examples_are_drawn_as_far_apart_as_they_can_be() -> None:
-    assert evenly(range(10), 3) == [0, 3, 6]
-    assert evenly(range(3), 0) == evenly(range(3), 4) == [0, 1, 2]
+    assert draw_evenly(range(10), 3) == [0, 3, 6]
+    assert draw_evenly(range(3), 0) == draw_evenly(range(3), 4) == [0, 1, 2]

@@ -12,8 +12,8 @@ from tiers import quick
 from zoo import CASES, inputs, pretrained
 
 from bertzoo.export.graph import heads, rewrites
-from bertzoo.export.graph.from_model import read
-from bertzoo.export.graph.reference import Plain
+from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import NoHead, SequenceClassification
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
@@ -32,9 +32,9 @@ EVERY = CASES | CLASSIFIERS
 
 
 @functools.cache
-def graphs(name: str, pooling: Any = MEAN) -> tuple[Plain, Any]:
+def graphs(name: str, pooling: Any = MEAN) -> tuple[TrainingGraph, Any]:
     module, params = pretrained(*EVERY[name]).module()
-    return Plain(params=params, pooling=pooling, model=module), read(module, params, pooling)
+    return TrainingGraph(params=params, pooling=pooling, model=module), build_graph(module, params, pooling)
 
 
 def given(graph: Any) -> list[dict[str, np.ndarray]]:
@@ -89,7 +89,6 @@ REWRITES: dict[Callable, list[str]] = {
     rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
     rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
     rewrites.first_token: [name for name, (_, head) in EVERY.items() if head.kind == "sequence_classification"],
-    rewrites.merge_projections: [*ATTENDING, "mobilebert", "mobilebert-tiny", "schubert", "convbert-fixed"],
     rewrites.keep_groups_apart: ["squeezebert", "convbert-span", "bottleneck-grouped", "bottleneck-mixed-grouped"],
 }
 
@@ -147,28 +146,6 @@ def test_a_folded_norm_leaves_the_scale_of_the_residual() -> None:
     assert (gone["mul"], gone["add"], new["mul"]) == (2 * 2 + 1, 2 * 6 + 1, 0)
 
 
-def test_projections_of_one_input_are_one_product() -> None:
-    assert difference(rewrites.merge_projections, "bert")[0]["dot_general"] == 2 * 2
-    assert difference(rewrites.merge_projections, "mobilebert")[0]["dot_general"] == 2  # values are read elsewhere
-    assert difference(rewrites.merge_projections, "squeezebert")[0]["conv_general_dilated"] == 2 * 2
-    assert difference(rewrites.merge_projections, "convbert-span")[0]["dot_general"] == 2 * 3  # the convolved value too
-
-
-@pytest.mark.parametrize("name", ["squeezebert", "bottleneck-grouped"])
-def test_groups_of_merged_projections_are_kept_apart(name: str) -> None:
-    _, graph = graphs(name)
-    made = rewrites.keep_groups_apart(rewrites.merge_projections(graph))
-    assert operations(made)["dot_general"] < operations(rewrites.keep_groups_apart(graph))["dot_general"]
-    assert_equal(made, name)
-
-
-def test_merged_heads_are_transposed_once() -> None:
-    gone, _ = difference(rewrites.merge_projections, "bert")
-    assert gone["transpose"] == 2 * 2  # of three, in each layer
-    gone, new = difference(rewrites.merge_projections, "schubert")  # whose heads' keys and values differ in size
-    assert not gone["transpose"] and not new["transpose"]
-
-
 def test_groups_apart_are_dense_products() -> None:
     gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
     # Query, key, value, the feed-forward's two maps; and two products of activations in each group of heads.
@@ -180,9 +157,7 @@ def test_groups_apart_are_dense_products() -> None:
 @pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert"])
 def test_what_makes_files_faster_is_done(name: str) -> None:
     _, graph = graphs(name)
-    faster = functools.reduce(
-        lambda made, rewrite: made if rewrite is rewrites.merge_projections else rewrite(made), REWRITES, graph
-    )
+    faster = functools.reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, graph)
     assert operations(rewrites.optimised(graph)) == operations(faster)
 
 
@@ -204,7 +179,7 @@ def test_a_look_up_and_a_gelu_have_names() -> None:
 def test_the_last_layer_of_one_position(model: Any, head: str) -> None:
     """By hand: what is not computed for L - 1 positions of the last layer."""
     module, params = pretrained(model, CLASSES if head == "classifier" else NoHead()).module()
-    graph = read(module, params, FIRST)
+    graph = build_graph(module, params, FIRST)
     saved = flops(graph) - flops(rewrites.first_token(graph))
     length, width, size = 11, model.hidden_size, model.feed_forward_size
     groups = 4 if model.kind == "squeezebert" else 1

@@ -271,40 +271,23 @@ def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.
     assert code == 0 and mentions(out, tmp_path / "golden", "2 rows", "2 golden", "0 of the task")
 
 
-def test_a_question_that_is_cut_is_refused_before_anything_is_pushed(cloud: Cloud, file: Path, tool: str) -> None:
-    exam = file.parent / "my model.files" / "exam.json"
-    whole = json.loads(exam.read_text())
-    rows = [row | {"window": [0, 1, place, 1, place]} for place, row in enumerate(whole["rows"])]
-    exam.write_text(json.dumps(whole | {"kind": "span", "rows": rows, "questions": []}))
-    out = cloud.run("phone.sh", str(file), tool, "--rows=3", code=2, **ROOT)
-    assert mentions(out, 3, 4)
-    assert not cloud.calls("adb", "push")
-
-
-@pytest.mark.slow
-def test_tags_are_scored_on_a_phone(cloud: Cloud, file: Path, tool: str) -> None:
-    """Of words; the fake phone's model says the first of two tags, or the second, by how many tokens there are."""
-    folder = file.parent / "my model.files"
+@pytest.mark.parametrize("kind", ["token_classification", "span", "joint_span"])
+def test_tags_and_questions_have_golden_rows_only(
+    kind: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (file.parent / "my model.files" / "exam.json").unlink()
     known = json.loads(file.with_suffix(".json").read_text())
-    for port in known["ports"].values():
-        port["outputs"] = [["logits", "float32", [1, 1, 2]]]
-    file.with_suffix(".json").write_text(json.dumps(known))
-    golden = [row | {"outputs": {"logits": [row["outputs"]["logits"]]}} for row in (row(8, 5), row(8, 8))]
-    (folder / "golden.json").write_text(json.dumps(golden))
-    labels = [(0,), (1,), (0, 0)]  # of the last one word was cut off
-    rows = [row(8, 3, 0) | {"label": label, "first": [0], "tags": [0, -1][: len(label)]} for label in labels]
-    exam = {
-        "task": "own",
-        "split": "dev",
-        "of": 3,
-        "kind": "tokens",
-        "metrics": ["word_accuracy"],
-        "labels": ["O", "B"],
-    }
-    (folder / "exam.json").write_text(json.dumps(exam | {"rows": rows}))
-    out = cloud.run("phone.sh", str(file), tool, "--threads=1", **ROOT)
-    assert mentions(out, "xnnpack: 5 rows")
-    assert mentions(out, "own", "dev", "3 of 3", "word_accuracy 50.00", "here 50.00")
+    file.with_suffix(".json").write_text(json.dumps(known | {"head": {"kind": kind}}))
+    code, out = said(capsys, "pack", file, tmp_path / "packed", "--rows=5")
+    assert code == 2 and mentions(out, "--rows=5", "classifiers")
+    code, out = said(capsys, "pack", file, tmp_path / "packed")
+    assert code == 0 and mentions(out, "2 rows", "2 golden", "0 of the task")
+    given = tmp_path / "given"
+    given.mkdir()
+    for number, values in enumerate([(35, 5), (56, 8)]):
+        (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
+    code, out = said(capsys, "judge", file, tmp_path / "packed", given, "--json")
+    assert code == 0 and json.loads(out)["exam"] is None
 
 
 def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.cli.main import main
-from bertzoo.export.litert import litert
+from bertzoo.export.litert import write
 
 
 def on_a_phone(file: Path, packed: Path, given: Path) -> None:
     """Pack, and compute what was packed from its bytes as benchmark_model does."""
     assert main(["phone", "pack", str(file), str(packed)]) == 0
     given.mkdir()
-    run = litert.Interpreter(file.read_bytes())
+    run = write.Interpreter(file.read_bytes())
     ports = json.loads(file.with_suffix(".json").read_text())["ports"]
     for line in (packed / "rows" / "list").read_text().splitlines():
         number, signature, names, shapes = line.split()

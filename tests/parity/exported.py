@@ -14,14 +14,14 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
 from bertzoo.export.graph import heads
-from bertzoo.export.graph.reference import Plain
-from bertzoo.export.runtimes import Runtime
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.runtimes import FileRuntime
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
 
 
-def both(name: str) -> tuple[Pretrained, Plain]:
+def both(name: str) -> tuple[Pretrained, TrainingGraph]:
     """A case of the zoo, of as few layers as show what it is, and its training graph."""
     model, head = CASES[name]
     fields = {field.name for field in dataclasses.fields(model)}
@@ -31,16 +31,16 @@ def both(name: str) -> tuple[Pretrained, Plain]:
     return source, graph(source)
 
 
-def graph(source: Pretrained) -> Plain:
+def graph(source: Pretrained) -> TrainingGraph:
     """The training graph, of sentence embeddings where there is no head."""
     module, params = source.module()
-    return Plain(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
 
 
-def same(run: Runtime, plain: Plain, lengths: Sequence[int]) -> None:
+def same(run: FileRuntime, plain: TrainingGraph, lengths: Sequence[int]) -> None:
     """Every output of every row is JAX's to 1e-5 of its largest value."""
     with run:
-        measured = verify.prove(run, plain, None, lengths, "fp32")
+        measured = verify.verify_outputs(run, plain, None, lengths, "fp32")
     assert len(measured) == len(lengths)
     for signature in measured.values():
         for output in signature["outputs"].values():

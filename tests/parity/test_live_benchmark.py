@@ -1,15 +1,12 @@
-"""`bertzoo benchmark` in LiteRT and PyTorch: files, directories, lengths, precisions, profiles; no time is asserted."""
+"""`bertzoo benchmark` in LiteRT and PyTorch: files, directories, lengths, precisions, parts; no time is asserted."""
 
 import json
 import os
-import stat
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from comparing import needs
@@ -18,12 +15,11 @@ from messages import mentions
 needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
 from zoo import CASES, pretrained
 
-from bertzoo.benchmarking import ablation, backends, interleave, models
-from bertzoo.benchmarking import profile as shares
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking.parts import PARTS
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
-from bertzoo.export.failure import ExportFailed
-from bertzoo.export.litert import litert, tables
+from bertzoo.export.litert import write
 from bertzoo.models import Bert
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
@@ -73,13 +69,13 @@ def test_runtimes_precisions_lengths_and_threads(model: Path, capsys: pytest.Cap
 
 def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path: Path) -> None:
     """On the same row."""
-    found = models.read(str(model), [], ()).pretrained
+    found = models.read_model(str(model), [], ()).pretrained
     outputs = {}
     for name, backend in backends.BACKENDS.items():
         if name == "executorch":
             continue  # of another Python
-        written = backend.write(found, tmp_path / name, backends.Wanted([8], "fp32", Path(sys.executable)))
-        with interleave.started([(name, Load(name, str(written.path), 1, 61))]) as (worker,):
+        written = backend.write(found, tmp_path / name, backends.WriteRequest([8], "fp32", Path(sys.executable)))
+        with interleave.start_workers([(name, LoadRequest(name, str(written.path), 1, 61))]) as (worker,):
             outputs[name] = worker.outputs(8)["logits"]
     assert len(outputs["jax"]) == 3 and max(map(abs, outputs["jax"])) > 1e-3
     for found in outputs.values():
@@ -128,43 +124,11 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
     assert row["peak_bytes"] == pytest.approx(said, rel=0.1)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8-static"])
-def test_a_profile_by_ablation(
-    precision: str, model: Path, file: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a model; a file beside it has no graph that could lack a part."""
-    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
-    options = ["--lengths=8", "--backends=litert", f"--precision={precision}", "--profile"]
-    found = measured(capsys, model, file, *options)
-    (profile,) = found["profiles"]
-    assert len(found["rows"]) == 2 and profile["source"].startswith(
-        "ablation: a run's time less that of the same graph without the part"
-    )
-    assert list(profile["flops"]) == list(profile["latency"]) == list(profile["quartiles"]) == list(ablation.PARTS)
-    assert sum(profile["flops"].values()) == pytest.approx(1)
-    for part, (low, high) in profile["quartiles"].items():
-        assert low <= profile["latency"][part] <= high <= 1
-
-
-def test_what_was_measured_is_said_where_a_profile_fails(
-    model: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise ExportFailed("no graph")
-
-    monkeypatch.setattr("bertzoo.benchmarking.profile.shares", fails)
-    assert main(["benchmark", str(model), "--lengths=8", "--profile", "--runs=2", "--rounds=1"]) == 1
-    said = capsys.readouterr()
-    assert said.out.splitlines()[1].startswith(f"{model}  litert   fp32") and said.err.endswith("no graph\n")
-
-
-FAKE = """#!/usr/bin/env python3
-import sys
-assert "--num_threads=1" in sys.argv and "--signature_to_run_for=length_8" in sys.argv
-assert "--enable_op_profiling=true" in sys.argv and any(word.startswith("--graph=/") for word in sys.argv)
-print(open(__file__ + ".txt").read())
-"""
-HEAD = "\t[node type]\t[first]\t[avg ms]\t[%]\t[cdf%]\t[mem KB]\t[times called]\t[Name]\n"
+def test_the_operations_of_parts(model: Path, file: Path, capsys: pytest.CaptureFixture) -> None:
+    """Of a model; a file beside it has no graph."""
+    (profile,) = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")["profiles"]
+    assert (profile["model"], profile["length"]) == (str(model), 8)
+    assert set(profile["flops"]) == set(PARTS) and sum(profile["flops"].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("words", [["convert", "--to=litert"], ["benchmark", "--precision=int8-static"]])
@@ -177,57 +141,9 @@ def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path: Pat
     assert done.returncode == 0 and "XNNPACK" not in done.stderr, done.stderr
 
 
-def test_all_else_is_heard(capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def says(*_: object, **__: object) -> None:
-        os.write(2, litert.ANNOUNCED + b"\nERROR: no thread\n")
+def test_everything_but_the_announcement_is_printed(capfd: pytest.CaptureFixture) -> None:
+    with pytest.raises(ValueError), write.without_announcement():
+        os.write(2, write.ANNOUNCEMENT + b"\nERROR: no thread\n")
         raise ValueError
-
-    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", says)
-    litert.announce_unheard.__wrapped__()
     os.write(2, b"later\n")
     assert capfd.readouterr().err == "ERROR: no thread\nlater\n"
-
-
-def test_a_profile_by_benchmark_model(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The profile is the tool's, stood in for; what it does not tell of this graph is measured by ablation."""
-    graph = backends.rewritten(models.read(str(model), [], ()).pretrained)
-    dense = ablation.of_weights(graph, tables.dense_weights(litert.convert(graph, [8])))
-
-    def says(count: int) -> None:
-        rows = "".join(f"\tFULLY_CONNECTED\t1\t{index + 1}\t1%\t1%\t0\t1\t[x]\n" for index in range(count))
-        text = f"Operator-wise Profiling Info for Regular Benchmark Runs:\n== Run Order ==\n{HEAD}{rows}\n"
-        (tmp_path / f"{shares.BINARY}.txt").write_text(text)
-
-    tool = tmp_path / shares.BINARY
-    tool.write_text(FAKE)
-    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    says(len(dense))
-    (profile,) = measured(capsys, model, "--lengths=8", "--profile")["profiles"]
-    assert profile["source"] == "benchmark_model --enable_op_profiling" and profile["quartiles"] == {}
-    total = len(dense) * (len(dense) + 1) / 2
-    for part in ablation.PARTS:
-        time = sum(index + 1 for index, each in enumerate(dense) if each == part)
-        assert profile["latency"][part] == pytest.approx(time / total)
-    says(3)
-    assert main(["benchmark", str(model), "--lengths=8", "--profile", "--runs=2", "--rounds=1"]) == 0
-    said = capsys.readouterr()
-    assert mentions(said.err, "3 dense", len(dense), "ablation") and mentions(said.out, "ablation")
-
-
-@pytest.mark.parametrize("name", ["bert", "mobilebert", "convbert-span", "bottleneck-grouped"])
-def test_every_dense_operator_is_known_by_its_weights(name: str) -> None:
-    """Wherever the converter has put it: by part as many operations as the graph's products with a parameter have."""
-    graph = backends.rewritten(models.classifier(pretrained(*CASES[name])))
-    weights = tables.dense_weights(litert.convert(graph, (8, 11)))
-    found = ablation.of_weights(graph, weights)
-    assert None not in found
-    kernels = Counter(ablation._part(path) for path, leaf in flat(graph) if leaf.ndim == 2 and ".kernel" in path)
-    assert Counter(found) == kernels
-
-
-def flat(graph: Any) -> list[tuple[str, Any]]:
-    found, _ = jax.tree_util.tree_flatten_with_path(graph)
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in found]

@@ -13,12 +13,12 @@ needs("torch", "executorch")
 import exported
 
 from bertzoo.benchmarking import backends, interleave
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.export import runtimes
 from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.graph.reference import Plain
+from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import executorch
 from bertzoo.runs import any_model
 
@@ -28,8 +28,8 @@ PYTHON = Path(sys.executable)
 @pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert"])
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
     (source, plain), file = exported.both(name), tmp_path / "model.pte"
-    (example, *_) = verify.rows(plain, None, 8)
-    said = executorch.write(PYTHON, source, example, "mean", file)
+    (example, *_) = verify.sample_rows(plain, None, 8)
+    said = executorch.write_pte(PYTHON, source, example, "mean", file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
     assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
@@ -45,7 +45,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
     read = any_model.read_model(source)
     module, params = read.module()
-    rows = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)
+    rows = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)
     with runtimes.ExecuTorch(PYTHON, file) as run:
         found, seconds = run(rows[1])["logits"], run.seconds(rows[1], 3)
         with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the row")):
@@ -61,8 +61,8 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """It writes a file for a length, which gives what the model does, and runs a file."""
     source, outputs = exported.both("distilbert")[0], []
     for name in ("jax", "executorch"):
-        written = backends.BACKENDS[name].write(source, tmp_path / name, backends.Wanted([8], "fp32", PYTHON))
-        with interleave.started([(name, Load(name, str(written.path), 1, 61))], str(PYTHON)) as (worker,):
+        written = backends.BACKENDS[name].write(source, tmp_path / name, backends.WriteRequest([8], "fp32", PYTHON))
+        with interleave.start_workers([(name, LoadRequest(name, str(written.path), 1, 61))], str(PYTHON)) as (worker,):
             outputs.append(np.array(worker.outputs(8)["logits"]))
     np.testing.assert_allclose(outputs[1], outputs[0], atol=1e-5 * np.abs(outputs[0]).max())
     assert main(["benchmark", str(written.path), "--runs=2", "--rounds=1", "--json"]) == 0

@@ -15,9 +15,9 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph import heads, rewrites
-from bertzoo.export.graph.from_model import read
-from bertzoo.export.graph.reference import Plain
-from bertzoo.export.litert import litert, quantise, tables
+from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.litert import flatbuffer, quantise, write
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.models import Bert, MobileBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
@@ -25,19 +25,19 @@ from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 LENGTHS = (8, 11)
 
 
-def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[Plain, Any]:
+def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[TrainingGraph, Any]:
     """The training graph and the rewritten one."""
     module, params = pretrained(model, head, deviation).module()
-    plain = Plain(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
-    return plain, rewrites.optimised(read(module, plain.params))
+    plain = TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=heads.MeanEmbedding(), model=module)
+    return plain, rewrites.optimised(build_graph(module, plain.params))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_and_head_at_two_lengths(name: str) -> None:
     plain, graph = graphs(*CASES[name])
-    made = litert.convert(graph, LENGTHS)
-    measured = verify.prove(LiteRT(made), plain, None, LENGTHS, "fp32")
-    assert litert.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
+    made = write.convert(graph, LENGTHS)
+    measured = verify.verify_outputs(LiteRT(made), plain, None, LENGTHS, "fp32")
+    assert write.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
     for signature in measured.values():
         for output in signature["outputs"].values():
             assert output["max_error"] <= 1e-5 * output["largest"], signature
@@ -46,7 +46,7 @@ def test_every_model_and_head_at_two_lengths(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
 def test_the_training_graph_itself(name: str) -> None:
     plain, _ = graphs(*CASES[name])
-    verify.prove(LiteRT(litert.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
+    verify.verify_outputs(LiteRT(write.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
 
 
 def test_the_operators_of_the_rewritten_graph() -> None:
@@ -55,7 +55,7 @@ def test_the_operators_of_the_rewritten_graph() -> None:
     # Transpositions are of heads alone: query, key, value and what they attended to, where that is not one row or head.
     for model, dense, parts, transposed in ((Bert(**sizes), 6, 1, 3 * 4 - 2), (SqueezeBert(**sizes), 12 + 1 + 8, 4, 8)):
         _, graph = graphs(model, SequenceClassification())
-        found = tables.operators(litert.convert(graph, (8,)))
+        found = flatbuffer.operators(write.convert(graph, (8,)))
         assert found["FULLY_CONNECTED"] == 3 * dense + 2
         assert found["EMBEDDING_LOOKUP"] == 2 and found["SOFTMAX"] == 3 * parts and found["BATCH_MATMUL"] == 6 * parts
         assert found["GELU"] == 3 * parts
@@ -65,63 +65,69 @@ def test_the_operators_of_the_rewritten_graph() -> None:
 
 @pytest.mark.parametrize("name", ["convbert-span", "mobilebert"])
 def test_windows_and_trigrams_are_sliced(name: str) -> None:
-    found = tables.operators(litert.convert(graphs(*CASES[name])[1], (8,)))
+    found = flatbuffer.operators(write.convert(graphs(*CASES[name])[1], (8,)))
     assert found["SLICE"] and not {"GATHER_ND", "GATHER", "SELECT", "SELECT_V2"} & found.keys()
 
 
 @pytest.fixture(scope="module")
-def larger() -> tuple[Plain, bytes, bytes]:
+def larger() -> tuple[TrainingGraph, bytes, bytes]:
     """Weights enough that they, and not what is said of operators, are the size of a file; with one length and five."""
     model = MobileBert(vocab_size=4000, layers=6, max_positions=384)
     plain, graph = graphs(model, SequenceClassification(), 0.03)
-    return plain, litert.convert(graph, (32,)), litert.convert(graph, (32, 64, 128, 256, 384))
+    return plain, write.convert(graph, (32,)), write.convert(graph, (32, 64, 128, 256, 384))
 
 
-def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[Plain, bytes, bytes]) -> None:
+def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph, bytes, bytes]) -> None:
     plain, one, five = larger
     assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
     assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
     small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
     assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
     assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
-    measured = verify.prove(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")["length_384"]["outputs"]["logits"]
+    measured = verify.verify_outputs(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")
+    measured = measured["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
-    verify.prove(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
+    verify.verify_outputs(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
-def test_shared_tables_change_no_output(larger: tuple[Plain, bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_tables_change_no_output(
+    larger: tuple[TrainingGraph, bytes, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain, _, five = larger
     shared = quantise.quantised(five, "int8-dynamic")
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "share", lambda content: content)
+        patch.setattr(flatbuffer, "share_scales", lambda content: content)
         repeated = quantise.quantised(five, "int8-dynamic")
     assert len(shared) <= 0.9 * len(repeated)
-    (row, *_), both = verify.rows(plain, None, 64), [litert.Interpreter(content) for content in (shared, repeated)]
+    (row, *_), both = (
+        verify.sample_rows(plain, None, 64),
+        [write.Interpreter(content) for content in (shared, repeated)],
+    )
     found, expected = (run("length_64", row)["logits"] for run in both)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_another_model_is_not_proved() -> None:
     plain, graph = graphs(*CASES["bert"])
-    made = litert.convert(graph, (8,))
+    made = write.convert(graph, (8,))
     params = jax.tree.map(lambda leaf: leaf, plain.params)
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] + 0.01
     limits = (f"{limit:g}" for limit in verify.LIMITS["fp32"])
-    with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", *limits)):
-        verify.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
+    with pytest.raises(write.ExportFailed, match=mentioning("embedding at length 8", *limits)):
+        verify.verify_outputs(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
     broken = graph.replace(layers=(*graph.layers[:-1], jax.tree.map(lambda leaf: leaf * np.nan, graph.layers[-1])))
-    with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the file")):
-        verify.prove(LiteRT(litert.convert(broken, (8,))), plain, None, (8,), "fp32")
+    with pytest.raises(write.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the file")):
+        verify.verify_outputs(LiteRT(write.convert(broken, (8,))), plain, None, (8,), "fp32")
     params["embedding"]["norm"]["bias"] = params["embedding"]["norm"]["bias"] * np.nan
-    with pytest.raises(litert.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the model")):
-        verify.prove(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
+    with pytest.raises(write.ExportFailed, match=mentioning("embedding at length 8", "NaN", "the model")):
+        verify.verify_outputs(LiteRT(made), plain.replace(params=params), None, (8,), "fp32")
 
 
 def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest() -> None:
     model = Bert(vocab_size=5000, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     plain, graph = graphs(model, MaskedLanguageModel())
     tokenizer = tokenizers.build(WordPiece(vocab_size=120), lambda: iter(verify.TEXT * 20))
-    (row, *_) = golden.golden(LiteRT(litert.convert(graph, (8,))), plain, tokenizer, (8,))
+    (row, *_) = golden.golden_rows(LiteRT(write.convert(graph, (8,))), plain, tokenizer, (8,))
     found, expected = row["outputs"]["masked_logits"], row["expected"]["masked_logits"]
     assert found["shape"] == [1, 5000] and found["likeliest"] == expected["likeliest"]
     assert found["values"] == sorted(found["values"], reverse=True) and len(found["values"]) == 5

@@ -23,8 +23,8 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph import rewrites
-from bertzoo.export.graph.reference import Plain
-from bertzoo.export.litert import litert
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.litert import write
 from bertzoo.models import Bert, Compute
 from bertzoo.models.tasks import MaskedLanguageModel, NoHead, SequenceClassification
 from bertzoo.runs import any_model
@@ -58,9 +58,9 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
     read = any_model.read_model(source)
     module, params = read.module()
-    row = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
+    row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
-    found = litert.Interpreter(file.read_bytes())("length_16", row)["logits"]
+    found = write.Interpreter(file.read_bytes())("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -70,7 +70,7 @@ def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "model.tflite"
     assert export(source, file, "--lengths=16,32") == 0
     said = json.loads(file.with_suffix(".json").read_text())
-    real = litert.Interpreter(file.read_bytes())._real
+    real = write.Interpreter(file.read_bytes())._interpreter
     for name, ports in said["ports"].items():
         runner = real.get_signature_runner(name)
         for kind, details in (("inputs", runner.get_input_details()), ("outputs", runner.get_output_details())):
@@ -128,7 +128,7 @@ def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path:
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
     library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
     run, rows = (
-        litert.Interpreter((tmp_path / "model.tflite").read_bytes()),
+        write.Interpreter((tmp_path / "model.tflite").read_bytes()),
         json.loads((folder / "golden.json").read_text()),
     )
     assert {row["signature"] for row in rows} == {"length_8", "length_32"} and any(
@@ -185,9 +185,9 @@ def test_sentence_embeddings(source: Path, tmp_path: Path) -> None:
     for pooling in ("mean", "first"):
         file = tmp_path / f"{pooling}.tflite"
         assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
-        plain = Plain(params=params, pooling=None, model=bare)
-        row = verify.rows(plain, read.tokenizer, 16)[2]
-        found = litert.Interpreter(file.read_bytes())("length_16", row)["embedding"]
+        plain = TrainingGraph(params=params, pooling=None, model=bare)
+        row = verify.sample_rows(plain, read.tokenizer, 16)[2]
+        found = write.Interpreter(file.read_bytes())("length_16", row)["embedding"]
         given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
         output = bare.apply({"params": given}, **row)
         tokens = row["attention_mask"][0] > 0
@@ -274,7 +274,7 @@ def test_a_converter_that_ends(
 ) -> None:
     place = tmp_path / "ends.py"
     place.write_text(script)
-    monkeypatch.setattr(litert, "CONVERTER", place)
+    monkeypatch.setattr(write, "CONVERTER", place)
     assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
     assert mentions(capsys.readouterr().err, *named)
     assert list(tmp_path.iterdir()) == [place]

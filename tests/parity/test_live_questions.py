@@ -33,18 +33,12 @@ def test_the_scores_of_a_file_are_those_of_its_model(
     assert mentions(out, f"{scores['task']}, dev", "f1") and out.count(f"{expected['f1']:.2f}") >= 2
     on_a_phone(file, tmp_path / "packed", tmp_path / "given")
     judged = ("phone", "judge", file, tmp_path / "packed", tmp_path / "given")
-    exam = json.loads(said(capsys, *judged, "--json")[0].splitlines()[-1])["exam"]
-    both = {"phone": scores["file"], "here": scores["file"]}
-    assert exam == {"task": scores["task"], "split": "dev", "of": 24, "examples": 24, "scores": both}
-    golden = len(json.loads((tmp_path / "run.files" / "golden.json").read_text()))
-    for row in sorted((tmp_path / "given").iterdir())[golden:]:  # a phone that answers by chance
+    assert json.loads(said(capsys, *judged, "--json")[0].splitlines()[-1])["exam"] is None
+    for row in sorted((tmp_path / "given").iterdir()):  # a phone that answers by chance
         content = np.frombuffer(row.read_bytes(), "<f4")
         row.write_bytes(content[::-1].tobytes())
     out, _ = said(capsys, *judged, code=1)
-    name, expected_points = next(iter(expected.items()))
-    assert mentions(out, "dev", "24 of 24", name, f"{expected_points:.2f}")
-    # A start that is no position leads to no answer.
-    assert "8.83" in out or mentions(out, "squad2", "finite")
+    assert mentions(out, "start_logits", "off by")
     card = (tmp_path / "run.files" / "README.md").read_text()
     assert f"{scores['task']}, dev, 24 of 24 examples: {next(iter(expected))} " in card
 

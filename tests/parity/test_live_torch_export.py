@@ -18,7 +18,7 @@ from zoo import CASES, pretrained
 from bertzoo.export import runtimes
 from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.graph.reference import Plain
+from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.pytorch import torch_files
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction
@@ -31,7 +31,7 @@ SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx"}
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     source, plain = exported.both(name)
-    (example, *_) = verify.rows(plain, None, 9)
+    (example, *_) = verify.sample_rows(plain, None, 9)
     (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (4, 16))[0])
     (tmp_path / "model.pt").write_bytes(torch_files.torchscript(source, example, "mean")[0])
     for suffix, runtime in ((".pt2", runtimes.TorchExport), (".pt", runtimes.TorchScript)):
@@ -43,7 +43,7 @@ def test_answers_given_more_starts_than_there_are_short_rows_for(tmp_path: Path)
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
     plain = exported.graph(source)
-    (example, *_) = verify.rows(plain, None, 16)
+    (example, *_) = verify.sample_rows(plain, None, 16)
     (tmp_path / "model.pt2").write_bytes(torch_files.torch_export(source, example, "mean", (7, 16))[0])
     exported.same(runtimes.TorchExport(tmp_path / "model.pt2"), plain, (7, 11))
 
@@ -71,7 +71,7 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
     read, run = any_model.read_model(source), RUNTIMES[to](file)
     module, params = read.module()
-    (row, *_) = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 23)
+    (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
     assert len(run.seconds(row, 3)) == 3 and min(run.seconds(row, 1)) > 0
@@ -98,7 +98,7 @@ def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path:
     assert exported.convert(source, file, to, "--head=none", "--pooling=first", "--lengths=16") == 0
     read = any_model.read_model(source)
     module, params = read.module()
-    row = verify.rows(Plain(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
+    row = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)[2]
     pooled = module.apply({"params": params}, **row).pooled
     np.testing.assert_allclose(RUNTIMES[to](file)(row)["embedding"], pooled, atol=1e-5)
 
@@ -107,7 +107,7 @@ def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path:
 def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
     """Where the lines of its graph stand is what torch adds; a zip's members are read one by one."""
     source, plain = exported.both("bert")
-    (example, *_) = verify.rows(plain, None, 8)
+    (example, *_) = verify.sample_rows(plain, None, 8)
     made = {
         "torch-export": lambda: torch_files.torch_export(source, example, "mean", (4, 16))[0],
         "torchscript": lambda: torch_files.torchscript(source, example, "mean")[0],
@@ -156,7 +156,7 @@ def test_layouts_are_those_of_the_module() -> None:
 
     for name in CASES:
         source, plain = exported.both(name)
-        row = {name: torch.from_numpy(array) for name, array in verify.rows(plain, None, 8)[0].items()}
+        row = {name: torch.from_numpy(array) for name, array in verify.sample_rows(plain, None, 8)[0].items()}
         found = []
         for grouped in phone_module.GROUPED:
             tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}

@@ -13,7 +13,7 @@ from test_choose import brute, random_scores
 from zoo import CASES, LAYERS, SIZES
 
 from bertzoo.benchmarking import latency as measuring
-from bertzoo.benchmarking.worker import Load
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
 from bertzoo.models import Bert, SchuBert
@@ -124,21 +124,21 @@ def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
         path = str(len(known))
         known[path] = only_time(last) + sum(map(layer_time, others))
         assert made.vocab_size == 61 and wanted.length == 16
-        return Load("litert", path, wanted.threads, made.vocab_size)
+        return LoadRequest("litert", path, wanted.threads, made.vocab_size)
 
     @contextmanager
     def started(loads):
         factor = next(slower)
         yield [
             SimpleNamespace(
-                said={"version": "9"}, run=lambda lengths, at=at: [1e-3 * factor * known[at.path]] * len(lengths)
+                state={"version": "9"}, run=lambda lengths, at=at: [1e-3 * factor * known[at.path]] * len(lengths)
             )
             for _, at in loads
         ]
 
-    monkeypatch.setattr(measuring, "_load", load)
-    monkeypatch.setattr(measuring, "started", started)
-    wanted = measuring.Wanted(letters, 3, 16, 2, "fp32", 4, 2)
+    monkeypatch.setattr(measuring, "_request", load)
+    monkeypatch.setattr(measuring, "start_workers", started)
+    wanted = measuring.LatencySettings(letters, 3, 16, 2, "fp32", 4, 2)
     table = measuring.measure(model, wanted, heard.append)
     structure = declare(model, NoHead(), tuple(letters))
     rounds = next(slower) - 1

@@ -33,7 +33,7 @@ from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.inspect import choose_layers
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.report import attention, heatmaps
-from bertzoo.runs.report.attention import Row
+from bertzoo.runs.report.attention import UnpaddedRow
 from bertzoo.runs.report.heatmaps import Panel, Strip
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -172,7 +172,7 @@ def test_how_much_is_near() -> None:
 
 def test_maps_are_those_of_the_row_alone(home: Path) -> None:
     model, params, _ = bertzoo.load(home / "teacher")
-    rows = [Row(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
+    rows = [UnpaddedRow(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
     long, (second, first) = attention.attentions(any_model.read_model(home / "teacher"), rows, [2, 1])
     ids, types = (array[None] for array in rows[1])
     expected = jax.jit(model.apply)({"params": params}, ids, types, np.ones_like(ids)).attentions
@@ -188,10 +188,10 @@ def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
         apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
     )
     without: Any = SimpleNamespace(model=found.model, origin="pruned", module=lambda: (blind, {}))
-    row = Row(np.arange(4), np.zeros(4, np.int32))
+    row = UnpaddedRow(np.arange(4), np.zeros(4, np.int32))
     with pytest.raises(UserError, match=mentioning("layer 2")):
         list(attention.attentions(without, [row], [2]))
-    pair = Row(np.arange(4), np.array([0, 0, 1, 1]))
+    pair = UnpaddedRow(np.arange(4), np.array([0, 0, 1, 1]))
     short = replace(found, model=replace(found.model, token_types=1), origin="one")
     with pytest.raises(UserError, match=mentioning("segments", 2, "one", 1)):
         list(attention.attentions(short, [pair], [1]))
@@ -300,7 +300,7 @@ def test_the_average_of_a_model(home: Path, capsys: pytest.CaptureFixture) -> No
     text = words(home, 4)
     assert inspect(home, "teacher", f"--text={text}", "--average", "--layers=2", "--json") == 0
     printed = json.loads(capsys.readouterr().out)["model"]
-    rows = [Row(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
+    rows = [UnpaddedRow(np.array(ids), np.zeros(len(ids), np.int32)) for ids in [tokens(home, text)]]
     (both,) = attention.attentions(any_model.read_model(home / "teacher"), rows, [1, 2])
     near = [attention.nearby(array.mean(axis=0), 4) for array in both]
     assert printed["layers"] == [2] and printed["near"] == pytest.approx(near[1]) != pytest.approx(near[0])
@@ -321,36 +321,37 @@ def ink(path: Path) -> float:
     return float((np.asarray(Image.open(path).convert("L")) < 250).mean())
 
 
-def test_the_picture_is_of_the_maps(tmp_path: Path) -> None:
-    """Every place of every map has its colour, by one scale, where the page says."""
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
+    """Every cell of every map has its colour, on one scale, inside its axes."""
     eye, faint = np.eye(2), 0.4 * np.eye(2)[::-1]
     blocks = [[Strip("a", [Panel("1", eye), Panel("2", faint)]), Strip("b", [Panel("3", faint)])]]
     for name in ("a.png", "b.png"):
         heatmaps.draw(blocks, "x", ["$a$", "語"], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("L")).astype(int)
-    page = heatmaps._Page.of(blocks, "x", ["$a$", "語"])
+    page = heatmaps.figure(blocks, "x", ["$a$", "語"])
+    page.savefig(tmp_path / "c.png", format="png")  # places the axes
     height, width = pixels.shape
-    assert (width, height) == (int(page.width * heatmaps.DPI), int(page.height * heatmaps.DPI))
+    axes = page.axes[:4]  # of two strips with two columns
 
-    def colour(strip: int, column: int, row: int, key: int) -> int:
-        left, bottom, wide, high = page.rectangle(strip, column)
-        x, y = left + wide * (0.25 + 0.5 * key), 1 - bottom - high * (0.75 - 0.5 * row)
-        return pixels[int(y * height), int(x * width)]
+    def colour(place: int, row: int, key: int) -> int:
+        x, y = page.transFigure.inverted().transform(axes[place].transData.transform((key, row)))
+        return pixels[int((1 - y) * height), int(x * width)]
 
-    dark, middle, light = colour(0, 0, 0, 0), colour(0, 1, 0, 1), colour(0, 0, 0, 1)
+    dark, middle, light = colour(0, 0, 0), colour(1, 0, 1), colour(0, 0, 1)
     assert dark < middle - 20 and middle < light - 20
-    for strip, column, map_LM in ((0, 0, eye), (0, 1, faint), (1, 0, faint)):
+    for place, map_LM in ((0, eye), (1, faint), (2, faint)):
         for row, key in itertools.product(range(2), repeat=2):
-            expected = {0: light, 0.4: middle, 1: dark}[map_LM[row, key]]
-            assert colour(strip, column, row, key) == expected
-    left, bottom, wide, high = page.rectangle(1, 1)  # where there is no map
-    assert (pixels[int((1 - bottom - high / 2) * height), int((left + wide / 2) * width)]) == 255
+            assert colour(place, row, key) == {0: light, 0.4: middle, 1: dark}[map_LM[row, key]]
+    middles = axes[3].transAxes.transform((0.5, 0.5))  # of the place without a map
+    x, y = page.transFigure.inverted().transform(middles)
+    assert pixels[int((1 - y) * height), int(x * width)] == 255
 
 
 def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path) -> None:
     block = [Strip("t", [Panel(str(i), np.eye(2)) for i in range(8)]), Strip("s", [Panel("", np.eye(2))] * 7)]
-    assert [(strip.label, len(strip.panels)) for strip in heatmaps._cut(block)] == [
+    assert [(strip.label, len(strip.panels)) for strip in heatmaps.wrap(block)] == [
         ("t", 4),
         ("s", 4),
         ("t", 4),

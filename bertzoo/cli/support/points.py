@@ -1,4 +1,4 @@
-"""What `sweep` and `chain` have in common: points run as processes of their own, and what becomes of them."""
+"""Checks and runs of the points of `sweep` and `chain`, each a `bertzoo finetune` process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,55 +13,55 @@ if TYPE_CHECKING:
     from bertzoo.finetuning.sweep.record import Record
 
 
-def names(text: str) -> tuple[str, ...]:
+def parse_names(text: str) -> tuple[str, ...]:
     """The type of a flag with names between commas."""
     return tuple(name.strip() for name in text.split(","))
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """The type of a flag with a number of at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
     raise UserError(f"{text!r} is not a number of at least 1, as --processes and --random need one")
 
 
-def check(record: "Record") -> None:
-    """Raise as `bertzoo finetune` would for the options of any point, before the first one runs."""
+def _parsed(record: "Record", point: "Point") -> tuple[Any, Any, Any]:
+    """The verb, the arguments and the config of a point, as `bertzoo finetune` parses them; raises as it does."""
     from bertzoo.cli import main as cli
-    from bertzoo.core import config as loader
+    from bertzoo.core import config
 
+    verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
+    if args is None:
+        raise UserError("--help of a run is that of `bertzoo finetune --help`")
+    return verb, args, config.load(verb.config(), args.files, overrides)
+
+
+def check_options(record: "Record") -> None:
+    """Raise as `bertzoo finetune` would for the options of any point."""
     for point in record.points:
-        verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
-        if args is None:
-            raise UserError("--help of a run is that of `bertzoo finetune --help`")
-        loader.load(verb.config(), args.files, overrides)
+        _parsed(record, point)
 
 
 def tasks(record: "Record") -> Iterator[tuple["Point", Any, Any]]:
-    """Every point with its config and its task; raises as `bertzoo finetune` would where these do not go together.
+    """Every point with its config and its task; raises as `bertzoo finetune` would if these do not fit.
 
-    Of points with the same files of one's own, which are read for their labels, the first stands for all.
+    Custom tasks of the same files, which are read for their labels, come once.
     """
-    from bertzoo.cli import main as cli
-    from bertzoo.core import config as loader
-
-    read = set()
+    seen = set()
     for point in record.points:
-        verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
-        assert args is not None  # `check` has seen it
-        recipe = loader.load(verb.config(), args.files, overrides)
+        verb, args, recipe = _parsed(record, point)
         if recipe.task == "own":
-            if (recipe.data_dir, recipe.own) in read:
+            if (recipe.data_dir, recipe.own) in seen:
                 continue
-            read.add((recipe.data_dir, recipe.own))
+            seen.add((recipe.data_dir, recipe.own))
         yield point, recipe, verb.task_of(args, recipe)
 
 
 def check_inputs(record: "Record") -> None:
-    """Raise UserError where the files of a task, each read once, are missing or wrong, or a run refuses its options."""
+    """Raise UserError if the files of a task, each read once, are missing or wrong, or options do not fit."""
     seen = set()
-    for point, recipe, task in list(tasks(record)):  # options first, of every point
-        with suppress(UserError):  # damaged results are made anew
+    for point, recipe, task in list(tasks(record)):  # the options of every point first
+        with suppress(UserError):  # damaged results are computed again
             record.look(point)
         key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
         if key not in seen and point.name not in record.finished:
@@ -70,32 +70,40 @@ def check_inputs(record: "Record") -> None:
 
 
 def check_models(record: "Record") -> None:
-    """Raise as `bertzoo finetune` would where the model or the teacher of an unfinished point is missing or unfit."""
-    from bertzoo.cli import main as cli
-    from bertzoo.core import config as loader
-
+    """Raise as `bertzoo finetune` would if the model or the teacher of an unfinished point is missing or unfit."""
     seen = set()
     for point in record.points:
         if point.name not in record.finished:
-            verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
-            assert args is not None  # `check` has seen it
-            verb.check_models(args, loader.load(verb.config(), args.files, overrides), seen)
+            verb, args, recipe = _parsed(record, point)
+            verb.check_models(args, recipe, seen)
 
 
-def work(
+def run_points(
     record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["Point"], bool] = lambda point: True
 ) -> None:
-    """Run every point that is not finished, once it is `ready`; raises Stopped where a signal asks for it."""
+    """Run every unfinished point once it is `ready`, one per environment at a time; raises Stopped after a signal."""
+    from bertzoo.finetuning.sweep import queue
+
     waiting = []
     for point in record.points:
-        with suppress(UserError):  # damaged results are made anew
+        with suppress(UserError):  # damaged results are computed again
             record.look(point)
         if point.name not in record.finished:
             waiting.append(point)
     side = f", {len(environments)} side by side" if len(environments) > 1 else ""
     say(f"{len(record.points)} points, {len(record.finished)} of them finished already{side}")
+
+    def ended(point: "Point", how: "Ended") -> None:
+        outcome = _record_outcome(record, point, how)
+        record.write()
+        say(f"{len(record.finished)}/{len(record.points)} {point.task} {point.described()}: {outcome}")
+
+    jobs = [
+        queue.Job(item=point, arguments=point.arguments(record.run_dir(point)), log=record.log(point))
+        for point in waiting
+    ]
     try:
-        _run(record, waiting, environments, ready)
+        queue.run(jobs, environments, ended, ready)
     except KeyboardInterrupt:
         raise Stopped(
             f"stopped with {len(record.finished)} of {len(record.points)} points finished; run the same command again "
@@ -105,28 +113,8 @@ def work(
         record.write()
 
 
-def _run(
-    record: "Record",
-    waiting: Sequence["Point"],
-    environments: Sequence[dict[str, str]],
-    ready: Callable[["Point"], bool],
-) -> None:
-    from bertzoo.finetuning.sweep import queue
-
-    def ended(point: "Point", how: "Ended") -> None:
-        said = _became(record, point, how)
-        record.write()
-        say(f"{len(record.finished)}/{len(record.points)} {point.task} {point.described()}: {said}")
-
-    jobs = [
-        queue.Job(item=point, arguments=point.arguments(record.run_dir(point)), log=record.log(point))
-        for point in waiting
-    ]
-    queue.run(jobs, environments, ended, ready)
-
-
-def _became(record: "Record", point: "Point", how: "Ended") -> str:
-    """What became of a point, recorded and in words."""
+def _record_outcome(record: "Record", point: "Point", how: "Ended") -> str:
+    """Record how a point ended and return it in words."""
     if how.stopped:
         record.states[point.name] = "stopped", ""
         return "stopped"
@@ -141,9 +129,9 @@ def _became(record: "Record", point: "Point", how: "Ended") -> str:
     return f"failed: {error}"
 
 
-def told(record: "Record") -> int:
-    """Say what became of all points, and give the exit code."""
-    stopped, failed = (sum(state == what for state, _ in record.states.values()) for what in ("stopped", "failed"))
+def report_outcomes(record: "Record") -> int:
+    """Print how the points ended and return the exit code; raises Stopped if some were stopped."""
+    stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     say(f"wrote {record.table}; next: bertzoo results {record.path}")
     if stopped:
         raise Stopped(f"{stopped} of {len(record.points)} points were stopped; run the same command again to go on")

@@ -1,4 +1,4 @@
-"""The examples on which a file and its model are scored: the development set of a fine-tuned model's task."""
+"""The examples to score a file and its model on: the development set of the task that the model was fine-tuned for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,21 +13,21 @@ from bertzoo.finetuning import predict_answers, predict_labels, saved_model
 from bertzoo.finetuning.predict_answers import Answering
 from bertzoo.finetuning.predict_labels import Trained
 
-SCORED = ("sequence_classification", "token_classification", "span", "joint_span")  # heads of tasks
+TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_span")
 
 
-def quiz(
+def build_quiz(
     source: Path, pretrained: Pretrained, longest: int, examples: int | None, tell: Callable[[str], None]
 ) -> Quiz | None:
-    """Examples of the first development set of the task that a fine-tuned model was trained on; None without one.
+    """Examples of the first development set of the model's task, evenly drawn; None if it was not fine-tuned.
 
-    pretrained: the model as it is exported, which may read padding otherwise than `source`. longest: tokens of the
-    file's longest row. examples: how many, drawn evenly; 0 for all, None for the default. Raises UserError where
-    examples are asked for and there are none.
+    pretrained: the model as it is exported, which may treat padding otherwise than `source`. longest: tokens of the
+    file's longest row. examples: how many; 0 for all, None for the default. Raises UserError if examples are asked for
+    and there are none.
     """
-    if not saved_model.is_finetuned(source) or pretrained.head.kind not in SCORED:
+    if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
-            raise UserError(f"--examples={examples} is of a fine-tuned model with the head of its task")
+            raise UserError(f"--examples={examples} applies to a fine-tuned model with the head of its task")
         return None
     most = EXAMPLES if examples is None else examples
     try:
@@ -38,7 +38,7 @@ def quiz(
         if longest < model.max_length:
             tell(f"{model.named}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
         answering = predict_answers.of(model)
-        questions = (
+        quiz = (
             _labels(predict_labels.of(model), pretrained, longest, most, tell)
             if answering is None
             else _questions(answering, longest, most)
@@ -48,10 +48,10 @@ def quiz(
             raise
         tell(f"the task's scores are not measured: {error}")
         return None
-    count, whole = questions.share
+    count, whole = quiz.share
     if count < whole:
-        tell(f"{questions.name}, {questions.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
-    return questions
+        tell(f"{quiz.name}, {quiz.split}: scored on {count:,} of {whole:,} examples (--examples=0 takes all)")
+    return quiz
 
 
 def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
@@ -65,31 +65,31 @@ def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tel
     whole = task.read(split, model.recipe.data_dir).examples
     if any(example.label is None for example in whole):
         raise UserError(f"the {split} set of {task.name} has no labels")
-    examples = evenly(whole, most)
+    examples = draw_evenly(whole, most)
     rows = model.rows(examples)
     return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
 
 
 def _questions(model: Answering, longest: int, most: int) -> Quiz:
     task, options = model.task(), model.recipe.squad
-    room = longest - options.max_question - 3  # for the paragraph, beside [CLS] and two [SEP]
+    room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
         raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
-    # Parts overlap by half at least, as in long rows.
+    # Windows overlap by at least half, as in long rows.
     options = replace(options, stride=min(options.stride, max(1, room // 2)))
     recipe = replace(model.recipe, squad=options)
     model = replace(model.of(task), max_length=min(model.max_length, longest), recipe=recipe)
     whole = model.asked(task, "dev", model.recipe.data_dir)
-    asked = evenly(whole.questions, most)
-    task.check(asked)
-    rows = model.windows(asked, labels=False)
+    questions = draw_evenly(whole.questions, most)
+    task.check(questions)
+    rows = model.windows(questions, labels=False)
     if not rows.windows:
-        raise UserError(f"the questions of {task.name} leave no row: no text of theirs has a word")
+        raise UserError(f"the questions of {task.name} leave no row: none of their texts has a word")
     decoding = model.recipe.squad.decoding(task.nulls)
     return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
 
 
-def evenly(examples: Sequence[Any], most: int) -> list[Any]:
+def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:
     """Up to `most` examples at equal distances; 0 takes all."""
     count = min(most or len(examples), len(examples))
     return [examples[index * len(examples) // count] for index in range(count)]

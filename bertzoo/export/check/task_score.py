@@ -1,4 +1,4 @@
-"""The metric of a fine-tuned model's task, of a written file beside the model."""
+"""Score a written file and its model on the task that the model was fine-tuned for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from bertzoo.export.check import device_cases
-from bertzoo.export.graph.reference import Plain
-from bertzoo.export.runtimes import Runtime
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.litert.write import signature
+from bertzoo.export.runtimes import FileRuntime
+from bertzoo.nn import span_candidates
 from bertzoo.tasks import metrics
 from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.rows import Rows, Slot
@@ -17,14 +18,13 @@ from bertzoo.tasks.squad_tasks import SpanTask
 from bertzoo.tasks.task import Example, Task
 from bertzoo.tasks.windows import Windows
 
-Outputs = Sequence[Mapping[str, np.ndarray]]  # of every slot, of one row
+Outputs = Sequence[Mapping[str, np.ndarray]]  # of one row each, with a first axis of 1
 
 
 class Quiz(Protocol):
-    """Labelled examples of a split of a task, their rows, none longer than the file reads, and how they are scored.
+    """Labelled examples of a split of a task, as rows, and how outputs become predictions and scores.
 
-    share: how many examples are asked, and of how many. What is `read` of outputs is scored, and is what an exam has of
-    them.
+    share: number of examples, and how many the split has.
     """
 
     @property
@@ -35,35 +35,39 @@ class Quiz(Protocol):
     def share(self) -> tuple[int, int]: ...
     @property
     def rows(self) -> "Rows | Windows": ...
-    def read(self, slots: Sequence[Slot], outputs: Outputs) -> Any: ...
-    def scores(self, read: Any) -> dict[str, float]: ...
-    def exam(self, rows: Sequence[device_cases.Exam], read: Any) -> device_cases.Exam: ...
+    def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any: ...
+    def scores(self, predictions: Any) -> dict[str, float]: ...
 
 
-def scored(run: Runtime, plain: Plain, quiz: Quiz, lengths: Sequence[int]) -> tuple[dict[str, Any], device_cases.Exam]:
-    """The task, the split, how many examples of how many, and in points the scores of the file and of the model, read
-    alike: every row in the shortest length that holds it. And the same examples as a device is asked them.
+def score_file(
+    run: FileRuntime, reference: TrainingGraph, quiz: Quiz, lengths: Sequence[int]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The scores of the file and of the model in points, and for labels the exam that a device can be given.
+
+    Every row runs at the shortest length that holds it.
     """
-    reference = jax.jit(
-        lambda plain, row: {name: y[None] for name, y in plain(**{name: x[0] for name, x in row.items()}).items()}
+    model = jax.jit(
+        lambda graph, row: {name: y[None] for name, y in graph(**{name: x[0] for name, x in row.items()}).items()}
     )
     slots = quiz.rows.plan(1, lengths)
     batches = (quiz.rows.batch(slot, 1) for slot in slots)
-    given = [{name: batch[name] for name in plain.inputs} for batch in batches]
-    read = quiz.read(slots, [run(row) for row in given])
+    inputs = [{name: batch[name] for name in reference.inputs} for batch in batches]
+    predictions = quiz.predict(slots, [run(row) for row in inputs])
     count, whole = quiz.share
-    said = {"task": quiz.name, "split": quiz.split, "of": whole}
+    task = {"task": quiz.name, "split": quiz.split, "of": whole}
     scores = {
         "examples": count,
-        "file": quiz.scores(read),
-        "model": quiz.scores(quiz.read(slots, [jax.device_get(reference(plain, row)) for row in given])),
+        "file": quiz.scores(predictions),
+        "model": quiz.scores(quiz.predict(slots, [jax.device_get(model(reference, row)) for row in inputs])),
     }
-    return said | scores, said | quiz.exam(device_cases.asked(slots, given), read)
+    if not isinstance(quiz, Labels) or quiz.task.kind == "tokens":
+        return task | scores, None
+    return task | scores, task | quiz.exam(slots, inputs, predictions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Examples with labels or numbers, which `scale` gives of the model's; whole: how many the split has."""
+    """Examples with classes, tags or numbers. whole: how many the split has. scale: a number per unit of the output."""
 
     task: Task
     split: str
@@ -80,31 +84,35 @@ class Labels:
     def share(self) -> tuple[int, int]:
         return len(self.examples), self.whole
 
-    def read(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
-        """The logits (N,C) of the examples in their order, or of each the tags of its words."""
+    def predict(self, slots: Sequence[Slot], outputs: Outputs) -> Any:
+        """The logits (N,C) in the order of the examples, or for each example the tags of its words."""
         logits = [output["logits"] for output in outputs]
         if self.task.kind == "tokens":
-            return self.rows.restore_words(slots, [each.argmax(-1) for each in logits])
+            return self.rows.restore_words(slots, [array.argmax(-1) for array in logits])
         return self.rows.restore(slots, logits)
 
-    def scores(self, read: Any) -> dict[str, float]:
+    def scores(self, predictions: Any) -> dict[str, float]:
         """The task's metrics."""
         if self.task.kind == "regression":
-            read = read[:, 0] * self.scale
+            predictions = predictions[:, 0] * self.scale
         elif self.task.kind != "tokens":
-            read = read.argmax(-1)
-        return metrics.score(self.task, read, [example.label for example in self.examples])
+            predictions = predictions.argmax(-1)
+        return metrics.score(self.task, predictions, [example.label for example in self.examples])
 
-    def exam(self, rows: Sequence[device_cases.Exam], read: Any) -> device_cases.Exam:
-        """The examples in their order with what was read of the file here."""
-        if self.task.kind == "tokens":
-            return device_cases.of_words(self.task, self.rows, self.examples, rows, read)
-        return device_cases.of_labels(self.task, self.scale, self.examples, rows, read)
+    def exam(self, slots: Sequence[Slot], inputs: Outputs, logits: np.ndarray) -> dict[str, Any]:
+        """What exam.json holds: for each example its signature, inputs, label and the file's logits."""
+        rows: list[dict[str, Any]] = [{} for _ in slots]
+        for slot, row in zip(slots, inputs, strict=True):
+            arrays = {name: array[0].tolist() for name, array in row.items()}
+            rows[int(slot.rows[0])] = {"signature": signature(slot.length), "inputs": arrays}
+        for row, example, values in zip(rows, self.examples, logits, strict=True):
+            row |= {"label": example.label, "logits": values.tolist()}
+        return {"kind": self.task.kind, "metrics": self.task.metrics, "scale": self.scale, "rows": rows}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """Questions with their answers, in windows; whole: how many the split has."""
+    """Questions with their answers, in windows. whole: how many the split has."""
 
     task: SpanTask
     split: str
@@ -120,14 +128,20 @@ class Questions:
     def share(self) -> tuple[int, int]:
         return len(self.rows.questions), self.whole
 
-    def read(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
-        """The answers that outputs are decoded to."""
-        return decode(self.rows, device_cases.candidates(self.rows.restore(slots, outputs)), self.decoding)
+    def predict(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
+        """The decoded answers; a joint head's candidates are searched for first."""
+        outputs = self.rows.restore(slots, outputs)
+        if outputs and "null_logit" in outputs[0]:
+            outputs = [_joint_candidates(output) for output in outputs]
+        return decode(self.rows, outputs, self.decoding)
 
-    def scores(self, read: list[Answered]) -> dict[str, float]:
-        """The official ones."""
-        return self.task.score(self.rows.questions, read, self.decoding.threshold)
+    def scores(self, predictions: list[Answered]) -> dict[str, float]:
+        """SQuAD's official metrics."""
+        return self.task.score(self.rows.questions, predictions, self.decoding.threshold)
 
-    def exam(self, rows: Sequence[device_cases.Exam], read: list[Answered]) -> device_cases.Exam:
-        """The questions in their windows, with the answers that the file gives here."""
-        return device_cases.of_questions(self.rows, self.task.nulls, self.decoding, rows, read)
+
+def _joint_candidates(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    names = ("start_logits", "starts", "end_logits", "null_logit")
+    start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name])[None] for name in names)
+    found = jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
+    return {name: array[0] for name, array in found.items()}

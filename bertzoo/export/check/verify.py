@@ -1,4 +1,4 @@
-"""What a written file computes beside the model that it was made of, on sentences of every length of it."""
+"""Compare what a written file computes with its model, on sentences of every length."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -7,15 +7,17 @@ import numpy as np
 
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.litert.litert import signature
-from bertzoo.export.litert.quantise import Precision
-from bertzoo.export.runtimes import Runtime
+from bertzoo.export.litert.write import signature
+from bertzoo.export.options import Precision
+from bertzoo.export.runtimes import FileRuntime
 from bertzoo.tasks.metrics import in_points
 
-if TYPE_CHECKING:  # comparing what a phone computed needs no jax, whose import takes a second
-    from bertzoo.export.graph.reference import Plain
+if TYPE_CHECKING:  # `bertzoo phone` needs no jax, whose import takes a second
+    from bertzoo.export.graph.reference import TrainingGraph
 
-# Read from the beginning, and again where a row is longer; a fixed text, so that a file's golden outputs stay.
+Outputs = Mapping[str, np.ndarray]
+
+# Repeated to fill a row; fixed, so that a file's golden outputs stay the same.
 TEXT = (
     "The harbour was quiet that morning, and nobody had seen the boats come in.",
     "She asked whether the train to the coast still leaves at nine, or later on Sundays.",
@@ -29,7 +31,7 @@ TEXT = (
 
 
 class Limit(NamedTuple):
-    """How far a file may be from its model: an output's largest error, as a share of its largest value, and cosine."""
+    """How far a file may be from its model: error as a share of an output's largest value, and at least this cosine."""
 
     error: float
     cosine: float
@@ -42,53 +44,55 @@ LIMITS: dict[Precision, Limit] = {
     "int8-static": Limit(1.0, 0.9),
     "int8-weight": Limit(0.5, 0.98),
 }
-# Points that a file's score may be below its model's, and how many examples' worth besides: a few are few points.
+# Points that a file's score may be below its model's, beside EXAMPLES examples' worth, which are many points of a few.
 LOST: dict[Precision, float] = {"fp32": 0.5, "fp16": 0.5, "int8-dynamic": 2.0, "int8-static": 5.0, "int8-weight": 2.0}
 EXAMPLES = 3
-SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length, which its rows fill
+SHARES = (1.0, 0.75, 0.5, 0.25)  # of a length that the rows fill
 
 
-def prove(
-    run: Runtime, plain: "Plain", tokenizer: Tokenizer | None, lengths: Sequence[int], precision: Precision
+def verify_outputs(
+    run: FileRuntime,
+    reference: "TrainingGraph",
+    tokenizer: Tokenizer | None,
+    lengths: Sequence[int],
+    precision: Precision,
 ) -> dict[str, Any]:
-    """By length, under its signature's name, what was measured of its outputs; raises ExportFailed where one is not
-    finite, the model's or the file's, or beyond its limit.
+    """By signature, the length, the number of rows and each output's errors, on TEXT or, without tokenizer, random ids.
 
-    The sentences are TEXT, or without a tokenizer random ids.
+    Raises ExportFailed if an output of the model or the file is not finite, or the file's is beyond its limit.
     """
     import jax
 
-    reference = jax.jit(lambda plain, row: plain(**{n: x[0] for n, x in row.items()}))
-    found: dict[str, Any] = {}
+    model = jax.jit(lambda graph, row: graph(**{name: array[0] for name, array in row.items()}))
+    measured: dict[str, Any] = {}
     for length in lengths:
-        name, given = signature(length), rows(plain, tokenizer, length)
-        pairs = [aligned(run(row), jax.tree.map(np.asarray, reference(plain, row))) for row in given]
+        rows = sample_rows(reference, tokenizer, length)
+        pairs = [align_starts(run(row), jax.tree.map(np.asarray, model(reference, row))) for row in rows]
         outputs = {}
         for key in pairs[0][1]:
-            outputs[key] = _measured([theirs[key][0] for theirs, _ in pairs], [ours[key] for _, ours in pairs])
-            _check(f"{key} at length {length}", outputs[key], LIMITS[precision])
-        found[name] = {"length": length, "rows": len(given), "outputs": outputs}
-    return found
+            outputs[key] = _errors([theirs[key][0] for theirs, _ in pairs], [ours[key] for _, ours in pairs])
+            _check_errors(f"{key} at length {length}", outputs[key], LIMITS[precision])
+        measured[signature(length)] = {"length": length, "rows": len(rows), "outputs": outputs}
+    return measured
 
 
 def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
-    """Raise ExportFailed where a file's score, in points, is further below its model's than its precision excuses."""
+    """Raise ExportFailed if a score of the file, in points, is lower than its model's by more than LOST allows."""
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
     for metric, points in scores["file"].items():
-        # What is NaN is refused.
-        if in_points(metric) and not points >= scores["model"][metric] - room:
+        if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
             raise ExportFailed(
                 f"the file is not the model: {metric} of {scores['task']} is {points:.2f} on {scores['examples']:,} "
                 f"examples, where the model has {scores['model'][metric]:.2f} (at most {room:.2f} points less)"
             )
 
 
-def rows(plain: "Plain", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
-    """The inputs of a few sentences, each (1,L) int32: of the whole length and of shares of it, two as pairs."""
-    made = []
+def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
+    """Rows of (1,L) int32 inputs that fill SHARES of the length, two of them as pairs; random ids without tokenizer."""
+    rows = []
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
-        ids = _ids(tokenizer, count - 2, index, plain.model.embedding.word.rows)
+        ids = _ids(tokenizer, count - 2, index, reference.model.embedding.word.rows)
         first, last = (1, 2) if tokenizer is None else (tokenizer.specials.cls, tokenizer.specials.sep)
         whole = np.concatenate([[first], ids, [last], np.zeros(length - count, np.int64)])
         tokens = np.arange(length) < count
@@ -101,10 +105,10 @@ def rows(plain: "Plain", tokenizer: Tokenizer | None, length: int) -> list[dict[
             "attention_mask": tokens,
             "masked_positions": np.array([blank]),
         }
-        if "masked_positions" in plain.inputs and tokenizer is not None:
+        if "masked_positions" in reference.inputs and tokenizer is not None:
             row["input_ids"][blank] = tokenizer.specials.mask
-        made.append({name: np.asarray(row[name], np.int32)[None] for name in plain.inputs})
-    return made
+        rows.append({name: np.asarray(row[name], np.int32)[None] for name in reference.inputs})
+    return rows
 
 
 def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> np.ndarray:
@@ -112,66 +116,65 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
         return np.random.default_rng((start, count)).integers(0, entries, count)
     text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
     if not len(text):
-        raise ExportFailed("the tokenizer makes no tokens of English text, on which the file could be proved")
+        raise ExportFailed("the tokenizer makes no tokens of English text, so the file cannot be verified")
     return np.resize(text, count)
 
 
-Outputs = Mapping[str, np.ndarray]
+def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
+    """A joint head's outputs with the ends of the same starts, whose order may differ, and without excluded positions.
 
-
-def aligned(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """Both with the ends of answers given the same starts, which may come in another order, and of starts and ends what
-    `answerable` leaves; all else as it is.
+    Outputs of other heads stay as they are. Raises ExportFailed if no start is the same.
     """
     if "starts" not in ours:
         return theirs, ours
     theirs, ours = dict(theirs), dict(ours)
-    places = theirs["starts"][0].tolist()
-    order = [places.index(start) for start in ours["starts"].tolist() if start in places]
-    kept = [start in places for start in ours["starts"].tolist()]
+    starts = theirs.pop("starts")[0].tolist()
+    shared = [start in starts for start in ours["starts"].tolist()]
+    order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
     if not order:
         raise ExportFailed("the file looks for answers at other starts than the model")
-    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][kept]
+    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][:, order], ours["end_logits"][shared]
     for name in ("start_logits", "end_logits"):
-        found, ours[name] = answerable(theirs[name][0], ours[name])
-        theirs[name] = found[None]
-    del theirs["starts"], ours["starts"]
+        actual, ours[name] = drop_excluded(theirs[name][0], ours[name])
+        theirs[name] = actual[None]
     return theirs, ours
 
 
-def answerable(found: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both with 0 at the positions where the model, which `want` is of, says that no answer can be: they are a thousand
-    lower, and beside them nothing else would count. Where the other does not say so, it is off by that much.
+def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both with 0 where the model excludes an answer: those logits are a thousand lower and would hide other errors.
+
+    Where only the model excludes a position, the file is off by that thousand.
     """
     from bertzoo.nn.heads import EXCLUDED
 
-    excluded = want < EXCLUDED / 2
-    return np.where(excluded, np.where(found < EXCLUDED / 2, 0, -EXCLUDED), found), np.where(excluded, 0, want)
+    excluded = expected < EXCLUDED / 2
+    kept = np.where(actual < EXCLUDED / 2, 0, -EXCLUDED)
+    return np.where(excluded, kept, actual), np.where(excluded, 0, expected)
 
 
-def _measured(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
-    """Of one output over all rows: its shape alone must be equal."""
+def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
+    """Of one output over all rows; raises ExportFailed if a shape differs."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
         raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
-    found, want = (np.concatenate([x.astype(np.float64).reshape(-1) for x in each]) for each in (theirs, ours))
-    lengths = np.linalg.norm(found) * np.linalg.norm(want)
+    actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))
+    norms = np.linalg.norm(actual) * np.linalg.norm(expected)
     return {
-        "finite": bool(np.isfinite(found).all()),
-        "model_finite": bool(np.isfinite(want).all()),
-        "max_error": float(np.abs(found - want).max()),
-        "largest": float(np.abs(want).max()),
-        "cosine": float(found @ want / lengths) if lengths else float(not np.any(found - want)),
+        "finite": bool(np.isfinite(actual).all()),
+        "model_finite": bool(np.isfinite(expected).all()),
+        "max_error": float(np.abs(actual - expected).max()),
+        "largest": float(np.abs(expected).max()),
+        "cosine": float(actual @ expected / norms) if norms else float(not np.any(actual - expected)),
     }
 
 
-def _check(what: str, measured: dict[str, Any], limit: Limit) -> None:
-    if not measured.pop("model_finite"):
-        raise ExportFailed(f"the model itself gives NaN or infinity: {what}")
-    if not measured["finite"]:
-        raise ExportFailed(f"the file gives NaN or infinity: {what}")
-    share = measured["max_error"] / measured["largest"] if measured["largest"] else measured["max_error"]
-    if not (share <= limit.error and measured["cosine"] >= limit.cosine):  # nor where the model itself gives NaN
+def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
+    if not errors.pop("model_finite"):
+        raise ExportFailed(f"the model itself gives NaN or infinity: {output}")
+    if not errors["finite"]:
+        raise ExportFailed(f"the file gives NaN or infinity: {output}")
+    share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
+    if not (share <= limit.error and errors["cosine"] >= limit.cosine):
         raise ExportFailed(
-            f"the file is not the model: {what} is off by {share:.2g} of its largest value (at most {limit.error:g}), "
-            f"cosine {measured['cosine']:.6f} (at least {limit.cosine:g})"
+            f"the file is not the model: {output} is off by {share:.2g} of its largest value (at most "
+            f"{limit.error:g}), cosine {errors['cosine']:.6f} (at least {limit.cosine:g})"
         )

@@ -1,4 +1,4 @@
-"""A Linen model and its parameters -> the export graph; a part that the graph has none for raises."""
+"""Build the export graph of a Linen model; raises TypeError for modules that the graph has no part for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ import numpy as np
 from bertzoo import nn
 from bertzoo.export.graph import heads
 from bertzoo.export.graph import layers as parts
-from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SpanKey
-from bertzoo.export.graph.graph import BottleneckLayer, Embedding, Graph, Layer, Trigram
+from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SpanKeyMap
+from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer, GraphTrigram
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.partial import names
 from bertzoo.models.parts import Pretraining
@@ -21,8 +21,8 @@ _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
 MEAN = heads.MeanEmbedding()
 
 
-def read(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
-    """The graph of a model under its head, or where it has none under `pooling`; the parameters as numpy arrays."""
+def build_graph(model: Any, params: Params, pooling: Any = MEAN) -> Graph:
+    """The graph of a model with its head, or else with `pooling`; its parameters are numpy arrays."""
     layers: dict[str, Any] = {}
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
         if name not in layers:
@@ -41,10 +41,10 @@ def _affine(module: Any, params: Params) -> Any:
     kernel, bias = np.asarray(params["kernel"]), np.asarray(params["bias"]).reshape(-1)
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
-            raise TypeError(f"a grouped map of window {kernel.shape[0]} has no place in the export graph")
+            raise TypeError(f"a grouped map of window {kernel.shape[0]} has no part in the export graph")
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)
-        return parts.Grouped(kernel=kernel[0], bias=bias, groups=module.groups)
+        return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)
     if not isinstance(module, nn.Dense):
         raise _unknown(module)
     return parts.Affine(kernel=kernel.reshape(-1, bias.size), bias=bias)
@@ -53,18 +53,18 @@ def _affine(module: Any, params: Params) -> Any:
 def _norm(module: Any, params: Params) -> Any:
     scale, bias = np.asarray(params["scale"]), np.asarray(params["bias"])
     if isinstance(module, nn.LayerNorm):
-        return parts.LayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
+        return parts.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
     if isinstance(module, nn.NoNorm):
-        return parts.NoNorm(scale=scale, bias=bias)
+        return parts.GraphNoNorm(scale=scale, bias=bias)
     raise _unknown(module)
 
 
-def _embedding(module: Any, params: Params) -> Embedding:
+def _embedding(module: Any, params: Params) -> GraphEmbedding:
     transformation = None
     if isinstance(module.transformation, nn.Trigram):
         kernel_WED, bias = (np.asarray(params["transformation"][name]) for name in ("kernel", "bias"))
         dense = parts.Affine(kernel=kernel_WED.reshape(-1, bias.size), bias=bias)
-        transformation = Trigram(dense=dense, mask_padding=module.transformation.mask_padding)
+        transformation = GraphTrigram(dense=dense, mask_padding=module.transformation.mask_padding)
     elif module.transformation is not None:
         raise _unknown(module.transformation)
     table = {
@@ -72,7 +72,7 @@ def _embedding(module: Any, params: Params) -> Embedding:
     }
     types = table.get("token_type")
     only = isinstance(module.token_type, nn.OnlyRow)
-    return Embedding(
+    return GraphEmbedding(
         word=table["word"],
         position=table["position"] + types if only else table["position"],
         token_type=None if only else types,
@@ -81,9 +81,9 @@ def _embedding(module: Any, params: Params) -> Embedding:
     )
 
 
-def _layer(module: Any, params: Params) -> Layer | BottleneckLayer:
+def _layer(module: Any, params: Params) -> GraphLayer | GraphBottleneckLayer:
     if isinstance(module, nn.Layer):
-        return Layer(
+        return GraphLayer(
             attention=_attention(module.attention, params["attention"]),
             attention_norm=_norm(module.attention_norm, params["attention_norm"]),
             feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
@@ -95,7 +95,7 @@ def _layer(module: Any, params: Params) -> Layer | BottleneckLayer:
     if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
         raise _unknown(module.attention_input)
     numbered = range(len(module.feed_forward))
-    return BottleneckLayer(
+    return GraphBottleneckLayer(
         bottleneck=_narrow(module.bottleneck, params["bottleneck"]),
         shared=None if shared is None else _narrow(shared, params["attention_input"]),
         attention=_attention(module.attention, params["attention"], "source" if shared is None else "values"),
@@ -114,10 +114,10 @@ def _narrow(module: Any, params: Params) -> parts.Narrow:
     return parts.Narrow(dense=_affine(module.dense, params["dense"]), norm=_norm(module.norm, params["norm"]))
 
 
-def _feed_forward(module: Any, params: Params) -> parts.FeedForward:
+def _feed_forward(module: Any, params: Params) -> parts.GraphFeedForward:
     if not isinstance(module, nn.FeedForward):
         raise _unknown(module)
-    return parts.FeedForward(
+    return parts.GraphFeedForward(
         intermediate=_affine(module.intermediate, params["intermediate"]),
         output=_affine(module.output, params["output"]),
         activation=_activation(module.activation),
@@ -127,17 +127,17 @@ def _feed_forward(module: Any, params: Params) -> parts.FeedForward:
 def _attention(module: Any, params: Params, values: str = "source") -> Attention:
     if not isinstance(module, nn.SelfAttention | nn.MixedAttention):
         raise _unknown(module)
-    found = [
+    projections = [
         _projection(name, getattr(module, name), params[name], reads)
         for name, reads in (("query", "source"), ("key", "source"), ("value", values))
     ]
     convolution = None
     if isinstance(module, nn.MixedAttention):
         convolution, more = _convolution(module.convolution, params["convolution"])
-        found += more
+        projections += more
     heads_, size = params["query"]["bias"].shape if not isinstance(module.query, nn.Grouped) else module.query.features
     return Attention(
-        projections=tuple(found),
+        projections=tuple(projections),
         convolution=convolution,
         output=_affine(module.output, params["output"]),
         heads=int(heads_),
@@ -146,8 +146,7 @@ def _attention(module: Any, params: Params, values: str = "source") -> Attention
 
 
 def _projection(name: str, module: Any, params: Params, reads: str = "source") -> Projection:
-    made = _affine(module, params)
-    return Projection(map=made, names=(name,), sizes=(made.bias.size,), reads=reads, groups=made.groups)
+    return Projection(map=_affine(module, params), name=name, reads=reads)
 
 
 def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence[Projection]]:
@@ -162,7 +161,7 @@ def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence
     if module.span_key is None:
         kernel = _projection("kernel", module.kernel_generator, params["kernel_generator"])
         return Dynamic(span_key=None, generator=None, window=window, mask_padding=mask_padding), [value, kernel]
-    key = SpanKey(
+    key = SpanKeyMap(
         depthwise=np.asarray(params["span_key"]["depthwise"]["kernel"]),
         pointwise=_affine(module.span_key.pointwise, params["span_key"]["pointwise"]),
     )
@@ -180,14 +179,13 @@ def _head(model: Any, params: Params, pooling: Any) -> Any:
     if isinstance(model, Discriminator):
         return _logits(model.replaced_head, params["replaced_head"], "token")
     if isinstance(model, SpanFinder):
-        return heads.Spans(output=_affine(model.span_head.output, params["span_head"]["output"]))
+        return heads.SpanLogits(output=_affine(model.span_head.output, params["span_head"]["output"]))
     if isinstance(model, JointSpanFinder):
-        found = params["joint_span_head"]
-        head = model.joint_span_head
-        return heads.JointSpans(
-            start=_affine(head.start, found["start"]),
-            end=_pair(head.end, found["end"]),
-            null=_pair(head.null, found["null"]),
+        head, weights = model.joint_span_head, params["joint_span_head"]
+        return heads.JointSpanLogits(
+            start=_affine(head.start, weights["start"]),
+            end=_pair(head.end, weights["end"]),
+            null=_pair(head.null, weights["null"]),
             beam=head.beam,
         )
     return pooling
@@ -210,14 +208,14 @@ def _pair(module: Any, params: Params) -> heads.Pair:
     )
 
 
-def _masked(model: Any, params: Params) -> heads.Masked:
-    module, found = model.masked_head, params["masked_head"]
+def _masked(model: Any, params: Params) -> heads.MaskedLogits:
+    module, weights = model.masked_head, params["masked_head"]
     sentence = None if model.sentence_head is None else _affine(model.sentence_head, params["sentence_head"])
-    return heads.Masked(
-        dense=_affine(module.dense, found["dense"]),
-        norm=_norm(module.norm, found["norm"]),
-        bias=np.asarray(found["bias"]),
-        extra=None if module.extra is None else np.asarray(found["extra"]["kernel"]),
+    return heads.MaskedLogits(
+        dense=_affine(module.dense, weights["dense"]),
+        norm=_norm(module.norm, weights["norm"]),
+        bias=np.asarray(weights["bias"]),
+        extra=None if module.extra is None else np.asarray(weights["extra"]["kernel"]),
         sentence=sentence,
         activation=_activation(module.activation),
     )

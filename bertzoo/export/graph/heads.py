@@ -1,6 +1,6 @@
-"""Heads of the export graph: last states (R,D), the pooled one, mask, word table and all inputs -> outputs by name.
+"""Heads of the export graph: last states (R,D), pooler, mask, word table and inputs -> outputs by name.
 
-`reads_first`: whether the first token's state is all that a head looks at.
+more_inputs: inputs besides ids and mask. reads_first: whether a head reads only the first token's state.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,16 +16,16 @@ from bertzoo.nn.heads import EXCLUDED
 TYPES = "token_type_ids"
 
 Pooled = Callable[[jax.Array], jax.Array]
-Given = Mapping[str, jax.Array]
+Inputs = Mapping[str, jax.Array]
 
 
 class Logits(struct.PyTreeNode):
-    """`logits`: output(activation(dense(x))), or output(x); of the pooled token (C), of every one (L,C), or (L)."""
+    """`logits`: output(activation(dense(x))), or output(x): (C) of the pooled token, (L,C) of all, or (L) of all."""
 
     dense: Affine | None
     output: Affine
     activation: Callable | None = struct.field(pytree_node=False)
-    of: str = struct.field(pytree_node=False)  # "first", "tokens" or "token", a single logit of each
+    of: str = struct.field(pytree_node=False)  # "first", "tokens", or "token" for a single logit of each
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
 
@@ -34,7 +34,7 @@ class Logits(struct.PyTreeNode):
         return self.of == "first"
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
         x = pooled(x_RD) if self.of == "first" else x_RD
         if self.dense is not None and self.activation is not None:
@@ -43,7 +43,7 @@ class Logits(struct.PyTreeNode):
         return {"logits": {"first": y.reshape(-1), "token": y.reshape(-1), "tokens": y}[self.of]}
 
 
-class Spans(struct.PyTreeNode):
+class SpanLogits(struct.PyTreeNode):
     """`start_logits` and `end_logits` (L)."""
 
     output: Affine
@@ -52,14 +52,14 @@ class Spans(struct.PyTreeNode):
     reads_first: ClassVar[bool] = False
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
         logits_LC = self.output(x_RD)
         return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
 
 
 class Pair(struct.PyTreeNode):
-    """(K,1,D) and (L,D), or (D) and (D) -> logits: output(gelu(dense(x, y))), the kernels of x and y apart."""
+    """(K,1,D) and (L,D), or (D) and (D) -> logits: output(activation(dense(x, y))), with a kernel each."""
 
     dense_x: Affine
     dense_y: Affine
@@ -70,8 +70,8 @@ class Pair(struct.PyTreeNode):
         return self.output(self.activation(self.dense_x(x) + self.dense_y(y)))[..., 0]
 
 
-class JointSpans(struct.PyTreeNode):
-    """`start_logits` (L), `starts` (K), `end_logits` (K,L) given each, `null_logit` (1), as nn.JointSpanHead."""
+class JointSpanLogits(struct.PyTreeNode):
+    """`start_logits` (L), `starts` (K), `end_logits` (K,L) of each, `null_logit` (1), as nn.JointSpanHead."""
 
     start: Affine
     end: Pair
@@ -82,10 +82,10 @@ class JointSpans(struct.PyTreeNode):
     reads_first: ClassVar[bool] = False
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
         length = len(x_RD)
-        types_L = given[TYPES].astype(jnp.float32)
+        types_L = inputs[TYPES].astype(jnp.float32)
         first_L = (jnp.arange(length) == 0).astype(jnp.float32)
         excluded_L = EXCLUDED * (1.0 - jnp.maximum(types_L * mask_L, first_L))
         start_L = self.start(x_RD)[:, 0] + excluded_L
@@ -96,13 +96,13 @@ class JointSpans(struct.PyTreeNode):
         return {"start_logits": start_L, "starts": starts_K, "end_logits": end_KL, "null_logit": null}
 
 
-class Masked(struct.PyTreeNode):
-    """`masked_logits` (P,V) at `masked_positions`, tied to the word table; and `sentence_logits` (2) with that head."""
+class MaskedLogits(struct.PyTreeNode):
+    """`masked_logits` (P,V) at `masked_positions`, tied to the word table; `sentence_logits` (2) with that head."""
 
     dense: Affine
     norm: Map
     bias: Array
-    extra: Array | None  # (D-E,V), for what is beyond the table's width
+    extra: Array | None  # (D-E,V), for the columns beyond the table's width
     sentence: Affine | None
     activation: Callable = struct.field(pytree_node=False)
 
@@ -110,27 +110,27 @@ class Masked(struct.PyTreeNode):
     reads_first: ClassVar[bool] = False
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
-        z_PE = self.norm(self.activation(self.dense(_rows(x_RD, given["masked_positions"]))))
+        z_PE = self.norm(self.activation(self.dense(_rows(x_RD, inputs["masked_positions"]))))
         width = table_VE.shape[1]
         logits_PV = jnp.einsum("pe,ve->pv", z_PE[:, :width], table_VE) + self.bias
         if self.extra is not None:
             logits_PV = logits_PV + z_PE[:, width:] @ self.extra
-        found = {"masked_logits": logits_PV}
+        logits = {"masked_logits": logits_PV}
         if self.sentence is not None:
-            found["sentence_logits"] = self.sentence(pooled(x_RD))[0]
-        return found
+            logits["sentence_logits"] = self.sentence(pooled(x_RD))[0]
+        return logits
 
 
 class MeanEmbedding(struct.PyTreeNode):
-    """`embedding` (D): the mean of the states of all tokens but padding."""
+    """`embedding` (D): the mean of the states of all tokens except padding."""
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
     reads_first: ClassVar[bool] = False
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
         return {"embedding": (mask_L[None] @ x_RD)[0] / jnp.sum(mask_L)}
 
@@ -142,12 +142,15 @@ class FirstEmbedding(struct.PyTreeNode):
     reads_first: ClassVar[bool] = True
 
     def __call__(
-        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, given: Given
+        self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Array, inputs: Inputs
     ) -> dict[str, jax.Array]:
         return {"embedding": pooled(x_RD)[0]}
 
 
 def _rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
-    """(P,D): some rows, as a product with ones and zeros, which every runtime has."""
+    """(P,D): the rows at these places, by a product with a one-hot matrix, which every runtime supports."""
     chosen_PL = (places_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
     return chosen_PL @ x_LD
+
+
+POOLINGS = {"mean": MeanEmbedding(), "first": FirstEmbedding()}

@@ -1,9 +1,9 @@
-"""Leaves of the export graph: arrays with a call, pure and of one sentence; dimension letters as in nn/__init__.py.
+"""Maps and norms of the export graph, for one sentence; dimension letters as in nn/__init__.py.
 
-A part is a pytree whose leaves are float32 arrays, so that a rewrite is a function from parts to parts.
+A part is a pytree of float32 arrays with a pure call, so a rewrite is a function from parts to parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-Array = Any  # numpy's while the graph is rewritten, JAX's while it is traced
+Array = Any  # of numpy while the graph is rewritten, of JAX while it is traced
 
 
 class Map(Protocol):
@@ -21,12 +21,12 @@ class Map(Protocol):
 
 
 def _composite(function: Callable, name: str, **attributes: Any) -> Callable:
-    """A function under a name by which a converter finds its own operator; anywhere else it is the function."""
+    """A function under a name that converters replace by an operator of their own."""
     named = jax.lax.composite(lambda *arguments, **_: function(*arguments), name=name)
     return lambda *arguments: named(*arguments, **attributes)
 
 
-# Spelled out, one erf gelu becomes about 40 LiteRT operators, and a look-up one that is not quantised.
+# Without the names, one erf gelu becomes about 40 LiteRT operators, and the quantiser skips look-ups.
 gelu = _composite(lambda x: 0.5 * x * (1 + jax.lax.erf(x * 0.5**0.5)), "aten.gelu.default", approximate="none")
 gelu_tanh = _composite(lambda x: jax.nn.gelu(x, approximate=True), "aten.gelu.default", approximate="tanh")
 lookup = _composite(lambda ids_L, table_VE: table_VE[ids_L], "odml.embedding_lookup")
@@ -43,7 +43,7 @@ class Affine(struct.PyTreeNode):
         return x @ self.kernel + self.bias
 
 
-class Grouped(struct.PyTreeNode):
+class GroupedAffine(struct.PyTreeNode):
     """(L,I) -> (L,O): output columns [g·O/G, (g+1)·O/G) read input columns [g·I/G, (g+1)·I/G); kernel (I/G,O)."""
 
     kernel: Array
@@ -51,7 +51,7 @@ class Grouped(struct.PyTreeNode):
     groups: int = struct.field(pytree_node=False)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        image = x[None, None]  # runtimes group their two-dimensional convolutions alone
+        image = x[None, None]  # runtimes group only two-dimensional convolutions
         y = jax.lax.conv_general_dilated(
             image,
             self.kernel[None, None],
@@ -63,8 +63,8 @@ class Grouped(struct.PyTreeNode):
         return y.reshape(y.shape[2:]) + self.bias
 
 
-class Apart(struct.PyTreeNode):
-    """(L,I) -> (L,O): every part reads its share of the columns, and what they give stands side by side."""
+class SideBySide(struct.PyTreeNode):
+    """(L,I) -> (L,O): every part maps its share of the columns; their outputs are concatenated."""
 
     parts: tuple[Map, ...]
 
@@ -74,26 +74,17 @@ class Apart(struct.PyTreeNode):
 
 
 def float32(x: Any) -> np.ndarray:
-    """What a rewrite has computed in float64, as the graph has it."""
+    """The float64 result of a rewrite as float32."""
     return np.ascontiguousarray(x, np.float32)
 
 
 def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """An affine map whose output is multiplied by `factor` and then has `shift` added, (O) or a number."""
+    """An affine map whose output is multiplied by `factor` and then shifted by `shift`, each (O) or a number."""
     factor = np.asarray(factor, np.float64)
     return part.replace(kernel=float32(part.kernel * factor), bias=float32(part.bias * factor + shift))
 
 
-def side_by_side(parts: Sequence[Any]) -> Any:
-    """Affine maps with one number of groups as one, whose output has of every group the columns of each in turn."""
-    first, groups = parts[0], parts[0].groups
-    kernels = [part.kernel.reshape(part.kernel.shape[0], groups, -1) for part in parts]
-    biases = [part.bias.reshape(groups, -1) for part in parts]
-    kernel, bias = np.concatenate(kernels, axis=-1), np.concatenate(biases, axis=-1)
-    return first.replace(kernel=kernel.reshape(kernel.shape[0], -1), bias=bias.reshape(-1))
-
-
-class LayerNorm(struct.PyTreeNode):
+class GraphLayerNorm(struct.PyTreeNode):
     """(..., D) -> (..., D), as nn.LayerNorm."""
 
     scale: Array
@@ -106,11 +97,11 @@ class LayerNorm(struct.PyTreeNode):
         return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """A residual and what is added to it, normed."""
+        """norm(residual + update)."""
         return self(x + update)
 
 
-class NoNorm(struct.PyTreeNode):
+class GraphNoNorm(struct.PyTreeNode):
     """(..., D) -> (..., D): x · scale + bias."""
 
     scale: Array
@@ -120,17 +111,17 @@ class NoNorm(struct.PyTreeNode):
         return x * self.scale + self.bias
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """A residual and what is added to it, normed."""
+        """norm(residual + update)."""
         return self(x + update)
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """What is left of a NoNorm once what is added brings its own scale and bias: x · scale + update."""
+    """A NoNorm whose scale and bias are folded into the update: x · scale + update."""
 
     scale: Array
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """A scaled residual and what is added to it."""
+        """scale · residual + update."""
         return x * self.scale + update
 
 
@@ -144,7 +135,7 @@ class Narrow(struct.PyTreeNode):
         return self.norm(self.dense(x))
 
 
-class FeedForward(struct.PyTreeNode):
+class GraphFeedForward(struct.PyTreeNode):
     """(L,D) -> (L,D): output(activation(intermediate(x)))."""
 
     intermediate: Map

@@ -1,19 +1,21 @@
-"""The training graph as it is, under the inputs and outputs of the export graph: what an export is measured against."""
+"""The training graph with the inputs and outputs of the export graph: the reference that exports are compared with."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export.graph.heads import FirstEmbedding
 from bertzoo.models.parts import Pretraining
 from bertzoo.models.tasks import JointSpanFinder, SpanFinder
 from bertzoo.nn import Table
 
 
-class Plain(struct.PyTreeNode):
-    """A Linen model of one sentence; a call gives the same outputs, by name, as the graph of from_model.py."""
+class TrainingGraph(struct.PyTreeNode):
+    """A Linen model on one sentence; a call returns the same outputs, by name, as the graph of from_model.py."""
 
     params: Any
     pooling: Any
@@ -21,20 +23,20 @@ class Plain(struct.PyTreeNode):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of what a call reads, each (L) int32, but `masked_positions` (P)."""
-        told = isinstance(self.model.embedding.token_type, Table) or isinstance(self.model, JointSpanFinder)
-        types = ("token_type_ids",) if told else ()
+        """Names of the inputs, each (L) int32, except `masked_positions` (P)."""
+        has_types = isinstance(self.model.embedding.token_type, Table) or isinstance(self.model, JointSpanFinder)
+        types = ("token_type_ids",) if has_types else ()
         positions = ("masked_positions",) if isinstance(self.model, Pretraining) else ()
         return ("input_ids", *types, "attention_mask", *positions)
 
-    def __call__(self, **given: jax.Array) -> dict[str, jax.Array]:
-        rows = {name: array[None] for name, array in given.items()}
+    def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
+        rows = {name: array[None] for name, array in inputs.items()}
         rows.setdefault("token_type_ids", jnp.zeros_like(rows["input_ids"]))
         output = self.model.apply({"params": self.params}, **rows)
         if isinstance(self.model, Pretraining):
             sentence = output.sentence_logits
-            found = {"masked_logits": output.masked_logits[0]}
-            return found if sentence is None else found | {"sentence_logits": sentence[0]}
+            logits = {"masked_logits": output.masked_logits[0]}
+            return logits if sentence is None else logits | {"sentence_logits": sentence[0]}
         if isinstance(self.model, JointSpanFinder):
             names = ("start_logits", "starts", "end_logits")
             return {name: getattr(output, name)[0] for name in names} | {"null_logit": output.null_logits}
@@ -44,5 +46,11 @@ class Plain(struct.PyTreeNode):
             return {"logits": output.logits[0]}
         if isinstance(self.pooling, FirstEmbedding):
             return {"embedding": output.pooled[0]}
-        weight_L = given["attention_mask"].astype(jnp.float32)
+        weight_L = inputs["attention_mask"].astype(jnp.float32)
         return {"embedding": weight_L @ output.hidden_states[-1][0] / jnp.sum(weight_L)}
+
+
+def training_graph(pretrained: Pretrained, pooling: Any = FirstEmbedding()) -> TrainingGraph:  # noqa: B008 (frozen)
+    """The training graph of a model with numpy parameters. pooling: of a model without a head."""
+    module, params = pretrained.module()
+    return TrainingGraph(params=jax.tree.map(np.asarray, params), pooling=pooling, model=module)

@@ -1,64 +1,38 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
-"""A LiteRT file in float32 -> one in fewer bits, by LiteRT's quantiser."""
+"""Quantise a float32 LiteRT file with LiteRT's quantiser."""
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from bertzoo.export.litert import tables
-from bertzoo.export.litert.litert import ExportFailed, announce_unheard
+from bertzoo.export.failure import tool_errors
+from bertzoo.export.litert import flatbuffer
+from bertzoo.export.litert.write import without_announcement
+from bertzoo.export.options import Precision
 
-Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
-
-Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]
+Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows by signature
 
 
 def quantised(content: bytes, precision: Precision, calibration: Calibration | None = None) -> bytes:
-    """The file with weights as float16, or as int8 of one scale a channel: under activations that are quantised as they
-    come (int8-dynamic), or on one scale each that the rows of `calibration` gave, by signature (int8-static), or made
-    float32 again before they are used (int8-weight).
+    """The file with weights in float16, or in int8 with a scale per channel.
 
-    Under int8-static all but dense layers stays in float32: a mask of -30,000 and a score are not on one scale of 255
-    steps. Raises ExportFailed where the quantiser does not take it.
+    int8-dynamic quantises activations as they come; int8-static uses a scale per activation from the rows of
+    `calibration`; int8-weight dequantises weights before use. int8-static leaves all but dense layers in float32: a
+    mask of -30,000 and a score do not fit on one scale of 255 steps.
+
+    Raises ExportFailed if the quantiser does not take the file.
     """
     if precision == "fp32":
         return content
     from litert_quantizer.quantizer import Quantizer
 
-    announce_unheard()  # as calibrating runs the file
-    try:
-        with _quiet():
-            quantizer = Quantizer(content, _recipe(precision))
-            rows: Any = dict(calibration or {})
-            seen = quantizer.calibrate(rows) if rows else None
-            made = quantizer.quantize(seen, enable_progress_bar=False, enable_progress_report=False).quantized_model
-    except Exception as error:  # it raises what it likes
-        reason = " ".join(str(error).split())
-        raise ExportFailed(f"the LiteRT quantiser does not take this model at {precision}: {reason[:300]}") from error
-    return tables.share(bytes(made or b""))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without bars of progress, and a warning for every weight that signatures share, which each quantises alike."""
-    logging.disable(logging.WARNING)
-    try:
-        # The warning is that calibration keeps every tensor.
-        with (
-            contextlib.redirect_stderr(io.StringIO()),
-            contextlib.redirect_stdout(io.StringIO()),
-            warnings.catch_warnings(action="ignore", category=UserWarning),
-        ):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
+    with tool_errors("the LiteRT quantiser", f"this model at {precision}"), without_announcement():
+        quantizer = Quantizer(content, _recipe(precision))
+        rows: Any = dict(calibration or {})
+        statistics = quantizer.calibrate(rows) if rows else None
+        result = quantizer.quantize(statistics, enable_progress_bar=False, enable_progress_report=False)
+    return flatbuffer.share_scales(bytes(result.quantized_model or b""))
 
 
 def _recipe(precision: Precision) -> Any:

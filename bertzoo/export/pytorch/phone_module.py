@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
-"""A model of modeling_bertzoo.py as an app runs it: rows of one sentence in, its head's outputs by name.
+"""A model of modeling_bertzoo.py as an app runs it: a row of one sentence in, its head's outputs by name.
 
-Needs torch alone, as it also runs where bertzoo is not installed. Names and shapes are those of
-export.graph.reference. Shapes: B batch, which is 1, L length, P predictions, D width.
+Needs only torch, as it also runs without bertzoo. Names and shapes are those of export.graph.reference: L length, P
+predictions, D width; the first axis, the batch, is 1.
 """
 
 import math
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Given = Mapping[str, Tensor]
+Inputs = Mapping[str, Tensor]
 Outputs = dict[str, Tensor]
 
 
 class Linear(nn.Module):
-    """A Dense part whose kernel lies as `linear` takes it."""
+    """A Dense part with its kernel in the layout of `linear`."""
 
     def __init__(self, dense: Any) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Linear(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A Grouped part whose kernel lies as `conv1d` takes it."""
+    """A Grouped part with its kernel in the layout of `conv1d`."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class Convolution(nn.Module):
 
 
 def is_pointwise(part: Any) -> bool:
-    """Whether a Grouped part reads one position for each that it writes."""
+    """Whether a Grouped part maps each position by itself."""
     return part.kernel.shape[0] == part.stride == 1 and not part.padding
 
 
 class Apart(nn.Module):
-    """A pointwise Grouped part as a dense map for each group, what they give side by side."""
+    """A pointwise Grouped part as a dense map for each group, with their outputs concatenated."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Apart(nn.Module):
 
 
 class Batched(nn.Module):
-    """A pointwise Grouped part as one product whose batch axis is the groups."""
+    """A pointwise Grouped part as one product, batched by groups."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Batched(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """A Trigram part whose kernel lies as `linear` takes it."""
+    """A Trigram part with its kernel in the layout of `linear`."""
 
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class Neighbours(nn.Module):
         return functional.linear(torch.cat([padded[:, 2:], x, padded[:, :-2]], -1), self.weight, self.bias)
 
 
-# How a map of groups is computed; which is the fastest, a runtime's own module says.
+# Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest of their formats.
 GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": Apart, "batched": Batched}
 _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": Neighbours}
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
-    """Put kernels, inside a module, into the layouts that runtimes multiply by, so that no call turns them."""
+    """Store the kernels of a module in the layouts that runtimes multiply by, so that no call transposes them."""
     for name, part in module.named_children():
         kind = type(part).__name__
         if kind == "Grouped":
@@ -119,7 +119,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def spell_out(module: nn.Module, named: Callable) -> None:
-    """Put `gelu_tanh`, in plain operators, where a module's parts have the function that `named` is."""
+    """Replace the function `named` in a module's parts by `gelu_tanh`, in plain operators."""
     for part in module.modules():
         for name, value in list(vars(part).items()):
             if value is named:
@@ -127,91 +127,91 @@ def spell_out(module: nn.Module, named: Callable) -> None:
 
 
 class Phone(nn.Module):
-    """A model under its head, or where it has none under `pooling`, "mean" or "first"; `grouped` is one of GROUPED."""
+    """A model with its head, or else with `pooling`, "mean" or "first". grouped: one of GROUPED."""
 
     def __init__(self, model: Any, pooling: str, grouped: str) -> None:
         super().__init__()
         lay_out(model, grouped)
         self.model, self.outputs = model, HEADS.get(type(model).__name__, POOLINGS[pooling])
 
-    def run(self, given: Given) -> Outputs:
-        """Rows (1,L) int32, and `masked_positions` (1,P), -> outputs by name, the first axis of each of 1."""
-        mask = given["attention_mask"]
-        types = given.get("token_type_ids", torch.zeros_like(mask))
-        hidden_states, _ = self.model.encoder(self.model.embedding(given["input_ids"], types, mask), mask)
+    def run(self, inputs: Inputs) -> Outputs:
+        """Inputs (1,L) int32, and `masked_positions` (1,P), -> outputs by name."""
+        mask = inputs["attention_mask"]
+        types = inputs.get("token_type_ids", torch.zeros_like(mask))
+        hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)
         x = hidden_states[-1]
         pooled = x[:, 0]
         if getattr(self.model, "pooler", None) is not None:
             pooled = torch.tanh(self.model.pooler(pooled))
-        return self.outputs(self.model, x, pooled, {"token_type_ids": types, **given})
+        return self.outputs(self.model, x, pooled, {"token_type_ids": types, **inputs})
 
 
-class OfIds(Phone):
+class PhoneIds(Phone):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Outputs:
         return self.run({"input_ids": input_ids, "attention_mask": attention_mask})
 
 
-class OfTypes(Phone):
+class PhoneTypes(Phone):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Outputs:
         return self.run({"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask})
 
 
-class OfBlanks(Phone):
+class PhoneBlanks(Phone):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor) -> Outputs:
-        given = {"input_ids": input_ids, "attention_mask": attention_mask}
-        return self.run({**given, "masked_positions": masked_positions})
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        return self.run({**inputs, "masked_positions": masked_positions})
 
 
-class OfTypedBlanks(Phone):
+class PhoneTypedBlanks(Phone):
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor
     ) -> Outputs:
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
-        return self.run({**given, "masked_positions": masked_positions})
+        inputs = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        return self.run({**inputs, "masked_positions": masked_positions})
 
 
 # Formats name their inputs after arguments.
-_READING = {
-    ("input_ids", "attention_mask"): OfIds,
-    ("input_ids", "token_type_ids", "attention_mask"): OfTypes,
-    ("input_ids", "attention_mask", "masked_positions"): OfBlanks,
-    ("input_ids", "token_type_ids", "attention_mask", "masked_positions"): OfTypedBlanks,
+_BY_INPUTS = {
+    ("input_ids", "attention_mask"): PhoneIds,
+    ("input_ids", "token_type_ids", "attention_mask"): PhoneTypes,
+    ("input_ids", "attention_mask", "masked_positions"): PhoneBlanks,
+    ("input_ids", "token_type_ids", "attention_mask", "masked_positions"): PhoneTypedBlanks,
 }
 
 
 def phone(model: nn.Module, inputs: tuple[str, ...], pooling: str, grouped: str) -> Phone:
-    """A model, which is used up, as a module of these inputs, in evaluation and without gradients."""
-    return _READING[inputs](model, pooling, grouped).eval().requires_grad_(False)
+    """A module of these inputs, for inference; the model's parts move into it."""
+    return _BY_INPUTS[inputs](model, pooling, grouped).eval().requires_grad_(False)
 
 
-def _logits(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
+def _logits(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
     return {"logits": model.head(x, pooled)["logits"]}
 
 
-def _spans(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
+def _spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
     logits = model.span_head(x)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
-def _joint_spans(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
-    found = model.joint_span_head(x, given["token_type_ids"] * given["attention_mask"], None)
-    null = {"starts": found["starts"].int(), "null_logit": found["null_logits"][:, None]}
-    return {name: found[name] for name in ("start_logits", "end_logits")} | null
+def _joint_spans(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
+    logits = model.joint_span_head(x, inputs["token_type_ids"] * inputs["attention_mask"], None)
+    null = {"starts": logits["starts"].int(), "null_logit": logits["null_logits"][:, None]}
+    return {name: logits[name] for name in ("start_logits", "end_logits")} | null
 
 
-def _masked(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
-    """Of the positions alone that are asked for."""
-    rows = x.index_select(1, given["masked_positions"][0])
-    found = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
-    return found if model.sentence_head is None else {**found, "sentence_logits": model.sentence_head(pooled)}
+def _masked(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
+    """Only at the masked positions."""
+    rows = x.index_select(1, inputs["masked_positions"][0])
+    logits = {"masked_logits": model.masked_head(rows, model.embedding.word.embedding)}
+    return logits if model.sentence_head is None else {**logits, "sentence_logits": model.sentence_head(pooled)}
 
 
-def _mean(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
-    weight = given["attention_mask"].to(x.dtype)
+def _mean(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
+    weight = inputs["attention_mask"].to(x.dtype)
     return {"embedding": (weight[:, None] @ x)[:, 0] / weight.sum(-1, keepdim=True)}
 
 
-def _first(model: Any, x: Tensor, pooled: Tensor, given: Given) -> Outputs:
+def _first(model: Any, x: Tensor, pooled: Tensor, inputs: Inputs) -> Outputs:
     return {"embedding": pooled}
 
 

@@ -1,8 +1,5 @@
 # pyright: reportMissingImports=false
-"""A model -> what PyTorch itself writes for phones: .pt2 by torch.export, .pt by TorchScript, and .onnx; float32 all.
-
-It and the runtimes alone import torch, but for what is copied beside a model.
-"""
+"""Files that PyTorch writes for phones, in float32: .pt2 by torch.export, .pt by TorchScript, and .onnx."""
 
 import io
 from collections import Counter
@@ -13,40 +10,38 @@ import numpy as np
 
 from bertzoo.conversion import pytorch
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.export.failure import refusing
+from bertzoo.export.failure import tool_errors
 
 DIMENSION = "length"
-# Of phone_module.GROUPED the fastest in each format, or as fast (benchmarks/phone_grouped.py).
+# The fastest of phone_module.GROUPED in each format (benchmarks/phone_grouped.py).
 GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 
+Operators = dict[str, int]  # how many of each a file has, the most frequent first
 
-Counted = dict[str, int]  # how often each operator stands in a file, the commonest first
 
+def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+    """A .pt2 file, for torch.export.load, and its operators.
 
-def torch_export(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
-    """A .pt2 file, read with torch.export.load, and its operators; rows have one length, or two: the shortest and the
-    longest of all.
-
-    `rows` is an example of the inputs. Raises ExportFailed where torch does not take the model.
+    rows: an example of the inputs. lengths: one, or the shortest and the longest that the file takes. Raises
+    ExportFailed if torch does not take the model.
     """
     import torch
 
-    with refusing("torch.export"):
+    with tool_errors("torch.export"):
         program, content = _program(pretrained, rows, pooling, lengths), io.BytesIO()
         torch.export.save(program, content)
     return content.getvalue(), _counted(str(node.target) for node in program.graph.nodes if node.op == "call_function")
 
 
-def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Counted]:
-    """A .pt file, read with torch.jit.load, and its operators: a trace of the rows, frozen, which reads rows of other
-    lengths too.
+def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes, Operators]:
+    """A .pt file, for torch.jit.load, and its operators: a frozen trace, which takes rows of any length.
 
-    Raises ExportFailed where torch does not take the model.
+    Raises ExportFailed if torch does not take the model.
     """
     import torch
 
-    with refusing("TorchScript"):
+    with tool_errors("TorchScript"):
         module, content = _module(pretrained, rows, pooling, GROUPED["torchscript"]), io.BytesIO()
         traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
         frozen = torch.jit.freeze(traced)
@@ -55,33 +50,33 @@ def torchscript(pretrained: Pretrained, rows: Rows, pooling: str) -> tuple[bytes
         return _without_sources(content), _counted(kind for kind in kinds if kind.startswith("aten::"))
 
 
-def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Counted]:
+def onnx(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence[int]) -> tuple[bytes, Operators]:
     """An .onnx file, lengths as in `torch_export`, and its operators.
 
-    Raises ExportFailed where the exporter does not take the model.
+    Raises ExportFailed if the exporter does not take the model.
     """
     import torch
 
-    with refusing("torch's ONNX exporter"):
+    with tool_errors("torch's ONNX exporter"):
         module = _module(pretrained, rows, pooling, GROUPED["onnx"])
         outputs = list(module(**_tensors(rows)))
         exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
         program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
         assert program is not None
-        counted = _name(program.model, outputs)
+        operators = _rename(program.model, outputs)
         content = program.model_proto.SerializeToString()
-    return content, counted
+    return content, operators
 
 
 def _module(pretrained: Pretrained, rows: Rows, pooling: str, grouped: str) -> Any:
     import torch
 
-    from bertzoo.conversion import modeling_bertzoo  # which import torch
+    from bertzoo.conversion import modeling_bertzoo  # these import torch
     from bertzoo.export.pytorch import phone_module
 
-    described = pytorch.describe_module(pretrained.module()[0])
+    description = pytorch.describe_module(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(modeling_bertzoo.make(described, tensors.pop, ""), tuple(rows), pooling, grouped)
+    return phone_module.phone(modeling_bertzoo.make(description, tensors.pop, ""), tuple(rows), pooling, grouped)
 
 
 def _tensors(rows: Rows) -> dict[str, Any]:
@@ -91,7 +86,7 @@ def _tensors(rows: Rows) -> dict[str, Any]:
 
 
 def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
-    """What of the rows' shapes may vary: the length, which but for `masked_positions` is their second axis."""
+    """The dynamic axes of the inputs: the length is the second axis of all but `masked_positions`."""
     import torch
 
     if len(lengths) == 1:
@@ -104,19 +99,19 @@ def _program(pretrained: Pretrained, rows: Rows, pooling: str, lengths: Sequence
     import torch
 
     module = _module(pretrained, rows, pooling, GROUPED["torch-export"])
-    made = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
-    for node in made.graph.nodes:  # it would tell where on this machine its lines stand
+    program = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
+    for node in program.graph.nodes:  # its stack trace names paths on this machine
         node.meta.pop("stack_trace", None)
-    return made
+    return program
 
 
 def _without_sources(content: io.BytesIO) -> bytes:
-    """A TorchScript file without the table of where on this machine its lines stand."""
+    """A TorchScript file without its debug tables, which name paths on this machine."""
     import torch
 
     content.seek(0)
-    reader, kept = torch._C.PyTorchFileReader(content), io.BytesIO()
-    writer = torch._C.PyTorchFileWriter(kept)
+    reader, stripped = torch._C.PyTorchFileReader(content), io.BytesIO()
+    writer = torch._C.PyTorchFileWriter(stripped)
     version = next(name for name in (".data/version", "version") if reader.has_record(name))
     writer.set_min_version(int(reader.get_record(version)))
     for name in reader.get_all_records():
@@ -124,17 +119,15 @@ def _without_sources(content: io.BytesIO) -> bytes:
             record = reader.get_record(name)
             writer.write_record(name, record, len(record))
     writer.write_end_of_file()
-    return kept.getvalue()
+    return stripped.getvalue()
 
 
-def _counted(operators: Iterable[str]) -> Counted:
+def _counted(operators: Iterable[str]) -> Operators:
     return dict(Counter(operators).most_common())
 
 
-def _name(model: Any, outputs: Sequence[str]) -> Counted:
-    """Name the outputs of an ONNX model, and all between so that no name is there twice; forget where nodes come from;
-    the operators, counted.
-    """
+def _rename(model: Any, outputs: Sequence[str]) -> Operators:
+    """Give an ONNX model's outputs their names and all other values unique ones; drop metadata; count operators."""
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()

@@ -12,8 +12,8 @@ from bertzoo.export.graph.layers import Affine, Array, Map, lookup
 from bertzoo.nn.attention import MASKED_SCORE
 
 
-class Trigram(struct.PyTreeNode):
-    """(L,E) -> (L,D): every token beside its neighbours, the next one first; kernel (3·E,D)."""
+class GraphTrigram(struct.PyTreeNode):
+    """(L,E) -> (L,D): a dense map of the next token, the token and the previous one; kernel (3·E,D)."""
 
     dense: Affine
     mask_padding: bool = struct.field(pytree_node=False)
@@ -25,13 +25,13 @@ class Trigram(struct.PyTreeNode):
         return self.dense(jnp.concatenate([padded[2:], x_LE, padded[:-2]], axis=-1))
 
 
-class Embedding(struct.PyTreeNode):
-    """(L) ids, token types and mask -> (L,E); the tables are (V,E), (P,E) and (T,E), or None."""
+class GraphEmbedding(struct.PyTreeNode):
+    """(L) ids, token types and mask -> (L,E). Tables (V,E), (P,E) and (T,E) or None."""
 
     word: Array
     position: Array
     token_type: Array | None
-    transformation: Trigram | None
+    transformation: GraphTrigram | None
     norm: Map | None
 
     def __call__(self, ids_L: jax.Array, types_L: jax.Array | None, mask_L: jax.Array) -> jax.Array:
@@ -44,8 +44,8 @@ class Embedding(struct.PyTreeNode):
         return x_LE if self.norm is None else self.norm(x_LE)
 
 
-class Layer(struct.PyTreeNode):
-    """(L,D) -> (R,D), as nn.Layer; R is 1 where only the first token is wanted, else L."""
+class GraphLayer(struct.PyTreeNode):
+    """(L,D) -> (R,D), as nn.Layer. first: compute only the first token (R = 1) instead of all (R = L)."""
 
     attention: Attention
     attention_norm: Any
@@ -60,11 +60,11 @@ class Layer(struct.PyTreeNode):
         return self.feed_forward_norm.join(x_RD, self.feed_forward(x_RD))
 
 
-class BottleneckLayer(struct.PyTreeNode):
+class GraphBottleneckLayer(struct.PyTreeNode):
     """(L,D) -> (R,D), as nn.BottleneckLayer.
 
-    shared: a bottleneck of queries and keys, whose values are from the stream. Without it all three are read from the
-    stream, or, where `inside`, from the layer's bottleneck.
+    shared: the bottleneck that queries and keys read, while values read the stream. Without it all three read the
+    stream, or with `inside` the layer's bottleneck.
     """
 
     bottleneck: Map
@@ -91,33 +91,33 @@ class BottleneckLayer(struct.PyTreeNode):
 
 
 class Graph(struct.PyTreeNode):
-    """A model under its head, of one sentence; a call gives its outputs by name.
+    """A model with its head on one sentence; a call returns the outputs by name.
 
-    pooler: None where the first token itself is the pooled one.
+    pooler: None if the first token's state itself is the pooled one.
     """
 
-    embedding: Embedding
+    embedding: GraphEmbedding
     projection: Affine | None
-    layers: tuple[Layer | BottleneckLayer, ...]
+    layers: tuple[GraphLayer | GraphBottleneckLayer, ...]
     pooler: Affine | None
     head: Any
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of what a call reads, each (L) int32, but `masked_positions` (P)."""
+        """Names of the inputs, each (L) int32, except `masked_positions` (P)."""
         more = self.head.more_inputs
         types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
         return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
 
-    def __call__(self, **given: jax.Array) -> dict[str, jax.Array]:
-        mask_L = given["attention_mask"].astype(jnp.float32)
-        x_LD = self.embedding(given["input_ids"], given.get("token_type_ids"), mask_L)
+    def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
+        mask_L = inputs["attention_mask"].astype(jnp.float32)
+        x_LD = self.embedding(inputs["input_ids"], inputs.get("token_type_ids"), mask_L)
         if self.projection is not None:
             x_LD = self.projection(x_LD)
         masked_M = (1.0 - mask_L) * MASKED_SCORE
         for layer in self.layers:
             x_LD = layer(x_LD, masked_M, mask_L)
-        return self.head(x_LD, self._pooled, mask_L, self.embedding.word, given)
+        return self.head(x_LD, self._pooled, mask_L, self.embedding.word, inputs)
 
     def _pooled(self, x_LD: jax.Array) -> jax.Array:
         """(1,D)."""

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
-"""The tables of a LiteRT file: equal ones kept once, and what stands in them."""
+"""Read and rewrite the tables of a LiteRT file, a flatbuffer."""
 
 from collections import Counter
 from typing import Any
@@ -7,33 +7,32 @@ from typing import Any
 _ALIGNED = 16
 
 
-def share(content: bytes) -> bytes:
-    """A quantised file whose signatures share the scales of the weights that they share; the weights stay as they are,
-    and so do all numbers of a bias that is made one axis.
+def share_scales(content: bytes) -> bytes:
+    """A quantised file whose signatures share the scales of shared weights, with biases of one axis.
 
-    The quantiser repeats them for each: five lengths of MobileBERT are 0.35 of float32 with them and 0.29 without.
+    The quantiser repeats scales per signature: five lengths of MobileBERT take 0.35 of float32, and 0.29 shared.
     """
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     flattened = _flatten(model)
     outside = [buffer for buffer in model.buffers if buffer.offset > 1]
-    if not outside:  # a small file has its weights inside
+    if not outside:  # the weights of a small file are inside the flatbuffer
         return _packed(model) if flattened else content
     begin = min(buffer.offset for buffer in outside)
-    kept: dict[Any, _Once] = {}
+    shared: dict[Any, _Once] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.quantization is not None and tensor.quantization.details is None:
                 once = _Once(tensor.quantization)
-                tensor.quantization = kept.setdefault(once.key, once)
+                tensor.quantization = shared.setdefault(once.key, once)
 
     def packed() -> bytes:
-        for once in kept.values():
+        for once in shared.values():
             once.place = None
         return _packed(model)
 
-    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets are numbers of one width, whatever they are
+    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new ones do not move anything
     for buffer in outside:
         buffer.offset += end - begin
     head = packed()
@@ -49,8 +48,8 @@ def _packed(model: Any) -> bytes:
 
 
 def _flatten(model: Any) -> int:
-    """Give biases that the converter left as one row, (1,N), the one axis that their N scales are of; how many."""
-    found = 0
+    """Reshape biases that the converter left as (1,N) to (N), the axis of their N scales; return how many."""
+    count = 0
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             table = tensor.quantization
@@ -58,68 +57,55 @@ def _flatten(model: Any) -> int:
                 continue
             if len(table.scale) > 1 and list(tensor.shape) == [1, len(table.scale)]:
                 tensor.shape = [len(table.scale)]
-                found += 1
-    return found
+                count += 1
+    return count
 
 
 class _Once:
-    """A table of quantisation that is written where it is first asked for, and after that only referred to."""
+    """A quantisation table that is packed once and then referred to."""
 
     def __init__(self, table: Any):
         self.table, self.place = table, None
         arrays = (table.scale, table.zeroPoint, table.min, table.max)
-        self.key = (table.quantizedDimension, *(None if each is None else bytes(memoryview(each)) for each in arrays))
+        self.key = (
+            table.quantizedDimension,
+            *(None if array is None else bytes(memoryview(array)) for array in arrays),
+        )
 
-    def Pack(self, builder: Any) -> int:  # the name by which a packer asks for it
+    def Pack(self, builder: Any) -> int:  # the name that flatbuffers calls
         if self.place is None:
             self.place = self.table.Pack(builder)
         return self.place
 
 
-def dense_weights(content: bytes) -> list[bytes]:
-    """The weights (O,I) of the dense operators of the first signature's graph, in the order in which they run."""
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.Model.GetRootAs(content)
-    graph: Any = model.Subgraphs(0)
-    found = []
-    for index in range(graph.OperatorsLength()):
-        operator = graph.Operators(index)
-        if model.OperatorCodes(operator.OpcodeIndex()).BuiltinCode() == schema.BuiltinOperator.FULLY_CONNECTED:
-            buffer: Any = model.Buffers(graph.Tensors(operator.Inputs(1)).Buffer())
-            begin, size = buffer.Offset(), buffer.Size()
-            found.append(content[begin : begin + size] if begin > 1 else buffer.DataAsNumpy().tobytes())
-    return found
-
-
 def operators(content: bytes) -> dict[str, int]:
-    """How often each operator stands in the first signature's graph."""
+    """How many of each operator the first signature's graph has, the most frequent first."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.Model.GetRootAs(content)
     names = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
     graph: Any = model.Subgraphs(0)
     codes = (graph.Operators(index).OpcodeIndex() for index in range(graph.OperatorsLength()))
-    found: Counter[str] = Counter(names[model.OperatorCodes(code).BuiltinCode()] for code in codes)
-    return dict(found.most_common())
+    counts: Counter[str] = Counter(names[model.OperatorCodes(code).BuiltinCode()] for code in codes)
+    return dict(counts.most_common())
 
 
 def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
-    """By signature its `inputs` and its `outputs` as its graph has them in order: name, type of numbers, and shape."""
+    """By signature its `inputs` and `outputs` in the order of its graph: name, type and shape of each."""
     from litert_converter import schema_py_generated as schema
 
     model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
     types = {schema.TensorType.FLOAT32: "float32", schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}
-    found = {}
+    signatures = {}
     for signature in model.signatureDefs:
         graph = model.subgraphs[signature.subgraphIndex]
 
-        def described(places: Any, maps: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
-            names = {each.tensorIndex: each.name.decode() for each in maps}
+        def describe(places: Any, maps: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
+            names = {port.tensorIndex: port.name.decode() for port in maps}
             return [(names[at], types[tensors[at].type], [int(size) for size in tensors[at].shape]) for at in places]
 
-        found[signature.signatureKey.decode()] = {
-            "inputs": described(graph.inputs, signature.inputs),
-            "outputs": described(graph.outputs, signature.outputs),
+        signatures[signature.signatureKey.decode()] = {
+            "inputs": describe(graph.inputs, signature.inputs),
+            "outputs": describe(graph.outputs, signature.outputs),
         }
-    return found
+    return signatures

@@ -1,0 +1,292 @@
+"""Time models in their runtimes: write each for its backend, load all, take turns."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertzoo.benchmarking import rows
+from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, WrittenModel, check_backend
+from bertzoo.benchmarking.interleave import start_workers, take_turns
+from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_model
+from bertzoo.benchmarking.parts import flops_by_part
+from bertzoo.benchmarking.rows import Measurement
+from bertzoo.benchmarking.worker import LoadRequest
+from bertzoo.core.errors import UserError
+from bertzoo.export.lengths import USUAL, resolve_lengths
+from bertzoo.export.litert.write import signature
+from bertzoo.export.options import PRECISIONS
+
+RUNS, ROUNDS = 40, 8  # the papers' mean is over 40 runs
+ANY_VOCABULARY = 32  # ids that every file has, for files without a description
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartShares:
+    """Share of a model's operations by part, at a length; see benchmarking/parts.py."""
+
+    model: str
+    length: int
+    flops: dict[str, float]
+
+    def lines(self) -> list[str]:
+        """Aligned lines: a title, the column names, the parts in percent."""
+        cells = [("part", "FLOPs %"), *((part, f"{100 * share:.1f}") for part, share in self.flops.items())]
+        return [f"{self.model}, {self.length} tokens", *rows.aligned(cells, 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkResult:
+    """What was measured. base: the model that speeds are relative to. parts: empty unless asked for."""
+
+    runs: int
+    rounds: int
+    base: str
+    rows: list[Measurement]
+    parts: list[PartShares]
+
+    def document(self) -> dict[str, Any]:
+        """As the JSON of `bertzoo benchmark --json`."""
+        profiles = [{"model": one.model, "length": one.length, "flops": one.flops} for one in self.parts]
+        return {
+            "runs": self.runs,
+            "rounds": self.rounds,
+            "cores": os.cpu_count(),
+            "speed_of": self.base,
+            "rows": rows.document(self.rows, self.base),
+            "profiles": profiles,
+        }
+
+    def lines(self) -> list[str]:
+        """Aligned lines of text with the names of the columns."""
+        note = f"speed: times as fast as {self.base}, in the same backend with as many threads and tokens"
+        return [*rows.table(self.rows, self.base), note]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings:
+    """What to run: backends, precisions and lengths, or None for the defaults; threads of a run; runs spread over
+    rounds; python: one that has ExecuTorch. Raises UserError for values that do not exist.
+    """
+
+    backends: Sequence[str] | None = None
+    precisions: Sequence[str] | None = None
+    lengths: Sequence[int] | None = None
+    threads: Sequence[int] = (1,)
+    runs: int = RUNS
+    rounds: int = ROUNDS
+    python: Path = Path(sys.executable)
+
+    def __post_init__(self):
+        for flag, names, known in (
+            ("backends", self.backends, tuple(BACKENDS)),
+            ("precision", self.precisions, PRECISIONS),
+        ):
+            for name in names or ():
+                if name not in known:
+                    raise UserError(f"--{flag}={name} is not known. Use {', '.join(known)}.")
+        for flag, numbers in (("threads", self.threads), ("lengths", self.lengths or ())):
+            for number in numbers:
+                if number < 1:
+                    raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
+        if not 1 <= self.rounds <= self.runs:
+            raise UserError(f"--runs={self.runs} is less than --rounds={self.rounds}: every round needs a run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What one process runs. length: None for a file that is timed at the usual length."""
+
+    model: BenchmarkModel
+    backend: str
+    precision: Any
+    written: WrittenModel
+    threads: int
+    length: int | None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids that random rows draw from."""
+        pretrained = self.model.pretrained
+        return (
+            self.model.description.vocabulary or ANY_VOCABULARY if pretrained is None else pretrained.model.vocab_size
+        )
+
+    def request(self) -> LoadRequest:
+        """What its worker loads."""
+        inputs = self.model.description.inputs
+        return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, inputs)
+
+    def flops(self, length: int) -> int | None:
+        """Operations of a row, or None if they are not known."""
+        if self.written.graph is not None:
+            return self.written.flops(length)
+        return self.model.description.flops.get(signature(length))
+
+    def resolve_length(self, available: Sequence[int]) -> int:
+        """The length to run, given those that the file has (none: any); raises UserError if it lacks the one asked for.
+
+        By default 128 tokens, or the most that the file takes if it does not take 128.
+        """
+        if self.length is None and available:
+            return USUAL if USUAL in available else max(available)
+        if self.length is None:
+            return min(USUAL, self.model.description.positions or USUAL)
+        if available and self.length not in available:
+            lengths = ", ".join(map(str, available))
+            raise UserError(f"--lengths={self.length}: {self.model.name} has only {lengths}")
+        return self.length
+
+
+def benchmark(
+    models: Sequence[str],
+    *,
+    overrides: Sequence[tuple[str, str]] = (),
+    settings: BenchmarkSettings | None = None,
+    parts: bool = False,
+    tell: Tell = lambda message: None,
+) -> BenchmarkResult:
+    """Time models on this machine's CPU, each in a process of its own, all loaded at once, in turns.
+
+    models: configs, whose weights are random, model directories, or files of `bertzoo convert`. overrides: options of
+    the configs. parts: also count each model's operations by part. tell: receives the progress.
+
+    Raises UserError for settings or models that do not fit, BenchmarkFailed if a model does not run.
+    """
+    settings = settings or BenchmarkSettings()
+    if repeated := [name for name in models if list(models).count(name) > 1]:
+        raise UserError(f"{repeated[0]} is named twice. Name every MODEL once.")
+    loaded = [read_model(name, overrides, tuple(SUFFIXES)) for name in models]
+    check_overrides(overrides, loaded)
+    if parts and all(model.pretrained is None for model in loaded):
+        raise UserError(f"--profile counts the operations of models, but {', '.join(models)} are files. Name a model.")
+    backends = {model.name: _backends(settings, model) for model in loaded}
+    _check_backends(settings, loaded, backends, tell)
+    base = next((model.name for model in loaded if model.is_bert_base), loaded[0].name)
+    with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
+        cases = [
+            case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder), tell)
+        ]
+        measured = _measure(settings, cases, tell)
+    shares = [one for model in loaded for one in _parts(settings, model)] if parts else []
+    return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=measured, parts=shares)
+
+
+def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
+    """The backends that run a model; a file has one."""
+    if model.file is None:
+        return list(settings.backends or ["litert"])
+    backend = SUFFIXES[model.file.suffix]
+    if settings.backends and backend not in settings.backends:
+        given = ",".join(settings.backends)
+        raise UserError(f"--backends={given} lacks {backend}, the only one that runs {model.name}. Add it.")
+    return [backend]
+
+
+def _check_backends(
+    settings: BenchmarkSettings, models: Sequence[BenchmarkModel], backends: dict[str, list[str]], tell: Tell
+) -> None:
+    """Raise UserError if a backend cannot run here, runs no model, or has none of the precisions."""
+    used = {name for names in backends.values() for name in names}
+    written = {name for model in models if model.file is None for name in backends[model.name]}
+    for name in settings.backends or ():
+        if name not in used:
+            raise UserError(f"--backends={name} runs none of {', '.join(backends)}. Leave it out.")
+    if settings.precisions and not written:
+        raise UserError(f"--precision applies to models, but {models[0].name} is a file. Leave it out.")
+    for name in sorted(used):
+        check_backend(name, name in written, settings.threads, settings.python)
+    for name in sorted(written):
+        has = BACKENDS[name].precisions
+        missing = [precision for precision in settings.precisions or () if precision not in has]
+        if missing and len(missing) == len(settings.precisions or ()):
+            raise UserError(f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these.")
+        for precision in missing:
+            tell(f"left out: {precision} in {name}, which does not have it")
+    if max(settings.threads) > (cores := os.cpu_count() or 1):
+        tell(f"{max(settings.threads)} threads share {cores} cores")
+
+
+def prepare(
+    settings: BenchmarkSettings, model: BenchmarkModel, backends: Sequence[str], folder: Path, tell: Tell
+) -> Iterator[Case]:
+    """Every setting of a model as a case; writes it for each backend and precision into the folder."""
+    if model.pretrained is None:
+        assert model.file is not None
+        written = WrittenModel(path=model.file, size=model.file.stat().st_size, graph=None)
+        for threads in settings.threads:
+            for length in settings.lengths or [None]:
+                yield Case(
+                    model=model,
+                    backend=backends[0],
+                    precision=model.description.precision,
+                    written=written,
+                    threads=threads,
+                    length=length,
+                )
+        return
+    lengths = resolve_lengths(model.pretrained, settings.lengths or ())
+    for name in backends:
+        for precision in settings.precisions or ["fp32"]:
+            if precision not in BACKENDS[name].precisions:
+                continue
+            tell(f"writing {model.name} for {name}, {precision}")
+            files: dict[int, WrittenModel] = {}
+            for together in [[length] for length in lengths] if BACKENDS[name].single else [lengths]:
+                request = WriteRequest(together, precision, settings.python)
+                place = folder / f"{len(list(folder.iterdir()))}"
+                files |= dict.fromkeys(together, BACKENDS[name].write(model.pretrained, place, request))
+            for threads in settings.threads:
+                for length in lengths:
+                    yield Case(
+                        model=model,
+                        backend=name,
+                        precision=precision,
+                        written=files[length],
+                        threads=threads,
+                        length=length,
+                    )
+
+
+def _measure(settings: BenchmarkSettings, cases: Sequence[Case], tell: Tell) -> list[Measurement]:
+    requests = [(f"{case.model.name} in {case.backend}", case.request()) for case in cases]
+    with start_workers(requests, str(settings.python)) as workers:
+        states = [worker.state for worker in workers]
+        lengths = [case.resolve_length(state["lengths"]) for case, state in zip(cases, states, strict=True)]
+        rounds = take_turns(
+            workers, lengths, settings.runs, settings.rounds, lambda count: tell(f"round {count} of {settings.rounds}")
+        )
+        peaks = [worker.peak() for worker in workers]
+    return [
+        Measurement(
+            model=case.model.name,
+            backend=case.backend,
+            version=state["version"],
+            precision=case.precision,
+            threads=state["threads"],
+            length=length,
+            rounds=seconds,
+            peak=peak,
+            empty=state["empty"],
+            size=case.written.size,
+            head=case.model.head,
+            parameters=case.model.parameters,
+            flops=case.flops(length),
+        )
+        for case, state, length, seconds, peak in zip(cases, states, lengths, rounds, peaks, strict=True)
+    ]
+
+
+def _parts(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[PartShares]:
+    if model.pretrained is None:
+        return
+    for length in resolve_lengths(model.pretrained, settings.lengths or ()):
+        counts = flops_by_part(model.pretrained, length)
+        total = sum(counts.values())
+        present = {part: count / total for part, count in counts.items() if count}
+        yield PartShares(model=model.name, length=length, flops=present)

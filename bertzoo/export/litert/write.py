@@ -1,0 +1,168 @@
+# pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
+"""Convert a graph at several lengths to one LiteRT file, a signature each over one set of weights; run such files.
+
+Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
+"""
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertzoo.export.failure import ExportFailed, check_installed
+
+if TYPE_CHECKING:  # running a file needs no jax, whose import takes a second
+    import jax
+
+# Or they print which instructions they were built for, and how they round.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
+CONVERTER = Path(__file__).with_name("litert_process.py")
+# An interpreter prints this once per process when it creates the delegate; no setting silences it.
+ANNOUNCEMENT = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
+POSITIONS = 1  # of masked_positions: one blank at a time
+
+
+def check_packages() -> None:
+    """Raise UserError if LiteRT's packages are not installed."""
+    check_installed("--to=litert", PACKAGES, "litert")
+
+
+def signature(length: int) -> str:
+    """The name of the signature of a length."""
+    return f"length_{length}"
+
+
+def row_shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
+    """The inputs of a graph for one row of a length, without the first axis of 1 that files have."""
+    import jax
+
+    sizes = {"masked_positions": POSITIONS}
+    return {name: jax.ShapeDtypeStruct((sizes.get(name, length),), np.int32) for name in graph.inputs}
+
+
+def convert(graph: Any, lengths: Sequence[int]) -> bytes:
+    """A LiteRT file in float32; raises ExportFailed if the converter does not take the graph, or crashes."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(graph)
+    arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
+    modules = [_module(structure, arrays, length) for length in lengths]
+    request = pickle.dumps((modules, arrays), protocol=pickle.HIGHEST_PROTOCOL)
+    # -P keeps the script's own folder out of the import path.
+    done = subprocess.run([sys.executable, "-P", str(CONVERTER)], input=request, capture_output=True)
+    del request
+    if done.returncode:
+        last = " ".join(done.stderr.decode(errors="replace").split())[-300:] or "it printed nothing"
+        code = done.returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        raise ExportFailed(f"the LiteRT converter {how} on this model: {last}")
+    answer = pickle.loads(done.stdout)
+    if "error" in answer:
+        raise ExportFailed(f"the LiteRT converter does not take this model: {answer['error'][:300]}")
+    return answer["file"]
+
+
+def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[str, str, list[str], list[str]]:
+    """The signature's name, StableHLO whose other symbols end in the length, names of inputs and outputs."""
+    import jax
+
+    inputs = row_shapes(jax.tree.unflatten(structure, arrays), length)
+    outputs: list[str] = []
+
+    def function(leaves: Sequence[jax.Array], *rows: jax.Array) -> tuple[jax.Array, ...]:
+        graph = jax.tree.unflatten(structure, leaves)
+        results = graph(**{name: row[0] for name, row in zip(inputs, rows, strict=True)})
+        outputs[:] = results
+        return tuple(array[None] for array in results.values())
+
+    abstract = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+    rows = [jax.ShapeDtypeStruct((1, *row.shape), row.dtype) for row in inputs.values()]
+    exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(abstract, *rows)
+    text = str(exported.mlir_module())
+    defined = set(re.findall(r"func\.func (?:public |private )?@([\w.$-]+)", text))
+    renamed = {name: f"{name}_{length}" for name in defined} | {"main": signature(length)}
+    text = re.sub(r"@([\w.$-]+)", lambda match: f"@{renamed.get(match[1], match[1])}", text)
+    return signature(length), text, list(inputs), outputs
+
+
+@contextmanager
+def without_announcement() -> Iterator[None]:
+    """Hold back what is written to file descriptor 2, and write it at the end without XNNPACK's announcement."""
+    if sys.stderr is None:
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(stderr, 2)
+                file.seek(0)
+                for line in file:
+                    if line.strip() != ANNOUNCEMENT:
+                        os.write(2, line)
+    finally:
+        os.close(stderr)
+
+
+class Interpreter:
+    """A LiteRT file in LiteRT's interpreter: (signature, inputs by name) -> outputs by name."""
+
+    def __init__(self, content: bytes, threads: int = 1):
+        from ai_edge_litert import interpreter
+
+        try:
+            with without_announcement():
+                self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
+                self._interpreter.allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise ExportFailed(f"LiteRT's interpreter does not take the file: {error}") from error
+        self._runners: dict[str, Any] = {}
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._interpreter.get_signature_list())
+
+    def __call__(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        try:
+            if name not in self._runners:
+                self._runners[name] = self._interpreter.get_signature_runner(name)
+            return {key: np.array(value) for key, value in self._runners[name](**inputs).items()}
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
+
+    def delegated(self) -> dict[str, Any]:
+        """What XNNPACK runs of the first graph: the number of its `parts`, and how many of each of `operators`.
+
+        A node belongs to a part if it lies between the part's inputs and outputs.
+        """
+        nodes = self._interpreter._get_ops_details()
+        producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}
+        parts = [node for node in nodes if node["op_name"] == "DELEGATE"]
+        inside = dict[int, str]()
+        for part in parts:
+            inputs, pending = set(part["inputs"]), list(part["outputs"])
+            while pending:
+                tensor = pending.pop()
+                node = producers.get(tensor)
+                if tensor not in inputs and node is not None and node["index"] not in inside:
+                    inside[node["index"]] = node["op_name"]
+                    pending.extend(node["inputs"])
+        return {"parts": len(parts), "operators": dict(Counter(inside.values()).most_common())}
