@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,16 +219,8 @@ def prepare(
     if model.pretrained is None:
         assert model.file is not None
         written = WrittenModel(path=model.file, size=model.file.stat().st_size, graph=None)
-        for threads in settings.threads:
-            for length in settings.lengths or [None]:
-                yield Case(
-                    model=model,
-                    backend=backends[0],
-                    precision=model.description.precision,
-                    written=written,
-                    threads=threads,
-                    length=length,
-                )
+        files = dict.fromkeys(settings.lengths or [None], written)
+        yield from _cases(settings, model, backends[0], model.description.precision, files)
         return
     lengths = resolve_lengths(model.pretrained, settings.lengths or ())
     for name in backends:
@@ -236,21 +228,22 @@ def prepare(
             if precision not in BACKENDS[name].precisions:
                 continue
             tell(f"writing {model.name} for {name}, {precision}")
-            files: dict[int, WrittenModel] = {}
+            files = {}
             for together in [[length] for length in lengths] if BACKENDS[name].single else [lengths]:
                 request = WriteRequest(together, precision, settings.python)
                 place = folder / f"{len(list(folder.iterdir()))}"
                 files |= dict.fromkeys(together, BACKENDS[name].write(model.pretrained, place, request))
-            for threads in settings.threads:
-                for length in lengths:
-                    yield Case(
-                        model=model,
-                        backend=name,
-                        precision=precision,
-                        written=files[length],
-                        threads=threads,
-                        length=length,
-                    )
+            yield from _cases(settings, model, name, precision, files)
+
+
+def _cases(
+    settings: BenchmarkSettings, model: BenchmarkModel, backend: str, precision: Any, files: Mapping[Any, WrittenModel]
+) -> Iterator[Case]:
+    for threads in settings.threads:
+        for length, written in files.items():
+            yield Case(
+                model=model, backend=backend, precision=precision, written=written, threads=threads, length=length
+            )
 
 
 def _measure(settings: BenchmarkSettings, cases: Sequence[Case], tell: Tell) -> list[Measurement]:

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -46,11 +46,9 @@ class LoadedModel(NamedTuple):
     threads: int
 
 
-class Loader(NamedTuple):
-    """A runtime with all its imports done: the package that carries the version, and how to load the model."""
-
-    package: str
-    load: Callable[[], LoadedModel]
+# A generator that imports the runtime, yields the name of its package, loads the model, and yields it; the memory in
+# between is the runtime's own.
+Loader = Iterator[str | LoadedModel]
 
 
 def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
@@ -70,63 +68,48 @@ def litert(request: LoadRequest) -> Loader:
     """LiteRT's interpreter, which maps the file into memory as on a phone."""
     from ai_edge_litert.interpreter import Interpreter
 
-    def load() -> LoadedModel:
-        interpreter = Interpreter(model_path=request.path, num_threads=request.threads)
-        runners = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
-        details = {name: runner.get_input_details() for name, runner in runners.items()}
-        lengths = {max(int(port["shape"][-1]) for port in inputs.values()): name for name, inputs in details.items()}
+    yield "ai-edge-litert"
+    interpreter = Interpreter(model_path=request.path, num_threads=request.threads)
+    runners = {name: interpreter.get_signature_runner(name) for name in interpreter.get_signature_list()}
+    details = {name: runner.get_input_details() for name, runner in runners.items()}
+    lengths = {max(int(port["shape"][-1]) for port in inputs.values()): name for name, inputs in details.items()}
 
-        def prepare(length: int) -> Inference:
-            inputs, runner = details[lengths[length]], runners[lengths[length]]
-            row = random_row({name: tuple(port["shape"]) for name, port in inputs.items()}, request.vocabulary)
-            row = {name: array.astype(inputs[name]["dtype"]) for name, array in row.items()}
-            return lambda: runner(**row)
+    def prepare(length: int) -> Inference:
+        inputs, runner = details[lengths[length]], runners[lengths[length]]
+        row = random_row({name: tuple(port["shape"]) for name, port in inputs.items()}, request.vocabulary)
+        row = {name: array.astype(inputs[name]["dtype"]) for name, array in row.items()}
+        return lambda: runner(**row)
 
-        return LoadedModel(prepare, tuple(sorted(lengths)), request.threads)
-
-    return Loader("ai-edge-litert", load)
+    yield LoadedModel(prepare, tuple(sorted(lengths)), request.threads)
 
 
 def torch(request: LoadRequest) -> Loader:
     """PyTorch without a compiler, on a .pt or .pt2 file or on a directory of `--to=pytorch`."""
     import torch
 
-    torch.set_num_threads(request.threads)
-    if Path(request.path).is_file():
-        return Loader("torch", _torch_file(request))
-    from bertzoo.conversion.modeling_bertzoo import load as load_module
-
-    def load() -> LoadedModel:
-        module = load_module(request.path)
-
-        def prepare(length: int) -> Inference:
-            row = random_row(dict.fromkeys(TEXT_INPUTS, (1, length)), request.vocabulary)
-            tensors = {name: torch.from_numpy(array).long() for name, array in row.items()}
-
-            def run() -> Mapping[str, Any]:
-                with torch.inference_mode():
-                    return module(**tensors)
-
-            return run
-
-        return LoadedModel(prepare, (), torch.get_num_threads())
-
-    return Loader("torch", load)
-
-
-def _torch_file(request: LoadRequest) -> Callable[[], LoadedModel]:
-    import torch
-
+    from bertzoo.conversion.modeling_bertzoo import load
     from bertzoo.export import runtimes
 
-    kind = runtimes.TorchScript
-    if request.path.endswith(".pt2"):
-        kind = runtimes.TorchExport
+    torch.set_num_threads(request.threads)
+    path, threads = Path(request.path), torch.get_num_threads()
+    if path.suffix == ".pt2":
         # The first .pt2 file imports half of torch; load a small one so that this does not count as the model's memory.
         small, length = io.BytesIO(), {0: torch.export.Dim("length")}
         torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(length,)), small)
         torch.export.load(io.BytesIO(small.getvalue())).module()(torch.zeros(2))
-    return lambda: _any_length(kind(Path(request.path), request.threads), request, torch.get_num_threads())
+    yield "torch"
+    if path.is_file():
+        runtime = runtimes.TorchExport if path.suffix == ".pt2" else runtimes.TorchScript
+        yield _any_length(runtime(path, request.threads), request, threads)
+        return
+    module = load(request.path)
+
+    def prepare(length: int) -> Inference:
+        row = random_row(dict.fromkeys(TEXT_INPUTS, (1, length)), request.vocabulary)
+        tensors = {name: torch.from_numpy(array).long() for name, array in row.items()}
+        return torch.inference_mode()(lambda: module(**tensors))
+
+    yield LoadedModel(prepare, (), threads)
 
 
 def onnx(request: LoadRequest) -> Loader:
@@ -135,10 +118,8 @@ def onnx(request: LoadRequest) -> Loader:
 
     from bertzoo.export import runtimes
 
-    def load() -> LoadedModel:
-        return _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
-
-    return Loader("onnxruntime", load)
+    yield "onnxruntime"
+    yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
 
 
 def executorch(request: LoadRequest) -> Loader:
@@ -149,19 +130,16 @@ def executorch(request: LoadRequest) -> Loader:
     from bertzoo.export.pytorch.executorch_process import open_program
 
     executorch.runtime.Runtime.get()
+    yield "executorch"
+    inputs, outputs, method = open_program(request.path, request.threads)
+    shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
 
-    def load() -> LoadedModel:
-        inputs, outputs, method = open_program(request.path, request.threads)
-        shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
+    def prepare(length: int) -> Inference:
+        row = random_row(shapes, request.vocabulary)
+        tensors = [torch.tensor(row[name], dtype=torch.int32) for name in inputs]
+        return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
 
-        def prepare(length: int) -> Inference:
-            row = random_row(shapes, request.vocabulary)
-            tensors = [torch.tensor(row[name], dtype=torch.int32) for name in inputs]
-            return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
-
-        return LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
-
-    return Loader("executorch", load)
+    yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
@@ -181,25 +159,20 @@ def jax(request: LoadRequest) -> Loader:
     import jax
     import jax.numpy as jnp
 
-    from bertzoo.export.graph.heads import FirstEmbedding
-    from bertzoo.export.graph.reference import TrainingGraph
+    from bertzoo.export.graph.reference import training_graph
     from bertzoo.runs import any_model
 
     jnp.zeros(1).block_until_ready()
+    yield "jax"
+    graph = training_graph(any_model.read_model(Path(request.path)))
+    compiled = jax.jit(lambda graph, row: graph(**row))
 
-    def load() -> LoadedModel:
-        module, params = any_model.read_model(Path(request.path)).module()
-        graph = TrainingGraph(params=params, pooling=FirstEmbedding(), model=module)
-        compiled = jax.jit(lambda graph, row: graph(**row))
+    def prepare(length: int) -> Inference:
+        row = random_row({name: (length,) for name in graph.inputs}, request.vocabulary)
+        arrays = {name: jnp.asarray(array, jnp.int32) for name, array in row.items()}
+        return lambda: jax.block_until_ready(compiled(graph, arrays))
 
-        def prepare(length: int) -> Inference:
-            row = random_row({name: (length,) for name in graph.inputs}, request.vocabulary)
-            arrays = {name: jnp.asarray(array, jnp.int32) for name, array in row.items()}
-            return lambda: jax.block_until_ready(compiled(graph, arrays))
-
-        return LoadedModel(prepare, (), len(os.sched_getaffinity(0)))
-
-    return Loader("jax", load)
+    yield LoadedModel(prepare, (), len(os.sched_getaffinity(0)))
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
@@ -226,10 +199,10 @@ def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     """Load the model of the first line and answer the other lines until the input ends."""
     request = LoadRequest(**json.loads(next(requests)))
     loader = LOADERS[request.backend](request)
+    package: Any = next(loader)
     empty = peak()
-    model = loader.load()
-    state = {"empty": empty, "lengths": model.lengths, "threads": model.threads}
-    answer({**state, "version": version(loader.package)})
+    model: Any = next(loader)
+    answer({"empty": empty, "lengths": model.lengths, "threads": model.threads, "version": version(package)})
     runs: dict[int, Inference] = {}
     for line in requests:
         message = json.loads(line)
