@@ -6,7 +6,6 @@ Every loader takes a file and a number of threads, and raises ExportFailed if it
 
 import json
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,15 +25,6 @@ class FileRuntime(ABC):
     @abstractmethod
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """The outputs of a row."""
-
-    def seconds(self, inputs: Inputs, calls: int) -> list[float]:
-        """Seconds of each call, from inputs in memory to outputs in memory."""
-        seconds = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            self(inputs)
-            seconds.append(time.perf_counter() - start)
-        return seconds
 
     def __enter__(self) -> "FileRuntime":
         return self
@@ -124,25 +114,14 @@ class ExecuTorch(FileRuntime):
             raise
 
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        outputs = self._ask(inputs, 1)["outputs"]
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({name: row.tolist() for name, row in inputs.items()}) + "\n")
+        self._process.stdin.flush()
+        outputs = self._answer("the row")["outputs"]
         return {name: np.array(values, kind).reshape(shape) for name, (kind, shape, values) in outputs.items()}
-
-    def seconds(self, inputs: Inputs, calls: int) -> list[float]:
-        return self._ask(inputs, calls)["seconds"]
-
-    @property
-    def pid(self) -> int:
-        """Id of the process that runs the file."""
-        return self._process.pid
 
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
-
-    def _ask(self, inputs: Inputs, calls: int) -> dict[str, Any]:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps([{name: row.tolist() for name, row in inputs.items()}, calls]) + "\n")
-        self._process.stdin.flush()
-        return self._answer("the row")
 
     def _answer(self, subject: str) -> dict[str, Any]:
         assert self._process.stdout

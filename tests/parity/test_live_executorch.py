@@ -47,11 +47,11 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     module, params = read.module()
     rows = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 16)
     with runtimes.ExecuTorch(PYTHON, file) as run:
-        found, seconds = run(rows[1])["logits"], run.seconds(rows[1], 3)
+        found = run(rows[1])["logits"]
         with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the row")):
             run({name: row[:, :9] for name, row in rows[1].items()})
     np.testing.assert_allclose(found, module.apply({"params": params}, **rows[1]).logits, atol=1e-5)
-    assert found.dtype == np.float32 and len(seconds) == 3 and min(seconds) > 0
+    assert found.dtype == np.float32
     file.write_bytes(b"nothing")
     with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the file")):
         runtimes.ExecuTorch(PYTHON, file)

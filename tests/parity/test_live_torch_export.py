@@ -74,7 +74,6 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
-    assert len(run.seconds(row, 3)) == 3 and min(run.seconds(row, 1)) > 0
     golden = json.loads((file.parent / "model.files" / "golden.json").read_text())
     assert {each["signature"] for each in golden} == {"length_4", "length_32"}
     for each in golden:
