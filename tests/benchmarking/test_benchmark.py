@@ -1,4 +1,4 @@
-"""`bertzoo benchmark`: what is measured, in which turns, what is said of it, what is refused; no time is asserted."""
+"""`bertzoo benchmark`: models, turns, output and errors; no time is asserted."""
 
 import dataclasses
 import hashlib
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_document_of_a_model_and_a_config(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     config, picture = tiny.write_config(tmp_path, "nowhere"), tmp_path / "speed.png"
     words = [str(model), str(config), "--backends=jax", "--lengths=8", "--runs=5", "--rounds=2", "--json"]
     assert main(["benchmark", *words, "--model.layers=2", f"--out={picture}"]) == 0
@@ -61,7 +61,7 @@ def test_what_is_said_of_a_model_and_a_config(model: Path, tmp_path: Path, capsy
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Path) -> None:
+def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_path: Path) -> None:
     found = models.read_model(str(model), [], ()).pretrained
     kept = any_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
@@ -75,13 +75,13 @@ def test_a_model_becomes_a_classifier_and_a_task_stays(model: Path, tmp_path: Pa
 
 
 def test_random_weights_stay_finite() -> None:
-    """MobileBERT's norms have no statistics that would hold them."""
+    """MobileBERT's norms do not rescale activations."""
     found = models.read_model("mobilebert", [("model.layers", "2")], ()).pretrained
     assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
 
-def test_turns_change_and_every_run_but_the_first_counts() -> None:
+def test_turns_alternate_and_skip_the_first_run() -> None:
     assert [interleave.order(3, index) for index in range(4)] == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]
     assert [interleave.order(2, index)[0] for index in range(4)] == [0, 1, 1, 0]
     began: list[str] = []
@@ -104,20 +104,20 @@ def test_turns_change_and_every_run_but_the_first_counts() -> None:
     assert interleave.ratio([[2.0, 4.0, 3.0], [8.0], [5.0]], [[3.0], [2.0], [1.0]]) == 4.0
 
 
-def test_a_row_is_full() -> None:
+def test_random_rows_have_no_padding() -> None:
     made = random_row({"input_ids": (1, 50), "token_type_ids": (1, 50), "attention_mask": (1, 50)}, 7)
     assert set(made["input_ids"].ravel()) == set(range(7))
     assert made["attention_mask"].all() and not made["token_type_ids"].any()
     assert not random_row({"masked_positions": (1,)}, 7)["masked_positions"].any()
 
 
-def test_no_other_runtime_takes_the_memory_of_jax() -> None:
-    """What a worker imports counts beside its model, or hides some of it."""
+def test_the_worker_does_not_import_jax() -> None:
+    """Its memory would count for every runtime."""
     alone = "import sys, bertzoo.benchmarking.worker, bertzoo.export.runtimes; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", alone]).returncode == 0
 
 
-def test_what_does_not_run_says_so(tmp_path: Path) -> None:
+def test_a_model_that_does_not_load_raises(tmp_path: Path) -> None:
     with pytest.raises(interleave.BenchmarkFailed, match=mentioning("UserError")):
         interleave.Worker("it", LoadRequest("jax", str(tmp_path / "none"), 1, 9))
 
@@ -132,7 +132,7 @@ def example(model: str, seconds: float, **fields: Any) -> rows.Measurement:
     return rows.Measurement(model=model, rounds=[[seconds, seconds], [4 * seconds]], **fields, **more)
 
 
-def test_speed_is_of_the_base_in_the_same_setting() -> None:
+def test_speed_is_relative_to_the_base_in_the_same_setting() -> None:
     made = [
         example("slow", 0.004),
         example("base", 0.002),
@@ -173,7 +173,7 @@ def test_speed_is_of_the_base_in_the_same_setting() -> None:
         (["FILE", "--precision=fp16"], ("--precision",)),
     ],
 )
-def test_what_is_refused(
+def test_wrong_arguments_are_rejected(
     words: list[str],
     message: tuple[object, ...],
     model: Path,
@@ -193,7 +193,9 @@ def test_what_is_refused(
 @pytest.mark.parametrize(
     ("backend", "package"), [("litert", "litert_quantizer"), ("torch", "torch"), ("onnx", "onnxscript")]
 )
-def test_a_package_that_is_missing(backend: str, package: str, model: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_missing_backend_package_is_named(
+    backend: str, package: str, model: Path, capsys: Any, monkeypatch: Any
+) -> None:
     for each in (*backends.BACKENDS[backend].runs, *backends.BACKENDS[backend].writes):
         monkeypatch.setitem(sys.modules, each, sys)  # is there
     monkeypatch.setitem(sys.modules, package, None)
@@ -201,8 +203,8 @@ def test_a_package_that_is_missing(backend: str, package: str, model: Path, caps
     assert mentions(capsys.readouterr().err, "--backends", backend, package)
 
 
-def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
-    """What every option changes of what runs, without running it."""
+def test_a_model_is_written_once_per_precision(model: Path) -> None:
+    """The cases that each option adds, without running them."""
     from bertzoo.benchmarking.backends import BACKENDS, WrittenModel
 
     asked: list[tuple] = []
@@ -231,12 +233,12 @@ def test_options_of_a_model_that_is_written_alone(model: Path) -> None:
     assert len({case.written.path for case in cases}) == 4
 
 
-def test_a_python_without_executorch(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_a_python_without_executorch_is_named(model: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     assert main(["benchmark", str(model), "--backends=executorch", f"--python={tmp_path / 'none'}"]) == 2
     assert mentions(capsys.readouterr().err, "executorch")
 
 
-def test_what_is_said_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file, said = tmp_path / "model.onnx", tmp_path / "model.json"
     file.touch()
     nothing = models.read_model(str(file), [], [".onnx"]).description

@@ -1,4 +1,4 @@
-"""bertzoo phone judge: what another device's kernels round is let pass, and what computes something else is refused."""
+"""`bertzoo phone judge` accepts the rounding of another device's kernels and rejects wrong outputs."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ GOLDEN, EXAM = RANDOM.normal(0, 1, (ROWS, 2)), RANDOM.normal(0, 1, (EXAMPLES, 2)
 
 
 def written(folder: Path, precision: str, golden: list[dict], exam: dict | None, outputs: list) -> Path:
-    """A file with what a conversion leaves beside it."""
+    """A file and its companions."""
     file, files = folder / "model.tflite", folder / "model.files"
     file.write_bytes(b"weights")
     files.mkdir()
@@ -35,7 +35,7 @@ def written(folder: Path, precision: str, golden: list[dict], exam: dict | None,
 
 
 def classifier(folder: Path, precision: str) -> Path:
-    """Of two classes, whose examples it all gets right."""
+    """A classifier of two classes that gets all examples right."""
     row = {"signature": "length_4", "inputs": {"input_ids": [1, 2, 3, 4]}}
     golden = [row | {"outputs": {"logits": logits.tolist()}} for logits in GOLDEN]
     rows = [row | {"label": int(logits.argmax()), "logits": logits.tolist()} for logits in EXAM]
@@ -53,8 +53,8 @@ def computed(folder: Path, *groups: np.ndarray) -> Path:
 
 @pytest.mark.parametrize("float16", [False, True])
 @pytest.mark.parametrize("precision", LIMITS)
-def test_what_is_not_computed_of_the_input_is_refused(tmp_path: Path, precision: str, float16: bool) -> None:
-    """Nothing, the same for every row, the rows of others, and half of it."""
+def test_judge_rejects_outputs_of_other_inputs(tmp_path: Path, precision: str, float16: bool) -> None:
+    """Zeros, the same outputs for every row, those of other rows, and half of the outputs."""
     file = classifier(tmp_path, precision)
     for broken in (0 * GOLDEN, 0 * GOLDEN + GOLDEN.mean(0), GOLDEN[::-1], GOLDEN * [1, 0]):
         found = judge(file, computed(tmp_path, broken, EXAM), EXAMPLES, float16=float16)
@@ -63,28 +63,28 @@ def test_what_is_not_computed_of_the_input_is_refused(tmp_path: Path, precision:
 
 
 @pytest.mark.parametrize("precision", LIMITS)
-def test_what_kernels_round_is_let_pass(tmp_path: Path, precision: str) -> None:
-    """Of float32 a millionth, as was measured, and of int8 what docs/phone.md says: a step now and then."""
+def test_judge_accepts_rounding(tmp_path: Path, precision: str) -> None:
+    """A millionth for float32, and for int8 the steps measured in docs/phone.md."""
     file, noise = classifier(tmp_path, precision), np.random.default_rng(1).uniform(-1, 1, GOLDEN.shape)
     share = {"int8-dynamic": 0.05, "int8-static": 0.4}.get(precision, 4e-6)
     found = judge(file, computed(tmp_path, GOLDEN + noise * share * np.abs(GOLDEN).max(), EXAM), EXAMPLES)
     assert found["right"] and not found["wrong"], found
 
 
-def test_float16_is_told_apart_from_float32(tmp_path: Path) -> None:
+def test_float16_has_wider_limits_than_float32(tmp_path: Path) -> None:
     file = classifier(tmp_path, "fp32")
     given = computed(tmp_path, GOLDEN + 0.005 * np.abs(GOLDEN).max(), EXAM)
     assert judge(file, given, EXAMPLES, float16=True)["right"] and not judge(file, given, EXAMPLES)["right"]
 
 
-def test_a_gpu_may_be_off_by_what_a_cpu_may(tmp_path: Path) -> None:
+def test_float16_keeps_the_wider_limits_of_int8(tmp_path: Path) -> None:
     file = classifier(tmp_path, "int8-static")
     assert judge(file, computed(tmp_path, GOLDEN * 1.3, EXAM), EXAMPLES, float16=True)["right"]
 
 
 @pytest.mark.parametrize(("fallen", "code"), [(3, 0), (8, 1), (50, 1)])
-def test_a_lower_score_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture, fallen: int, code: int) -> None:
-    """Of 50 examples: int8-static may lose 5 points, and two examples may fall by chance."""
+def test_judge_rejects_a_lower_score(tmp_path: Path, capsys: pytest.CaptureFixture, fallen: int, code: int) -> None:
+    """On 50 examples int8-static may lose 5 points and two examples."""
     file, exam = classifier(tmp_path, "int8-static"), EXAM.copy()
     exam[:fallen] = exam[:fallen, ::-1]
     assert main(["phone", "pack", str(file), str(tmp_path / "packed")]) == 0
@@ -103,7 +103,7 @@ ENDS = RANDOM.normal(0, 1, (BEAM, LENGTH)).astype(np.float32)
 
 
 def answering(folder: Path, ends: object) -> Path:
-    """A joint head's file, which looks for ends at the starts 4, 0 and 2."""
+    """A file with a joint head that looks for ends at the starts 4, 0 and 2."""
     outputs = {"start_logits": STARTS.tolist(), "starts": [4, 0, 2], "end_logits": ends, "null_logit": [0.5]}
     row = {"signature": "length_4", "inputs": {"input_ids": [1, 2, 3, 4]}, "outputs": outputs}
     shapes = {"start_logits": [LENGTH], "starts": [BEAM], "end_logits": [BEAM, LENGTH], "null_logit": [1]}
@@ -119,7 +119,7 @@ def answered(folder: Path, starts: list[int], ends: np.ndarray, start_logits: np
     return given
 
 
-def test_answers_in_another_order(tmp_path: Path) -> None:
+def test_a_joint_head_may_reorder_its_starts(tmp_path: Path) -> None:
     file = answering(tmp_path, ENDS.tolist())
     assert judge(file, answered(tmp_path, [4, 0, 2], ENDS))["right"]
     assert judge(file, answered(tmp_path, [0, 4, 2], ENDS[[1, 0, 2]]))["right"]
@@ -129,8 +129,8 @@ def test_answers_in_another_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
-def test_positions_that_hold_no_answer_do_not_count(tmp_path: Path, precision: str) -> None:
-    """Their logits are a thousand lower: beside them noise on the others would be nothing."""
+def test_excluded_positions_do_not_hide_errors(tmp_path: Path, precision: str) -> None:
+    """Their logits are a thousand lower, so that noise on the others would be a small share."""
     far = np.array([0, 0, -1000, -1000, 0], np.float32)
     outputs = {"start_logits": (STARTS + far).tolist(), "starts": [4, 0, 1]}
     outputs |= {"end_logits": (ENDS + far).tolist(), "null_logit": [0.5]}
@@ -149,8 +149,8 @@ def test_positions_that_hold_no_answer_do_not_count(tmp_path: Path, precision: s
     assert not allowed["right"] and allowed["golden"]["start_logits"]["largest"] < 10
 
 
-def test_of_many_ends_the_likeliest_are_compared(tmp_path: Path) -> None:
-    """As golden.json has them where there are more than it keeps."""
+def test_large_outputs_are_compared_at_the_likeliest_values(tmp_path: Path) -> None:
+    """golden.json holds only these."""
     best = np.argsort(-ENDS.reshape(-1))[:2]
     kept = {"shape": [BEAM, LENGTH], "likeliest": best.tolist(), "values": ENDS.reshape(-1)[best].tolist()}
     file = answering(tmp_path, kept)

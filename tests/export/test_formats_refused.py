@@ -1,4 +1,4 @@
-"""What the formats of PyTorch refuse before it is asked, and that nothing stays of what fails; needs no torch."""
+"""Errors of the PyTorch formats before any conversion, and no files left after a failure; needs no torch."""
 
 import importlib.util
 import sys
@@ -21,7 +21,7 @@ PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A classifier's directory and that of a model with a joint head."""
+    """The directories of a classifier and of a model with a joint head."""
     folders = {name: tmp_path_factory.mktemp("formats") for name in ("mobilebert", "convbert-joint-span")}
     for name, folder in folders.items():
         any_model.write_model(pretrained(*CASES[name]), folder)
@@ -42,7 +42,7 @@ def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...]
 
 
 @pytest.mark.parametrize(("to", "package"), [(to, package) for to, names in PACKAGES.items() for package in names])
-def test_a_package_that_is_missing(
+def test_a_missing_torch_package_is_named(
     to: str, package: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
@@ -52,7 +52,7 @@ def test_a_package_that_is_missing(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8")
     for python, message in {
         "nowhere/python": ("--python=nowhere/python", "No such file"),
@@ -66,7 +66,7 @@ def test_a_python_that_runs_no_executorch(sources: dict, tmp_path: Path, capsys:
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("to", SUFFIXES)
-def test_options_and_places_that_make_no_sense(
+def test_wrong_options_and_destinations_are_rejected(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
@@ -90,7 +90,7 @@ def test_options_and_places_that_make_no_sense(
 
 
 @pytest.mark.usefixtures("installed")
-def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_executorch_takes_one_length(sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
     failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
@@ -100,7 +100,7 @@ def test_lengths_that_a_format_does_not_have(sources: dict, tmp_path: Path, caps
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("to", SUFFIXES)
-def test_a_converter_that_fails_leaves_nothing(
+def test_a_failing_converter_leaves_no_files(
     to: str, sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     def fails(*_: object) -> None:
@@ -124,7 +124,7 @@ def test_a_converter_that_fails_leaves_nothing(
         ("import os; os.abort()", ("ExecuTorch", "process")),
     ],
 )
-def test_a_process_that_fails_leaves_nothing(
+def test_a_failing_process_leaves_no_files(
     program: str, message: tuple[object, ...], sources: dict, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     (tmp_path / "program.py").write_text(program)

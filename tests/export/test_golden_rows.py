@@ -1,4 +1,4 @@
-"""Golden inputs: every length of a file has some, and each text stands under the shortest length that holds it."""
+"""Golden rows: every length has some, and each text has the shortest length that holds it."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from bertzoo.export.check import golden, verify
 
 @pytest.fixture(scope="module", params=[120, 600])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    """One of short pieces, and one that knows most of the words whole."""
+    """One with short pieces, and one that has most words as a whole."""
     return tokenizers.build(WordPiece(vocab_size=request.param), lambda: iter(verify.TEXT * 20))
 
 
@@ -29,8 +29,8 @@ def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -
     assert max(lengths) == 8 or any(len(texts) == 2 for texts, _ in found)
 
 
-def test_behind_a_question_all_are_pairs(tokenizer: Tokenizer) -> None:
-    """So that there is a text in which an answer can be."""
+def test_all_texts_follow_a_question_if_asked(tokenizer: Tokenizer) -> None:
+    """So that every row has a text to answer from."""
     found = golden.place_texts(tokenizer, (32, 64, 128), questions=True)
     assert all(len(texts) == 2 and len(texts[0]) < 80 for texts, _ in found)
     assert {length for _, length in found} == {32, 64, 128}
@@ -38,12 +38,12 @@ def test_behind_a_question_all_are_pairs(tokenizer: Tokenizer) -> None:
     assert 116 <= max(counts) <= 128
 
 
-def test_a_length_that_no_word_fits(tokenizer: Tokenizer) -> None:
+def test_a_length_too_short_for_any_word_has_no_rows(tokenizer: Tokenizer) -> None:
     assert golden.place_texts(tokenizer, (2,)) == [] and golden.place_texts(tokenizer, (2, 64))
 
 
 def test_every_length_has_a_row_that_fills_it(tokenizer: Tokenizer) -> None:
-    """To within a word, whose pieces here are a dozen at most."""
+    """Up to one word, of at most a dozen pieces here."""
     counts = {length: 0 for length in (32, 64, 512)}
     for texts, length in golden.place_texts(tokenizer, (32, 64, 512)):
         counts[length] = max(counts[length], len(golden.encode_texts(tokenizer, texts)[0]))

@@ -1,4 +1,4 @@
-"""What a file may lose, and how the texts that set scales are read; without a runtime."""
+"""Limits of a file's errors and scores, and calibration texts; without a runtime."""
 
 from types import SimpleNamespace
 
@@ -21,8 +21,8 @@ def scores(file: float, examples: int = 1000) -> dict:
     ("precision", "room"),
     [("fp32", 0.8), ("fp16", 0.8), ("int8-dynamic", 2.3), ("int8-static", 5.3), ("int8-weight", 2.3)],
 )
-def test_a_file_that_scores_less_is_not_the_model(precision: verify.Precision, room: float) -> None:
-    """By more than its precision excuses and three examples of a thousand are worth."""
+def test_a_file_that_scores_less_is_rejected(precision: verify.Precision, room: float) -> None:
+    """By more than its precision allows and three examples of a thousand are worth."""
     assert precision in PRECISIONS
     verify.check_scores(scores(80.0 - room + 0.01), precision)
     verify.check_scores(scores(90.0), precision)
@@ -56,15 +56,15 @@ def test_a_file_must_meet_both_limits(found: list[float], passes: bool) -> None:
 
 
 def test_a_small_error_does_not_excuse_a_low_cosine() -> None:
-    """Such as of outputs that are nearly constant: each is off by little, and their pattern is another one."""
+    """Nearly constant outputs have small errors even if their pattern is wrong."""
     measured = verify._errors([np.array([0.3, -0.2])], [np.array([-0.2, 0.3])])
     with pytest.raises(ExportFailed, match=mentioning("logits", 10, f"{measured['cosine']:.6f}", 0.9)):
         verify._check_errors("logits", measured, verify.Limit(error=10.0, cosine=0.9))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8-dynamic", "int8-static"])
-def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: verify.Precision) -> None:
-    """Though most positions, at which no answer can be, have a logit that is a thousand lower."""
+def test_a_joint_head_with_random_answers_is_rejected(precision: verify.Precision) -> None:
+    """Although the logits of most positions, which are excluded, are a thousand lower."""
     draw = np.random.default_rng(0)
     far = np.where(np.arange(12) < 8, -1000, 0).astype(np.float32)
     ours = {"starts": np.array([9, 8, 11]), "start_logits": draw.normal(size=12) + far}
@@ -84,7 +84,7 @@ def test_a_joint_head_that_answers_by_chance_is_not_the_model(precision: verify.
             measured(ours | {name: ours[name] - far})
 
 
-def test_a_tab_parts_the_texts_of_a_pair() -> None:
+def test_a_tab_separates_the_texts_of_a_pair() -> None:
     tokenizer = tokenizers.build(WordPiece(vocab_size=40), lambda: iter(["one two three"] * 20))
     plain = SimpleNamespace(inputs=("input_ids", "token_type_ids", "attention_mask"))
     single, pair, cut = golden.calibration_rows(plain, tokenizer, ["one two", "one\ttwo", "one two three " * 9], 16)

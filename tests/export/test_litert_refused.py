@@ -1,4 +1,4 @@
-"""What `bertzoo convert --to=litert` refuses before LiteRT is asked, and where it writes; needs no LiteRT."""
+"""Errors of `bertzoo convert --to=litert` before any conversion, and its destinations; needs no LiteRT."""
 
 import dataclasses
 import os
@@ -47,7 +47,7 @@ def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: 
 
 
 @pytest.mark.parametrize("package", write.PACKAGES)
-def test_a_package_that_is_missing(
+def test_a_missing_litert_package_is_named(
     package: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "PACKAGES", (package,))
@@ -76,7 +76,7 @@ def test_a_package_that_is_missing(
         (["--examples=-1"], ("--examples = -1", "--examples=500")),
     ],
 )
-def test_options_that_make_no_sense(
+def test_wrong_options_are_rejected(
     options: list[str], message: tuple[object, ...], source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     refused(capsys, message, source, tmp_path / "new" / "model.tflite", "--to=litert", *options)
@@ -86,7 +86,9 @@ def test_options_that_make_no_sense(
 @pytest.mark.parametrize(
     "option", ["--lengths=8", "--precision=fp16", "--pooling=mean", "--examples=5", "--no-optimize"]
 )
-def test_options_of_another_target(option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_options_of_other_formats_are_rejected(
+    option: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     formats = ("litert",) if option == "--no-optimize" else FILES
     refused(
         capsys, (f"{option.split('=')[0]} ", *formats, "--to=bertzoo"), source, tmp_path / "out", "--to=bertzoo", option
@@ -94,7 +96,7 @@ def test_options_of_another_target(option: str, source: Path, tmp_path: Path, ca
 
 
 @pytest.mark.usefixtures("installed")
-def test_no_place(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_wrong_destinations_are_rejected(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "old.json").write_text("mine")
     (tmp_path / "folder.tflite").mkdir()
@@ -142,7 +144,7 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         atomic.check_new_file(place)
 
 
-def test_lengths_in_order_and_by_default() -> None:
+def test_lengths_are_sorted_and_have_defaults() -> None:
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20)
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))
     assert lengths.resolve_lengths(made, [64, 32, 64]) == (32, 64)
@@ -165,14 +167,14 @@ def test_lengths_in_order_and_by_default() -> None:
         lengths.single_length(made, [8, 32])
 
 
-def test_the_verb_offers_what_there_is() -> None:
+def test_options_and_implementations_agree() -> None:
     assert tuple(targets.targets(Path("python"))) == FILES
     assert tuple(verify.LIMITS) == convert.PRECISIONS
     assert tuple(POOLINGS) == convert.POOLINGS
 
 
 @pytest.mark.usefixtures("installed")
-def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_examples_require_a_fine_tuned_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "masked").mkdir()
     any_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
     refused(
@@ -185,6 +187,6 @@ def test_examples_of_a_model_without_a_task(tmp_path: Path, capsys: pytest.Captu
     )
 
 
-def test_examples_are_drawn_as_far_apart_as_they_can_be() -> None:
+def test_examples_are_drawn_evenly() -> None:
     assert draw_evenly(range(10), 3) == [0, 3, 6]
     assert draw_evenly(range(3), 0) == draw_evenly(range(3), 4) == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""The export graph computes what the training graph does, before and after each rewrite, and a rewrite changes it."""
+"""The export graph equals the training graph before and after each rewrite, and each rewrite changes it."""
 
 import functools
 from collections import Counter
@@ -70,7 +70,7 @@ def assert_equal(graph: Any, name: str, pooling: Any = MEAN) -> None:
 
 @pytest.mark.slow  # the rewritten graph, which exports use, begins with this one
 @pytest.mark.parametrize("name", CASES)
-def test_the_graph_is_the_model(name: str) -> None:
+def test_the_graph_equals_the_model(name: str) -> None:
     plain, graph = graphs(name)
     assert graph.inputs == plain.inputs
     assert_equal(graph, name)
@@ -80,7 +80,7 @@ EACH_KIND = ("albert", "convbert-span", "convbert-joint-span", "mobilebert", "sc
 
 
 @pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "squeezebert", "convbert-joint-span-classifier"))
-def test_the_rewritten_graph_is_the_model(name: str) -> None:
+def test_the_rewritten_graph_equals_the_model(name: str) -> None:
     assert_equal(rewrites.optimised(graphs(name)[1]), name)
 
 
@@ -108,7 +108,7 @@ def test_each_rewrite_alone(rewrite: Callable, name: str) -> None:
 
 
 def operations(graph: Any) -> Counter[str]:
-    """How often every operation stands in the graph, what no output needs left out."""
+    """Counts of the operations that an output needs."""
     row = given(graph)[0]
     jaxpr = jax.make_jaxpr(lambda graph, row: graph(**row))(graph, row).jaxpr
     alive, _ = jax.interpreters.partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
@@ -128,14 +128,14 @@ def flops(graph: Any) -> int:
 
 
 def difference(rewrite: Callable, name: str) -> tuple[Counter[str], Counter[str]]:
-    """What is gone and what is new."""
+    """Counts of operations removed and added."""
     _, graph = graphs(name)
     before, after = operations(graph), operations(rewrite(graph))
     return before - after, after - before
 
 
 @pytest.mark.parametrize("name", ["bert", "mobilebert", "squeezebert", "convbert-span"])
-def test_a_folded_scale_is_multiplied_nowhere(name: str) -> None:
+def test_folding_the_scale_removes_its_products(name: str) -> None:
     gone, new = difference(rewrites.fold_scale, name)
     assert gone == {"mul": 2} and not new  # one in each layer
 
@@ -146,7 +146,7 @@ def test_a_folded_norm_leaves_the_scale_of_the_residual() -> None:
     assert (gone["mul"], gone["add"], new["mul"]) == (2 * 2 + 1, 2 * 6 + 1, 0)
 
 
-def test_groups_apart_are_dense_products() -> None:
+def test_split_groups_are_dense_products() -> None:
     gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
     # Query, key, value, the feed-forward's two maps; and two products of activations in each group of heads.
     assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * (5 * 4 + 2 * 3)
@@ -155,7 +155,7 @@ def test_groups_apart_are_dense_products() -> None:
 
 
 @pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert"])
-def test_what_makes_files_faster_is_done(name: str) -> None:
+def test_optimised_applies_every_rewrite(name: str) -> None:
     _, graph = graphs(name)
     faster = functools.reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, graph)
     assert operations(rewrites.optimised(graph)) == operations(faster)
@@ -166,7 +166,7 @@ def test_the_mask_is_built_once() -> None:
     assert operations(plain)["gt"] == 3 and operations(graph)["gt"] == 0  # 3 layers
 
 
-def test_a_look_up_and_a_gelu_have_names() -> None:
+def test_look_ups_and_gelus_are_named_composites() -> None:
     _, graph = graphs("bert")
     text = jax.jit(lambda graph, row: graph(**row)).lower(graph, given(graph)[0]).as_text()
     assert text.count('composite "aten.gelu.default"') == 2 and text.count('composite "odml.embedding_lookup"') == 2
@@ -176,8 +176,8 @@ def test_a_look_up_and_a_gelu_have_names() -> None:
     "model", [Bert(**SMALL), MobileBert(**MOBILE), SqueezeBert(**SMALL), ConvBert(**SMALL, embedding_size=10)]
 )
 @pytest.mark.parametrize("head", ["classifier", "first"])
-def test_the_last_layer_of_one_position(model: Any, head: str) -> None:
-    """By hand: what is not computed for L - 1 positions of the last layer."""
+def test_the_last_layer_computes_one_position(model: Any, head: str) -> None:
+    """Counted by hand: the operations of L - 1 positions of the last layer."""
     module, params = pretrained(model, CLASSES if head == "classifier" else NoHead()).module()
     graph = build_graph(module, params, FIRST)
     saved = flops(graph) - flops(rewrites.first_token(graph))
