@@ -63,13 +63,13 @@ def card(name: str, description: Mapping[str, Any]) -> str:
 def _summary(description: Mapping[str, Any]) -> str:
     head, model, kind = description["head"], description["model"], description["format"]
     width = f" and {model['hidden_size']} units" if "hidden_size" in model else ""
-    labels = f", labels {', '.join(map(str, head['labels']))}" if head.get("labels") else ""
+    labels = f" Its labels are {', '.join(map(str, head['labels']))}." if head.get("labels") else ""
     memory = f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else ""
     return (
         f"A {model['kind']} model of {description['layers']} layers{width} and {description['parameters']:,} "
-        f"parameters, head {head['kind']}{labels}, as {'an' if kind[0] in 'aeiou' else 'a'} {kind} file of "
+        f"parameters, head {head['kind']}, as {'an' if kind[0] in 'aeiou' else 'a'} {kind} file of "
         f"{description['bytes'] / 1e6:,.1f} MB in {description['precision']}, written by bertzoo "
-        f"{description['bertzoo']}.{memory} SHA-256 {description['sha256']}."
+        f"{description['bertzoo']}.{labels}{memory} SHA-256 {description['sha256']}."
     )
 
 
