@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from bertzoo.export.graph.layers import Affine, Array, GroupedAffine
+from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
     """The map that makes `name` (query, key, value, convolved or kernel) of the input that `reads` names."""
 
-    map: Affine | GroupedAffine
+    map: Any  # an affine or grouped map, or their split
     name: str = struct.field(pytree_node=False)
     reads: str = struct.field(pytree_node=False)
 
