@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 import bertzoo
 from bertzoo.cli.main import main
-from bertzoo.conversion import huggingface, table, tokenizers
+from bertzoo.conversion import huggingface, rules, tokenizers
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.runs import any_model
 
@@ -215,14 +215,14 @@ def check_gradients(name: str, key: str, theirs: Any, gradients: Any, ours: Path
     found = any_model.read_model(ours)
     grads = {n: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for n, p in theirs.named_parameters()}
     plain = {n.removeprefix(family.prefix): g.astype(np.float32) for n, g in grads.items()}
-    rows = huggingface.model_rules(family, found.model, found.head, prefix="")
+    model_rules = huggingface.model_rules(family, found.model, found.head, prefix="")
     shapes = {path: array.shape for path, array in found.params.items()}
-    wanted = table.to_ours(rows, plain, shapes, "gradients")
+    expected = rules.to_ours(model_rules, plain, shapes, "gradients")
     flat, _ = jax.tree_util.tree_flatten_with_path(gradients)
     have = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in flat}
-    assert have.keys() == wanted.keys()
-    for path, gradient in wanted.items():
-        scale = np.abs(wanted[path.replace("key/bias", "query/bias")]).max()  # a key's bias has none on paper
+    assert have.keys() == expected.keys()
+    for path, gradient in expected.items():
+        scale = np.abs(expected[path.replace("key/bias", "query/bias")]).max()  # a key's bias has none on paper
         assert_close(have[path], gradient, path, float(scale), 1e-4)
 
 
