@@ -82,7 +82,7 @@ check: .venv/test.stamp
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
 
 plans: .venv-tpu/stamp
-	.venv-tpu/bin/python benchmarks/plans.py
+	.venv-tpu/bin/python -m benchmarks speed.plans
 
 lock:
 	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,litert,onnx,tpu-plan $(LOCK_WITH) > constraints.txt.new

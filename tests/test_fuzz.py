@@ -141,7 +141,9 @@ def fuzz(name: str, test: Callable[[list], None]) -> None:
     else:
         many(given(damage=DAMAGE)(counted))()
     assert tried >= COUNT, "there are not so many damages of this file"
-    print(f"fuzzed {name}: {tried} files, {len(REFUSED)} refused, {grown >> 20} MB")  # for benchmarks/reliability.py
+    print(
+        f"fuzzed {name}: {tried} files, {len(REFUSED)} refused, {grown >> 20} MB"
+    )  # for benchmarks/reliability/kills.py
 
 
 def peak() -> int:

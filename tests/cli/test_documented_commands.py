@@ -20,7 +20,7 @@ from bertzoo.runs.kind import recipe_class
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = re.compile(r"(bertzoo|python benchmarks/\w+\.py|launch/[\w/]+\.sh|make) ")
+PROGRAMS = re.compile(r"(bertzoo|python -m benchmarks|launch/[\w/]+\.sh|make) ")
 CHAIN_MODELS = ["--model.student=a", "--model.teacher=b", "--data_dir=glue", "--run_dir=runs/glue"]
 
 
@@ -86,7 +86,7 @@ def test_command_parses_and_its_configs_load(name: str, snippets: None) -> None:
     elif words[0] == "bertzoo":
         check_verb(words[1:])
     else:
-        script = ROOT / (words[1] if words[0] == "python" else words[0])
+        script = ROOT / (f"benchmarks/{words[3].replace('.', '/')}.py" if words[0] == "python" else words[0])
         text = script.read_text(encoding="utf-8") + (ROOT / "launch" / "common.sh").read_text(encoding="utf-8")
         if words[0] != "python":  # launchers pass the options of `bertzoo` on
             words = words[: words.index("--") if "--" in words else len(words)]

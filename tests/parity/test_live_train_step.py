@@ -1,6 +1,5 @@
-"""benchmarks/train_step.py: both sides train the same objective, step by step in turns; no time is asserted."""
+"""benchmarks/speed/train_step.py: both sides train the same objective, step by step in turns; no time is asserted."""
 
-import importlib
 import math
 from collections import Counter
 from typing import Any
@@ -10,102 +9,97 @@ import pytest
 from comparing import needs
 
 needs("torch", "transformers")
-from scripts import loaded
+from benchmarks.lib import processes
+from benchmarks.speed import huggingface, train_step, transfer_stage
 
 SIZED = ["bert_base", "squeezebert", "mobilebert", "convbert_base", "convbert_small", "electra_small"]
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return loaded("train_step", monkeypatch)
-
-
-def test_both_sides_learn_one_batch(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_sides_learn_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the vocabulary's logarithm downwards, alike."""
-    for module in (script, importlib.import_module(script.their_step.__module__)):
-        monkeypatch.setattr(module, "LEARNING_RATE", 1e-3)
-    monkeypatch.setattr(script.sides, "keep_to", lambda setting: None)
-    setting, shape = script.Setting(2), (8, 16, 4)
-    batch = script.random_batch(*shape, seed=0)
+    monkeypatch.setattr(huggingface, "LEARNING_RATE", 1e-3)
+    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
+    setting, shape = processes.Setting(2), (8, 16, 4)
+    batch = train_step.random_batch(*shape, seed=0)
     first, last = [], []
-    for make in (script.our_step, script.their_step):
+    for make in (train_step.our_step, train_step.their_step):
         step = make("convbert_small", setting, shape)
         losses = [step(batch) for _ in range(4)]
         first.append(losses[0])
         last.append(losses[-1])
-    assert first == pytest.approx([math.log(script.VOCABULARY)] * 2, abs=0.2)
+    assert first == pytest.approx([math.log(train_step.VOCABULARY)] * 2, abs=0.2)
     assert all(before - after > 0.5 for before, after in zip(first, last, strict=True))
     assert last[0] == pytest.approx(last[1], abs=0.5)
 
 
-def test_both_electras_begin_alike(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_electras_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator at the vocabulary's logarithm, and fifty times a discriminator at one bit."""
-    monkeypatch.setattr(script.sides, "keep_to", lambda setting: None)
+    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     shape = (8, 16, 4)
-    for make in (script.our_step, script.their_step):
-        loss = make("electra_small", script.Setting(2), shape)(script.random_batch(*shape, seed=0))
-        assert loss == pytest.approx(math.log(script.VOCABULARY) + 50 * math.log(2), abs=3)
+    for make in (train_step.our_step, train_step.their_step):
+        loss = make("electra_small", processes.Setting(2), shape)(train_step.random_batch(*shape, seed=0))
+        assert loss == pytest.approx(math.log(train_step.VOCABULARY) + 50 * math.log(2), abs=3)
 
 
-def test_a_stage_of_a_transfer(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_of_a_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides of a stage learn one batch; cut to two layers, of which the second learns."""
-    lesson = script.lesson
-    monkeypatch.setattr(script.sides, "keep_to", lambda setting: None)
-    monkeypatch.setattr(lesson, "LAYER", 2)
-    plain = lesson.recipe_of
-    monkeypatch.setattr(lesson, "recipe_of", lambda *given: _cut(plain(*given)))
-    setting, shape = script.Setting(2), (8, 32, 4)
-    batch = script.random_batch(*shape, seed=0)
-    for make in (script.our_step, script.their_step):
-        step = make(script.LESSON, setting, shape)
+    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
+    monkeypatch.setattr(transfer_stage, "LAYER", 2)
+    plain = transfer_stage.recipe_of
+    monkeypatch.setattr(transfer_stage, "recipe_of", lambda *given: _cut(plain(*given)))
+    setting, shape = processes.Setting(2), (8, 32, 4)
+    batch = train_step.random_batch(*shape, seed=0)
+    for make in (train_step.our_step, train_step.their_step):
+        step = make(train_step.TRANSFER, setting, shape)
         losses = [step(batch) for _ in range(8)]
         assert all(math.isfinite(loss) for loss in losses) and losses[-1] < losses[0]
 
 
-def test_a_stage_has_one_loss(script: Any) -> None:
+def test_a_stage_has_one_loss() -> None:
     """The other side's is ours, of the same states and attention maps."""
     import torch
 
     from bertzoo.objectives import discrepancy
 
-    random, lesson = np.random.default_rng(0), script.lesson
+    random = np.random.default_rng(0)
     states = [random.normal(size=(2, 5, 8)).astype(np.float32) * scale for scale in (1, 3)]
     maps = [random.dirichlet(np.ones(5), size=(2, 4, 5)).astype(np.float32) for _ in range(2)]
     of = {"feature": discrepancy.feature_map, "mean": discrepancy.mean, "variance": discrepancy.variance}
     every = np.ones((2, 5), np.float32)
     parts = {name: function(states[1], states[0], every) for name, function in of.items()}
     parts["attention"] = discrepancy.attention(maps[1], maps[0], every)
-    ours = sum(lesson.WEIGHTS[name] * float(part) / every.size / lesson.LAYERS for name, part in parts.items())
-    assert float(lesson.their_loss(*map(torch.from_numpy, (*states, *maps)))) == pytest.approx(ours, rel=1e-5)
+    ours = sum(
+        transfer_stage.WEIGHTS[name] * float(part) / every.size / transfer_stage.LAYERS for name, part in parts.items()
+    )
+    assert float(transfer_stage.their_loss(*map(torch.from_numpy, (*states, *maps)))) == pytest.approx(ours, rel=1e-5)
 
 
 @pytest.mark.parametrize("model", SIZED)
-def test_both_sides_have_one_size(model: str, script: Any) -> None:
+def test_both_sides_have_one_size(model: str) -> None:
     """Parameters, but for the poolers and second biases that the other side's classes have."""
     import torch
 
     from bertzoo.train.state import shapes_of
 
-    ours = sum(math.prod(leaf.shape) for leaf in shapes_of(script.objective(model)).values())
+    ours = sum(math.prod(leaf.shape) for leaf in shapes_of(train_step.objective(model)).values())
     with torch.device("meta"):
-        network = importlib.import_module(script.their_step.__module__).network(model)
+        network = huggingface.network(model)
     theirs = {name: leaf.numel() for name, leaf in network.named_parameters() if ".pooler." not in name}
     assert sum(theirs.values()) == ours, [name for name in theirs if "layer" not in name]
 
 
-def test_a_stage_learns_as_much_on_either_side(script: Any) -> None:
+def test_a_stage_learns_as_much_on_either_side() -> None:
     """As many parameters at each rate, by the same weights."""
     from bertzoo.train.state import shapes_of
 
-    lesson = script.lesson
-    recipe = lesson.recipe_of(8, 32, 4)
-    setup, ours, theirs = lesson.setup_of(recipe), Counter(), Counter()
+    recipe = transfer_stage.recipe_of(8, 32, 4)
+    setup, ours, theirs = transfer_stage.setup_of(recipe), Counter(), Counter()
     for name, leaf in shapes_of(setup.objective).items():
         ours[setup.rates(name)] += math.prod(leaf.shape)
-    for name, leaf in lesson.their_network().named_parameters():
-        theirs[lesson.their_rate(name) * leaf.requires_grad] += leaf.numel()
+    for name, leaf in transfer_stage.their_network().named_parameters():
+        theirs[transfer_stage.their_rate(name) * leaf.requires_grad] += leaf.numel()
     assert {**theirs, 0.0: 0} == {**ours, 0.0: 0} and len(theirs) == 3
-    assert recipe.knowledge.weights == lesson.WEIGHTS and recipe.model.layers == lesson.LAYERS
+    assert recipe.knowledge.weights == transfer_stage.WEIGHTS and recipe.model.layers == transfer_stage.LAYERS
 
 
 def _cut(recipe: Any) -> Any:
@@ -115,12 +109,12 @@ def _cut(recipe: Any) -> Any:
 
 
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a processor in the GPU's place."""
     import torch
 
     compiled, seen = [], []
-    monkeypatch.setattr(script.sides.Setting, "place", "cpu")
+    monkeypatch.setattr(processes.Setting, "place", "cpu")
     monkeypatch.setattr(torch, "compile", lambda network: compiled.append(network) or network)
 
     class Network(torch.nn.Module):
@@ -134,21 +128,21 @@ def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, script: Any, mo
             return {"loss": made.float().mean()}
 
     network = Network()
-    step = script.sides.torch_step(network, 1.0, script.Setting(1, gpu), lr=1.0)
+    step = processes.torch_step(network, 1.0, processes.Setting(1, gpu), lr=1.0)
     losses = [step({"ids": np.ones((2, 4), np.int32)}) for _ in range(2)]
     assert losses[1] < losses[0] and network.map.weight.dtype == torch.float32
     assert seen == [torch.bfloat16 if gpu else torch.float32] * 2 and compiled == [network] * gpu
 
 
 @pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
-def test_what_is_built_of_their_layers_is_one_graph(model: str, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_built_of_their_layers_is_one_graph(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that torch.compile has all of it: sampling, and the states and maps that a lesson takes out."""
     import torch
 
-    monkeypatch.setattr(script.lesson, "LAYER", 2)
-    peer = importlib.import_module(script.their_step.__module__)
-    batch = script.random_batch(2, 8, 3, seed=0)
-    read = script.lesson.batch(batch)
+    monkeypatch.setattr(transfer_stage, "LAYER", 2)
+    peer = huggingface
+    batch = train_step.random_batch(2, 8, 3, seed=0)
+    read = transfer_stage.inputs(batch)
     if model == "electra_small":
         read = {name: batch[name] for name in ("input_ids", "masked_positions", "masked_ids")}
     given = {name: torch.from_numpy(array).long() for name, array in read.items()}
@@ -156,13 +150,13 @@ def test_what_is_built_of_their_layers_is_one_graph(model: str, script: Any, mon
     assert explained.graph_break_count == 0, explained.break_reasons
 
 
-def test_products(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script.sides, "keep_to", lambda setting: None)
-    monkeypatch.setattr(script, "Side", _Here)
+def test_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
+    monkeypatch.setattr(train_step, "StepProcess", _Here)
     monkeypatch.setattr(
-        script, "take_turns", lambda pair, batches: [side.step(batch) for batch in batches for side in pair]
+        train_step, "take_turns", lambda pair, batches: [side.step(batch) for batch in batches for side in pair]
     )
-    assert all(1e6 < speed < 1e16 for speed in script.fastest(script.Setting(1), times=2))
+    assert all(1e6 < speed < 1e16 for speed in train_step.fastest_product(processes.Setting(1), times=2))
 
 
 class _Here:

@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import make_curve
 import pytest
 import tomli_w
 from messages import mentioning, mentions
-from scripts import loaded
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
@@ -107,33 +107,32 @@ def test_a_corpus_that_was_tokenised_before_is_compared(write):
 
 
 def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
-    script = loaded("golden_curve", monkeypatch)
-    monkeypatch.setattr(script, "FOLDER", tmp_path / "curves")
+    monkeypatch.setattr(make_curve, "FOLDER", tmp_path / "curves")
     runs = []
     for name, off in (("a", 0.0), ("b", 0.004), ("c", -0.001)):
         runs.append(shutil.copytree(write(off), tmp_path / name, ignore=lambda *_: ("a", "b", "c")))
         facts = json.loads((runs[-1] / "run.json").read_text())
         (runs[-1] / "run.json").write_text(json.dumps(facts | {"python": "3.11.0"}))
     monkeypatch.setattr(sys, "argv", ["", NAME, *map(str, runs), "--tolerance=0.02"])
-    script.main()
+    make_curve.main()
     made = config.read_toml(tmp_path / "curves" / "demo.toml")
     said = (tmp_path / "curves" / "demo.toml").read_text().splitlines()[0]
-    assert mentions(said, "golden_curve.py demo RUNS --tolerance=0.02", "3 runs")
+    assert mentions(said, "make_curve.py demo RUNS --tolerance=0.02", "3 runs")
     assert made == RECORD | {"corpus": "embedded:python, Python 3.11.0", "tolerance": 0.02}
     monkeypatch.setattr(sys, "argv", [*sys.argv[:-1], "--tolerance=0.007"])
     with pytest.raises(SystemExit, match=mentioning("--tolerance=0.007")):
-        script.main()
+        make_curve.main()
     (runs[1] / "run.json").write_text(json.dumps({"corpus_sha256": "0", "python": "3.11.0"}))
     with pytest.raises(SystemExit, match=mentioning("trained")):
-        script.main()
+        make_curve.main()
     whole = (runs[1] / "config.toml").read_text()
     (runs[1] / "config.toml").write_text(whole.replace('"embedded:python"', '"corpus"'))
     with pytest.raises(SystemExit, match=mentioning("corpus")):
-        script.main()
+        make_curve.main()
     text = whole.replace("beta2 = 0.98", "beta2 = 0.9")
     (runs[1] / "config.toml").write_text(text)
     with pytest.raises(SystemExit, match=mentioning("optimizer.beta2", "0.98", "->", "0.9")):
-        script.main()
+        make_curve.main()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
-GROUPED = "apart"  # the fastest of phone_module.GROUPED (benchmarks/phone_grouped.py)
+GROUPED = "apart"  # the fastest of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout makes one, which --python=.venv-executorch/bin/python names"
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 

@@ -13,7 +13,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export.failure import tool_errors
 
 DIMENSION = "length"
-# The fastest of phone_module.GROUPED in each format (benchmarks/phone_grouped.py).
+# The fastest of phone_module.GROUPED in each format (benchmarks/phone/grouped_maps.py).
 GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 

@@ -1,0 +1,89 @@
+"""Result files: what a benchmark measured, with its command, machine and software, as JSON under docs/data."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib import tables
+from bertzoo.core import atomic
+from bertzoo.runs.provenance import git_revision
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+VECTORS = ("avx512_vnni", "avx_vnni", "avx512f", "avx2")
+
+
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """A parser that shows a module's docstring and has --out, by default docs/data/NAME.json."""
+    options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--out", type=Path, default=DATA / f"{name}.json", help="the result (default: %(default)s)")
+    return options
+
+
+def add_numbers(options: argparse.ArgumentParser, **defaults: int) -> None:
+    """Add `--NAME=N` for each keyword, with its default."""
+    for name, default in defaults.items():
+        options.add_argument(f"--{name}", type=int, default=default, help=f"(default: {default})")
+
+
+def picture(out: Path) -> Path:
+    """Where a result's picture goes: docs/NAME.png, or beside a result file that is not in docs/data."""
+    return (DATA.parent / out.name if out.parent == DATA else out).with_suffix(".png")
+
+
+def processor() -> str:
+    """This machine's processor, and which of the vector extensions that decide int8 and float32 speed it has."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].replace("\t", "")
+    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    vectors = [name for name in VECTORS if name in facts.get("flags", "").split()]
+    return f"{facts.get('model name', 'unknown').strip()} ({', '.join(vectors) or 'no known vector extensions'})"
+
+
+def revision(facts: Mapping[str, Any]) -> str:
+    """The commit in a run.json, 12 digits, with "+changes" if files differed from it."""
+    if not facts.get("git"):
+        return "unknown"
+    commit, mark, changes = str(facts["git"]).partition("+")
+    return commit[:12] + mark + changes
+
+
+def commit() -> str:
+    """This checkout's commit, marked if what computes differs from it."""
+    return revision({"git": git_revision("benchmarks", "configs")})
+
+
+def packages(*names: str) -> str:
+    """Names and versions of installed packages."""
+    return ", ".join(f"{name} {version(name)}" for name in names)
+
+
+def command() -> str:
+    """The command of this process; of paths only the last component, as directories differ between machines."""
+    shown = []
+    for word in sys.argv[1:]:
+        if not word.startswith("--out"):
+            flag, equals, value = word.partition("=")
+            values = (Path(part).name if "/" in part else part for part in (value if equals else flag).split(","))
+            shown.append((flag + equals if equals else "") + ",".join(values))
+    return " ".join(["python -m benchmarks", sys.argv[0], *shown])
+
+
+def write(out: Path, context: Sequence[str], measured: Mapping[str, Sequence[tables.Row]]) -> None:
+    """Write {"command", "context", "tables"} and print the tables; exit with 1 if a row has `met` false.
+
+    The context ends with this machine; before it come strings such as versions and a commit. measured: rows by table,
+    as `tables.table` reads them.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    machine = f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+    record = {"command": command(), "context": [*context, machine], "tables": measured}
+    atomic.write_json(out, record)
+    for rows in measured.values():
+        print(f"\n{tables.table(rows)}")
+    print(f"\nwrote {out}; python -m benchmarks render writes the pages")
+    if missed := [(name, row) for name, rows in measured.items() for row in rows if row.get("met") is False]:
+        sys.exit("\n".join(["missed targets:", *(f"{name}: {json.dumps(row)}" for name, row in missed)]))

@@ -1,0 +1,231 @@
+"""The plan of every shipped pretraining config on TPU slices: writes docs/plans.md, by `make plans`.
+
+Compiling takes minutes a stage and hours in all. The compiler's results are kept (--cache), so that the command can be
+stopped and repeated. --no-compile writes the page from the results so far.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax
+
+from bertzoo.cli.support.options import say
+from bertzoo.core import config as loader
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.markdown import table
+from bertzoo.planning import cache, chips, compiled, electra_flops, estimate, step
+from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
+from bertzoo.runs.kind import shipped
+from bertzoo.runs.pretrain_config import Pretrain
+
+USUAL = "v5e:16x16"
+SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
+OTHERS = tuple(
+    (name, slice_) for slice_ in ("v4:4x4x8", "tpu7x:4x4x4") for name in ("bert_base", "squeezebert", "ib_bert_large")
+)
+PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
+
+
+def cases() -> Iterator[tuple[str, Pretrain, chips.Topology, str]]:
+    """(config, recipe, slice, why not the usual slice), those that compile soonest first."""
+    recipes = {name: loader.load(Pretrain, [name], []) for name in shipped("pretrain")}
+
+    def size(name: str) -> int:
+        objective = recipes[name].objective.build(recipes[name].model, recipes[name].compute)
+        shapes = jax.tree.leaves(jax.eval_shape(objective.init, jax.random.key(0)))
+        return len(shapes) * len(recipes[name].stages)
+
+    names = sorted(recipes, key=size)
+    for name, wanted in [(name, USUAL) for name in names] + list(OTHERS):
+        refused = ""
+        for slice_ in (wanted, *(SMALLER if wanted == USUAL else ())):
+            topology = chips.parse_topology(slice_)
+            try:
+                step.abstract_mesh(recipes[name], topology)
+            except ConfigError as error:
+                refused = refused or str(error)
+                continue
+            yield name, recipes[name], topology, refused
+            break
+
+
+MEMORY_HEAD = (
+    "config",
+    "slice",
+    "stage",
+    "rows",
+    "parameters + optimizer + gradients + batch, MiB",
+    "activations at most, MiB",
+    "compiled, MiB",
+    "fits",
+    "padded / computed",
+    "least time of a step, ms (bound)",
+    "steps/s",
+    "chip-hours",
+)
+OPENING = """# Plans
+
+What every shipped recipe takes on a TPU slice, at its paper's own batch size. `make plans` writes this page: it
+compiles the real step of every stage for a slice that is not there, with the compiler that a run on it would use
+({compiler}). `bertzoo plan CONFIG --topology=KIND:SHAPE` prints the same of any config, and more.
+
+## Memory and time
+
+Memory is of one device. {progress}
+
+- rows: of the batch, on one device at a time.
+- parameters, optimizer, gradients, batch: exact, from shapes and shardings.
+- activations at most: an upper bound, known without the compiler: all values alive at once if nothing is fused.
+- compiled: what the compiler allocates for the step, or wants for one that does not fit. "not yet": `make plans` has
+  not compiled it.
+- fits: the memory of a device that a program may use is {capacities}.
+- padded / computed: operations of the matrix products padded to the chip's matrix unit, over those without padding.
+- least time of a step: the largest of what computing, memory and interconnect need; the bound names it.
+- steps/s, chip-hours: at worst and at best, under the assumptions at the end of this page; chip-hours are those of the
+  whole run.
+"""
+SPLIT_MESHES = """## Meshes that split parameters
+
+All plans above are of meshes of `data` alone. These stages 0, with other layers and batch sizes, were compiled with
+libtpu 0.0.42.1 for v5e:2x2:
+
+| config | layers | batch | mesh | compiled, MiB | MB a device sends |
+| --- | --- | --- | --- | --- | --- |
+| bert_base | 1 | 256 | fsdp=4 | 939 | 512 |
+| bert_base | 1 | 256 | fsdp=2 tensor=2 | 904 | 673 |
+| bert_base | 2 | 256 | data=2 tensor=2 | 935 | 444 |
+| bert_small | 1 | 512 | fsdp=4 | 559 | 40 |
+| bert_small | 3 | 512 | fsdp=4 | 943 | 47 |
+| bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 363 | 40 |
+| squeezebert | 1 | 256 | fsdp=4 | 902 | 486 |
+
+`tensor` is Megatron-LM's split: what lies between the two maps of a layer is in parts, the second map's result and the
+first one's gradient are summed. Under `fsdp` parameters are gathered as they are used and their gradients stay in
+parts. With a sentence loss the compiler also turns the gradients of hidden states from rows to columns and back
+(all-to-all), which is more than half of what is sent; without one (bert_small) it does not.
+"""
+
+
+def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
+    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version."""
+    stages = [(name, plan, stage) for name, plan, _ in plans for stage in plan.stages]
+    capacities = {plan.topology.partition(":")[0]: stage.capacity / chips.GIB for _, plan, stage in stages}
+    opening = OPENING.format(
+        compiler=compiler,
+        progress=progress([stage for *_, stage in stages]),
+        capacities=", ".join(f"{size:.2f} GiB on {chip}" for chip, size in capacities.items()),
+    )
+    parts = [opening + "\n" + table(MEMORY_HEAD, [memory_row(*stage) for stage in stages])]
+    if over := [f"- `{name}` on {p.topology}, stage {s.index}: {s.advice}." for name, p, s in stages if not s.fits]:
+        parts.append("What does not fit, and what helps:\n\n" + "\n".join(over))
+    if refused := [f"- `{name}`: {reason}" for name, _, reason in plans if reason]:
+        parts.append("Not on the slice of the others, where a run raises:\n\n" + "\n".join(refused))
+    parts += [SPLIT_MESHES.strip(), "## Operations of whole runs"]
+    parts.append(
+        table(
+            ("config", "ours", "as ELECTRA counts", "ConvBERT prints", "of", "checkpoint, GB"),
+            [
+                (
+                    name,
+                    f"{plan.model_flops:.2e}",
+                    "" if plan.electra_flops is None else f"{plan.electra_flops:.2e}",
+                    "" if plan.published_flops is None else f"{plan.published_flops:.1e}",
+                    plan.published_note,
+                    f"{plan.checkpoint_bytes / 1e9:.2f}",
+                )
+                for name, plan in {name: plan for name, plan, _ in reversed(plans)}.items()
+            ],
+        )
+    )
+    sent = [
+        (
+            name,
+            plan.topology,
+            str(stage.index),
+            one.kind,
+            str(one.group),
+            str(one.count),
+            *map(megabytes, (one.size, one.sent)),
+        )
+        for name, plan, stage in stages
+        for one in ((stage.compiled.collectives or ()) if stage.compiled is not None else ())
+    ]
+    head = ("config", "slice", "stage", "operation", "devices", "count", "MB", "MB a device sends")
+    parts += ["## What the devices send one another in a step", table(head, sent)]
+    parts += ["## Assumed", "\n".join(f"- {line}" for line in ASSUMPTIONS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def memory_row(name: str, plan: RunPlan, stage: StagePlan) -> tuple[str, ...]:
+    """A row under MEMORY_HEAD; the chip-hours are the run's."""
+    memory, best, worst = stage.estimated, *stage.step_seconds
+    exact = (memory.parameters, memory.optimizer, memory.gradients, memory.batch)
+    fits = {True: "yes", False: "no", None: "unknown"}[stage.fits]
+    return (
+        name,
+        plan.topology,
+        str(stage.index),
+        f"{stage.rows:,}",
+        f"{' + '.join(mib(size) for size in exact)} = {mib(sum(exact))}",
+        mib(memory.activations),
+        "not yet" if stage.compiled is None else mib(stage.compiled.wanted),
+        f"{fits}{'' if stage.compiled else ', by the bound'}",
+        f"{stage.padded_flops / stage.computed_flops:.2f}",
+        f"{digits(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
+        f"{digits(1 / worst)} to {digits(1 / best)}",
+        "" if stage.index else f"{digits(plan.chip_hours[0])} to {digits(plan.chip_hours[1])}",
+    )
+
+
+def progress(stages: Sequence[StagePlan]) -> str:
+    """How many steps have been compiled, and how many of these take no more than the bound."""
+    pairs = [(stage.compiled.wanted, stage.estimated) for stage in stages if stage.compiled is not None]
+    within = sum(wanted <= memory.total for wanted, memory in pairs)
+    ample = sum(wanted <= memory.ample for wanted, memory in pairs)
+    return (
+        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them take no more than\nthe exact bytes "
+        f"and the bound together, {ample} no more than these and a second copy of parameters and moments."
+    )
+
+
+def digits(number: float) -> str:
+    """Three digits of a number, or all before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def megabytes(size: int) -> str:
+    """MB of a number of bytes."""
+    return f"{size / 1e6:,.1f}"
+
+
+def mib(size: int) -> str:
+    """MiB of a number of bytes."""
+    return f"{size / (1 << 20):,.0f}"
+
+
+def main() -> None:
+    """Plan every case and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache", help="the folder of the compiler's results")
+    parser.add_argument("--no-compile", action="store_true", help="only read the results so far")
+    args = parser.parse_args()
+    folder, done = cache.result_folder(args.cache), []
+    compiler = f"jax {jax.__version__}, libtpu {importlib.metadata.version('libtpu')}"
+    for name, recipe, topology, refused in cases():
+        began = time.monotonic()
+        try:
+            results = compiled.compile_stages(recipe, topology, folder, say, cached_only=args.no_compile)
+        except UserError as error:
+            say(f"{name}: {error}")
+            results = None
+        published = electra_flops.PUBLISHED_FLOPS.get(name)
+        done.append((name, estimate.make_plan(recipe, topology, results, published=published), refused))
+        say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
+    done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
+    PAGE.write_text(markdown(done, compiler), encoding="utf-8")

@@ -1,0 +1,138 @@
+"""What each choice in the training step is worth: the step as it is beside one in which that choice differs.
+
+    python -m benchmarks speed.step_choices
+
+SqueezeBERT, 8 rows of 128 tokens, float32, dropout 0.1, AdamW, 2 threads. Each pair takes turns in processes of their
+own; the ratio is the median of the rounds' ratios, beside what was predicted before the first measurement. Nothing else
+should run at the same time.
+"""
+
+import dataclasses
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.lib import processes, results
+from benchmarks.lib.processes import Setting, Step, StepProcess, take_turns
+from benchmarks.speed import train_step
+
+MODEL, SHAPE = "squeezebert", (8, 128, 20)
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+
+
+class Choice(NamedTuple):
+    """name: what differs; usual: what the step does; predicted: its time as a multiple of the usual step's, and why;
+    base: the choice that it is compared with, if not the usual step.
+    """
+
+    name: str
+    usual: str
+    predicted: float
+    why: str
+    base: str = ""
+
+
+CHOICES = (
+    Choice("logits of every position", "of the masked ones", 1.46, "62 % more products, and their softmax"),
+    Choice("threefry for dropout", "a hash of two rounds", 1.15, "39 M draws a step at ten times the operations"),
+    Choice("the hardware's generator (rbg)", "a hash of two rounds", 1.05, "a call that fuses with nothing"),
+    Choice("no dropout", "0.1", 0.93, "no draws, no products with them"),
+    Choice(
+        "grouped convolution",
+        "grouped einsum",
+        1.6,
+        "a feed-forward takes 197 ms against 112 (benchmarks/speed/grouped.py)",
+    ),
+    Choice("LAMB", "AdamW", 1.03, "two norms of each parameter: one more pass over 51 M"),
+    Choice("a batch that stays on the device", "one from the host each step", 1.0, "it is 30 kB"),
+    Choice("jax.nn.dot_product_attention", "our own, no dropout in either", 1.0, "the same products", "no dropout"),
+    Choice("layers computed again (remat)", "kept", 1.3, "one more forward pass of three"),
+    Choice("huge pages (GLIBC_TUNABLES)", "ordinary ones", 0.85, "what other models had gained"),
+)
+
+
+def step_of(name: str) -> Step:
+    """The training step with the named choice; for an empty name the step as it is."""
+    processes.limit_jax(Setting(2))
+    import jax
+    import jax.numpy as jnp
+
+    from bertzoo.models import Compute
+    from bertzoo.nn import attention, dropout
+    from bertzoo.train import optim
+    from bertzoo.train import step as steps
+
+    settings, compute = train_step.adamw(), Compute()
+    if name == "threefry for dropout":
+        dropout.random_bits = lambda key, shape: jax.random.bits(key, shape)
+    elif name == "the hardware's generator (rbg)":
+
+        def hardware_bits(key: Any, shape: tuple[int, ...]) -> Any:
+            words = jnp.tile(jax.random.key_data(key).ravel()[:2], 2)
+            return jax.random.bits(jax.random.wrap_key_data(words, impl="rbg"), shape)
+
+        dropout.random_bits = hardware_bits
+    elif name == "no dropout":
+        train_step.DROPOUT = 0.0
+    elif name == "grouped convolution":
+        compute = Compute(grouped="convolution")
+    elif name == "LAMB":
+        shared = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+        settings = optim.Lamb(**{key: value for key, value in shared.items() if key != "kind"})
+    elif name == "jax.nn.dot_product_attention":
+
+        def attend(q: Any, k: Any, v: Any, mask_BM: Any, rng: Any, train: bool) -> tuple[Any, Any]:
+            return jax.nn.dot_product_attention(q, k, v, mask=mask_BM[:, None, None, :] > 0), None
+
+        attention.attend, train_step.DROPOUT = attend, 0.0
+    elif name == "layers computed again (remat)":
+        compute = Compute(remat=True)
+    objective = train_step.objective(MODEL, compute=compute)
+    if name == "a batch that stays on the device":
+        kept = []
+
+        def put_once(batch: Any, mesh: Any, put: Any = steps.put_batch) -> Any:
+            kept.extend([] if kept else [put(batch, mesh)])
+            return kept[0]
+
+        steps.put_batch = put_once
+    step = processes.our_step(objective, settings)
+    return (lambda batch: step(everywhere(batch))) if name == "logits of every position" else step
+
+
+def everywhere(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The batch with every token predicted except the first."""
+    rows, length = batch["input_ids"].shape
+    positions = np.broadcast_to(np.arange(1, length, dtype=np.int32), (rows, length - 1))
+    ids = np.take_along_axis(batch["input_ids"], positions, axis=1)
+    return batch | {"masked_positions": positions, "masked_ids": ids, "masked_weights": np.ones_like(ids, np.float32)}
+
+
+def measure(choice: Choice, rounds: int, warmup: int) -> float:
+    """The choice's time divided by the usual step's, the median of the rounds' ratios."""
+    usual = StepProcess(step_of, choice.base)
+    tunables = os.environ.get("GLIBC_TUNABLES")
+    if choice.name.startswith("huge pages"):
+        os.environ["GLIBC_TUNABLES"] = HUGE_PAGES  # for the process that starts next
+    changed = StepProcess(step_of, choice.name)
+    os.environ.pop("GLIBC_TUNABLES", None)
+    if tunables is not None:
+        os.environ["GLIBC_TUNABLES"] = tunables
+    take_turns([usual, changed], [train_step.random_batch(*SHAPE, seed=seed) for seed in range(warmup + rounds)])
+    return processes.ratio(usual, changed, warmup)["median"]
+
+
+def main() -> None:
+    """Measure every choice and write the result."""
+    parser = results.parser("step_choices", __doc__)
+    results.add_numbers(parser, rounds=7, warmup=2)
+    parser.add_argument("--choices", type=int, default=len(CHOICES), help="how many of the choices (default: all)")
+    args = parser.parse_args()
+    rows = []
+    for choice in CHOICES[: args.choices]:
+        ratio = measure(choice, args.rounds, args.warmup)
+        print(f"{choice.name}: {ratio:.2f}, predicted {choice.predicted:.2f}", flush=True)
+        row = {"changed": choice.name, "usual": choice.usual, "predicted": choice.predicted, "measured": ratio}
+        rows.append(row | {"why predicted": choice.why})
+    results.write(args.out, [results.packages("jax")], {"choices": rows})

@@ -1,0 +1,211 @@
+# pyright: reportMissingImports=false
+"""Training steps beside Hugging Face's models in PyTorch: rows a second, memory and utilisation.
+
+    python -m benchmarks speed.train_step [--models=bert_base,squeezebert] [--gpu]
+
+Both sides have the same sizes, batch (every token real, `--predictions` masked in a row), dropout 0.1, clipping by the
+global norm, AdamW and number of threads. Ours is the compiled step of `bertzoo.train`; theirs is Hugging Face's masked
+language model with its own choice of attention, `loss.backward()` and torch's fused AdamW. `electra_small` is a whole
+step of replaced token detection: theirs is two of its classes on one embedding and the sampling between them.
+`mobilebert_transfer` is a stage of its transfer (transfer_stage.py). Each side has a process of its own; they take
+turns, step by step, and a ratio is the median of the rounds'. On a busy machine compare the CPU times of --threads=1.
+
+--gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under autocast and torch.compile, 256 rows of 128 tokens and
+64 of 512. It needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
+
+Fails if a model is less than 1.2 times as fast. Needs torch and transformers: `make .venv-parity/stamp` installs them.
+"""
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.lib import processes, results
+from benchmarks.lib.processes import CPU, PEAK, WALL, Setting, Step, StepProcess, take_turns
+from benchmarks.speed import huggingface, transfer_stage
+from benchmarks.speed.huggingface import DROPOUT, REPLACED, TRANSFER, VOCABULARY, their_step
+
+MODELS = ("bert_base", "squeezebert", "mobilebert", TRANSFER, "convbert_base", "convbert_small", "electra_small")
+ON_CPU = (8, 128, 20)  # rows, tokens of a row, masked tokens of a row
+ON_GPU = ((256, 128, 20), (64, 512, 77))
+FASTER = 1.2  # target: their time divided by ours
+UTILISATION = {"bert_base": 0.45}  # target on a GPU, of its data sheet
+SIDES = ("ours", "theirs")
+Shape = tuple[int, int, int]
+
+
+def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[str, np.ndarray]:
+    """A batch as docs/formats.md describes it, without padding."""
+    random = np.random.default_rng(seed)
+    positions = [np.sort(random.choice(np.arange(1, length), predictions, replace=False)) for _ in range(rows)]
+    return {
+        "input_ids": random.integers(1, VOCABULARY, (rows, length), np.int32),
+        "token_type_ids": np.repeat((np.arange(length) > length // 2)[None].astype(np.int32), rows, 0),
+        "attention_mask": np.ones((rows, length), np.int32),
+        "masked_positions": np.stack(positions).astype(np.int32),
+        "masked_ids": random.integers(1, VOCABULARY, (rows, predictions), np.int32),
+        "masked_weights": np.ones((rows, predictions), np.float32),
+        "row_weight": np.ones(rows, np.float32),
+    }
+
+
+def our_step(model: str, setting: Setting, shape: Shape) -> Step:
+    """A training step of bertzoo."""
+    processes.limit_jax(setting)
+    if model == TRANSFER:
+        return transfer_stage.our_step(setting, adamw(), *shape)
+    from bertzoo.models import Compute
+
+    return processes.our_step(objective(model, compute=Compute(dtype=setting.dtype)), adamw())
+
+
+def adamw() -> Any:
+    """The optimiser's settings on our side."""
+    from bertzoo.train.optim import AdamW
+
+    settings = {"learning_rate": huggingface.LEARNING_RATE, "weight_decay": huggingface.DECAY}
+    return AdamW(**settings, clip_norm=huggingface.CLIP, epsilon=huggingface.EPSILON)
+
+
+def objective(model: str, layers: int | None = None, compute: Any = None) -> Any:
+    """The objective of a shipped config with Hugging Face's vocabulary; `layers` replaces its own number."""
+    from bertzoo.core import config
+    from bertzoo.models import Compute
+    from bertzoo.objectives import Masked
+    from bertzoo.runs.pretrain_config import Pretrain
+
+    recipe = config.load(Pretrain, [model])
+    shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
+    if layers is not None:
+        shape = dataclasses.replace(shape, layers=layers)
+    settings = recipe.objective if model in REPLACED else Masked(sentence="none")
+    return settings.build(shape, compute or Compute())
+
+
+def row_flops(model: str, shape: Shape) -> float:
+    """Operations of a row's step: three times the matrix products of the forward pass, or what a transfer computes."""
+    if model == TRANSFER:
+        return transfer_stage.flops(*shape)
+    from flax import linen as nn
+
+    from bertzoo.nn.flops import matmul_flops
+    from bertzoo.train.state import boxed_shapes
+
+    built, batch = objective(model), random_batch(*shape, seed=0)
+    params = nn.meta.unbox(boxed_shapes(built))
+    return 3 * matmul_flops(lambda params, batch: built(params, None, batch, None), params, batch) / shape[0]
+
+
+def their_row_flops(model: str, shape: Shape) -> float:
+    """The other side's operations of a row: its masked language models compute logits at every position."""
+    rows, length, predictions = shape
+    ours = row_flops(model, shape)
+    if model == TRANSFER:
+        return ours
+    return ours + (length - predictions) * (row_flops(model, (rows, length, predictions + 1)) - ours)
+
+
+def compare(model: str, setting: Setting, shape: Shape, rounds: int, warmup: int, peak: float) -> dict[str, Any]:
+    """Time a model on both sides; peak: the operations a second that utilisation is a share of."""
+    peaks = (processes.jax_peak, processes.torch_peak) if setting.gpu else (None, None)
+    sides = [
+        StepProcess(make, model, setting, shape, peak=of)
+        for make, of in zip((our_step, their_step), peaks, strict=True)
+    ]
+    take_turns(sides, [random_batch(*shape, seed=index) for index in range(warmup + rounds)])
+    row: dict[str, Any] = {"model": model, "batch": f"{shape[0]}x{shape[1]}"}
+    row |= {"times as fast": processes.ratio(*sides, warmup), "by CPU time": processes.ratio(*sides, warmup, CPU)}
+    speeds = [shape[0] / side.median(WALL, warmup) for side in sides]
+    flops = [row_flops(model, shape), their_row_flops(model, shape)]
+    used = [speed * each / peak for speed, each in zip(speeds, flops, strict=True)]
+    row |= {"rows/s, ours": round(speeds[0], 2), "rows/s, theirs": round(speeds[1], 2)}
+    row |= {"GFLOPs a row, ours": round(flops[0] / 1e9, 1), "GFLOPs a row, theirs": round(flops[1] / 1e9, 1)}
+    row |= {"utilisation, ours": round(used[0], 2), "utilisation, theirs": round(used[1], 2)}
+    row |= {f"peak MiB, {name}": round(side.rounds[-1][PEAK]) for name, side in zip(SIDES, sides, strict=True)}
+    busy = not setting.gpu or used[0] >= UTILISATION.get(model, 0)
+    return row | {"met": row["times as fast"]["median"] >= FASTER and busy}
+
+
+def our_product(setting: Setting, rows: int, width: int) -> Step:
+    """A product of two large matrices in XLA."""
+    processes.limit_jax(setting)
+    import jax
+    import jax.numpy as jnp
+
+    left, right = (jax.random.normal(jax.random.key(0), (size, width), setting.dtype) for size in (rows, width))
+    product = jax.jit(jnp.dot)
+    return lambda _: float(product(left, right)[0, 0])
+
+
+def their_product(setting: Setting, rows: int, width: int) -> Step:
+    """The same product in PyTorch."""
+    import torch
+
+    torch.set_num_threads(setting.threads)
+    place, kind = torch.device(setting.place), getattr(torch, setting.dtype)
+    left, right = (torch.randn(size, width, device=place, dtype=kind) for size in (rows, width))
+    return lambda _: float((left @ right)[0, 0])
+
+
+def fastest_product(setting: Setting, times: int = 20) -> tuple[float, float]:
+    """Operations a second of the fastest of some large products, in XLA and in PyTorch: what this machine reaches."""
+    sizes = (8192, 8192) if setting.gpu else (1024, 3072)
+    sides = [StepProcess(make, setting, *sizes) for make in (our_product, their_product)]
+    take_turns(sides, range(times))
+    ours, theirs = (2 * sizes[0] * sizes[1] ** 2 / min(row[WALL] for row in side.rounds) for side in sides)
+    return ours, theirs
+
+
+def missing_gpu() -> str:
+    """Which of the two libraries sees no GPU; empty if both do."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no GPU; install a build of it for CUDA"
+    program = [sys.executable, "-c", "import jax; jax.devices()"]
+    done = subprocess.run(program, env=os.environ | {"JAX_PLATFORMS": "cuda"}, capture_output=True, text=True)
+    return f"jax sees no GPU ({done.stderr.strip().splitlines()[-1]}); install jax[cuda12]" if done.returncode else ""
+
+
+def main() -> None:
+    """Measure every model and write the result."""
+    gpu = "--gpu" in sys.argv
+    parser = results.parser("train_step_gpu" if gpu else "train_step", __doc__)
+    parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
+    parser.add_argument("--gpu", action="store_true", help="bfloat16, torch.compile, and the shapes for a GPU")
+    results.add_numbers(parser, rounds=5, warmup=2, threads=2)
+    results.add_numbers(parser, **dict(zip(("batch", "length", "predictions"), ON_CPU, strict=True)))
+    args = parser.parse_args()
+    models, shape = args.models.split(","), (args.batch, args.length, args.predictions)
+    if unknown := set(models) - set(MODELS):
+        parser.error(f"--models: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(MODELS)}")
+    if gpu and shape != ON_CPU:
+        parser.error(f"--gpu has the shapes {ON_GPU}: leave --batch, --length and --predictions out")
+    os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
+    if gpu and (reason := missing_gpu()):
+        parser.error(f"--gpu: {reason}")
+    setting = Setting(args.threads, gpu)
+    # Read now, as the checkout may change while it is measured.
+    context = [results.packages("jax", "jaxlib", "torch", "transformers"), f"commit {results.commit()}"]
+    products, sheet = fastest_product(setting), None
+    if gpu:
+        import torch
+
+        from bertzoo.train import metrics
+
+        context.append(torch.cuda.get_device_name())
+        sheet = metrics.peak_flops(torch.cuda.get_device_name())
+    else:
+        context.append(f"{args.threads} threads")
+    rows = []
+    for model, size in itertools.product(models, ON_GPU if gpu else (shape,)):
+        rows.append(compare(model, setting, size, args.rounds, args.warmup, sheet or max(products)))
+        print(f"{model}, {size[0]}x{size[1]}: {rows[-1]['times as fast']['median']} times as fast", flush=True)
+    speeds = {"XLA": products[0], "PyTorch": products[1], "data sheet": sheet}
+    reached = {f"{name}, GFLOP/s": round(speed / 1e9) for name, speed in speeds.items() if speed}
+    results.write(args.out, context, {"steps": rows, "products": [reached]})
