@@ -205,7 +205,7 @@ def evaluate(
 
     if is_finetuned(path):
         _reject(path, "a fine-tuned model", checkpoint=checkpoint)
-        return evaluate.evaluate(evaluate.load(path), split=split or "dev", data_dir=str(data_dir or ""))
+        return evaluate.evaluate_split(evaluate.load_model(path), split=split or "dev", data_dir=str(data_dir or ""))
     _reject(path, "a pretraining run", split=split, data_dir=data_dir)
     which: Any = "latest" if checkpoint is None else checkpoint
     return evaluate_run(load_run(path, which))
@@ -230,7 +230,7 @@ def predict(
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
     if is_finetuned(path):
         _reject(path, "a fine-tuned model", top=top)
-        return evaluate.predict(evaluate.load(path), texts)
+        return evaluate.predict_texts(evaluate.load_model(path), texts)
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
     loaded = load_run(path)

@@ -151,14 +151,14 @@ def main() -> None:
     runs = train_all(args, data)
     manifest = json.loads((data / "manifest.json").read_text())
     tuned = [provenance.read_run_json(path.parent, path.parent.name) for path in args.runs.glob("*/results.json")]
-    groups = [run.facts for run in runs], tuned
+    groups = [run.provenance for run in runs], tuned
     commits = [", ".join(sorted({results.revision(one) for one in group})) for group in groups]
     texts = ", ".join(path.name for path in args.text) or "the embedded corpus"
     context = [
         f"{texts}: {manifest['splits']['train']['tokens']:,} tokens, hash {manifest['hash'][:12]}",
         f"word frequencies alone reach {runs[0].end['unigram_entropy']:.3f} nats",
         f"commit {commits[0]}" + (f", fine-tuning {commits[1]}" if tuned else ""),
-        f"jax {runs[0].facts['jax']}, {args.jobs} runs at a time",
+        f"jax {runs[0].provenance['jax']}, {args.jobs} runs at a time",
     ]
     draw(runs, results.picture(args.out))
     results.write(args.out, context, {"models": [run.row() for run in runs]})

@@ -54,9 +54,9 @@ class TransformersSide:
 
     def __init__(self, words: Sequence[str], model: str):
         from bertzoo.core import config
-        from bertzoo.finetuning.families import family_of
+        from bertzoo.finetuning.run import resolve_task
         from bertzoo.finetuning.settings import Finetune
-        from bertzoo.finetuning.warm_start import begin
+        from bertzoo.finetuning.warm_start import load_starting_model
         from bertzoo.models.parts import padding_seen
         from bertzoo.tasks.encode import encode
         from bertzoo.train import sharding
@@ -67,10 +67,10 @@ class TransformersSide:
         if other := [name for name in OURS if getattr(self.recipe, name) != getattr(usual, name)]:
             sys.exit(f"--{other[0]} does not exist on transformers' side of this comparison: leave it out")
         self.task, self.model = GLUE[self.recipe.task], model
-        family = family_of(self.recipe)
-        start = self.start = begin(Path(model), self.recipe, family)
+        family = resolve_task(self.recipe)
+        start = self.start = load_starting_model(Path(model), self.recipe, family)
         mesh = self.mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        self.batches = family.lessons(start.objective, start.tokenizer, padding_seen(start.model), mesh, None, print)
+        self.batches = family.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, None, print)
         self.dev = {split: self.task.read(split, self.recipe.data_dir).examples for split in self.task.dev}
         self.rows = {
             split: encode(examples, start.tokenizer, self.recipe.max_length, self.task.kind)

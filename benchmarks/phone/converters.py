@@ -238,7 +238,9 @@ def paper_rows(times: Times) -> Iterator[dict[str, Any]]:
         figures = {"ms": times.milliseconds(key), "of our BERT-base": times.ratio(key, "bert_base one fp32")}
         return {"model": title} | figures | {"the paper's": round(share, 2), "device": device}
 
-    printed = {line.variant: float(line.values["latency_ms"].value) for line in published.rows("MobileBERT", ["7"])}
+    printed = {
+        line.variant: float(line.values["latency_ms"].value) for line in published.paper_rows("MobileBERT", ["7"])
+    }
     bert = _latency("MobileBERT", "4", "BERT-base")
     for options, title in CORNERS.items():
         key = "mobilebert one fp32" if options == RELEASED else f"corner {' '.join(options)}"
@@ -251,7 +253,7 @@ def paper_rows(times: Times) -> Iterator[dict[str, Any]]:
 
 def _latency(paper: str, table: str, model: str) -> float:
     """The first that the table prints of a model."""
-    rows = [row for row in published.rows(paper, [table]) if row.model == model and "latency_ms" in row.values]
+    rows = [row for row in published.paper_rows(paper, [table]) if row.model == model and "latency_ms" in row.values]
     return float(rows[0].values["latency_ms"].value)
 
 

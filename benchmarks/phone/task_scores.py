@@ -20,7 +20,7 @@ def score_row(run: Path, folder: Path) -> dict[str, Any]:
     Files and what `bertzoo convert` found of them are kept under the folder.
     """
     folder = folder / hashlib.sha256(str(run).encode()).hexdigest()[:12]
-    model = predict_labels.load(run)
+    model = predict_labels.load_label_model(run)
     task = model.task()
     folder.mkdir(parents=True, exist_ok=True)
     texts = folder / "texts.txt"

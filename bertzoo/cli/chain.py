@@ -62,7 +62,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.sweep.record import Record
 
     paths = {key.removeprefix(_MODEL): value for key, value in overrides if key.startswith(_MODEL)}
-    chain = chains.load(args.chain, [pair for pair in overrides if not pair[0].startswith(_MODEL)]).only(args.tasks)
+    chain = chains.load_chain(args.chain, [pair for pair in overrides if not pair[0].startswith(_MODEL)]).only(
+        args.tasks
+    )
     given = _given(chain, paths)
     run_dir = on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps")
     record = Record(args.run_dir, chain.placed(given, run_dir / chains.STAGES), "chain", chains.STAGES)
@@ -74,9 +76,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     layout = _layout(chain)
     needs = {link.name: chain.needs(link) for link in chain.links}
     check_inputs(record)
-    environments = slots.slots(args.processes)
+    environments = slots.device_environments(args.processes)
     with record.locked():
-        record.claim(chain.about(given), lambda old, new: _changes(record, old, new))
+        record.claim(chain.identity(given), lambda old, new: _changes(record, old, new))
         run_points(record, environments, lambda point: all(need in record.finished for need in needs[point.name]))
         for point in record.points:
             if lacking := [need for need in needs[point.name] if need not in record.finished]:
@@ -108,11 +110,11 @@ def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
 
 def _layout(chain: "Chain") -> Any:
     from bertzoo.core.schema import nearest
-    from bertzoo.finetuning.results.layouts import LAYOUTS
+    from bertzoo.finetuning.results.layouts import PAPER_TABLES
 
-    if chain.table and chain.table not in LAYOUTS:
-        raise ConfigError(f"chain.table = {chain.table!r} is unknown{nearest(chain.table, LAYOUTS)}")
-    return LAYOUTS.get(chain.table)
+    if chain.table and chain.table not in PAPER_TABLES:
+        raise ConfigError(f"chain.table = {chain.table!r} is unknown{nearest(chain.table, PAPER_TABLES)}")
+    return PAPER_TABLES.get(chain.table)
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -130,8 +132,9 @@ def _print_table(record: "Record", layout: Any) -> None:
 
     if layout is None or not record.finished:
         return
-    made = rows.table(layout, [record.finished[point.name] for point in record.points if point.name in record.finished])
-    if render.measured(made):
-        print(f"\n{render.markdown(made)}")
+    finished = [record.finished[point.name] for point in record.points if point.name in record.finished]
+    table = rows.build_table(layout, finished)
+    if render.has_own_rows(table):
+        print(f"\n{render.markdown(table)}")
     else:
         say(f"no task of the chain stands in the table of {layout.title}")

@@ -1,8 +1,8 @@
-"""Losses and accuracies of a run on all of its held-out text, beside what counting single tokens would give; or the
-scores of a fine-tuned model on a split of its task.
+"""Print losses and accuracies of a run on its held-out text, with the unigram entropy; or the scores of a fine-tuned
+model on a split of its task.
 
-A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
-a head of classes or of answers; where it is not of a run, --task names the task.
+A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, or a model or Hugging Face directory with a head
+for labels or questions; outside of a run --task names the task.
 
 examples:
   bertzoo evaluate runs/demo
@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from bertzoo.cli.support import finetuned
 from bertzoo.cli.support.options import checkpoint_option, corpus_option
 
-MLM = ("mlm_loss", "mlm_hidden_loss")  # what word frequencies are held against
+MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
     checkpoint_option(parser, None)
     corpus_option(parser, "the run's corpus")
@@ -39,10 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
-    group.add_argument("--split", choices=("train", "dev", "test"), help="the examples that are scored (default: dev)")
-    group.add_argument(
-        "--output", metavar="DIR", help="where answers to questions go, as the official scripts read them"
-    )
+    group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
+    group.add_argument("--output", metavar="DIR", help="write answers to questions there, for the official scripts")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -50,9 +48,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning.saved_model import is_finetuned
 
     if is_finetuned(args.run):
-        finetuned.refuse(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
-        return finetuned.evaluate(args)
-    finetuned.refuse(args, ("task", "data_dir", "seed", "batch_size", "split", "output"), "a pretraining run")
+        finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
+        return finetuned.evaluate_model(args)
+    finetuned.reject_flags(args, ("task", "data_dir", "seed", "batch_size", "split", "output"), "a pretraining run")
     return _pretrained(args)
 
 
@@ -63,45 +61,40 @@ def _pretrained(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(figures))
     else:
-        show(figures)
+        show_figures(figures)
     gain, hidden = (figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM)
-    if args.below_unigram is not None and not gain >= args.below_unigram:
-        print(
-            f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
-            f"{figures['unigram_entropy']:.3f} (of hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: "
-            "this model has learnt little but word frequencies",
-            file=sys.stderr,
-        )
-        return 1
-    return 0
+    if args.below_unigram is None or gain >= args.below_unigram:
+        return 0
+    print(
+        f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
+        f"{figures['unigram_entropy']:.3f} (for hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: "
+        "this model has learnt little but word frequencies",
+        file=sys.stderr,
+    )
+    return 1
 
 
-def show(figures: dict) -> None:
+def show_figures(figures: dict) -> None:
     """Print the figures for a person."""
     from bertzoo.runs.report.page import ABSENT, QUALITY, title, why_absent
 
     print(f"step {figures['step']}, {figures['rows']:,} held-out rows of {figures['max_length']} tokens")
-    unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
     kinds = {name: kind for name in [*figures, *ABSENT] for kind in QUALITY if name.endswith(kind)}
-    measured = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
-    rows = [(title(name, figures), value(name, figures[name])) for name in measured if name in figures]
-    rows += [(title(name, figures), f"       –  {why}") for name in measured if (why := why_absent(name, figures))]
-    rows += [
-        ("unigram entropy", f"{unigram:8.3f}  nats; how far word frequencies alone can get"),
-        ("unigram cross entropy", f"{cross:8.3f}  nats; the training text's word frequencies on the held-out text"),
-    ]
-    notes = "", "; the others stand in the input, to be copied"
-    rows += [
-        (f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}")
-        for name, note in zip(MLM, notes, strict=True)
-        if name in figures
-    ]
+    names = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
+    rows = [(title(name, figures), with_unit(name, figures[name])) for name in names if name in figures]
+    rows += [(title(name, figures), f"       –  {why}") for name in names if (why := why_absent(name, figures))]
+    unigram, cross = figures["unigram_entropy"], figures["unigram_cross_entropy"]
+    rows.append(("unigram entropy", f"{unigram:8.3f}  nats; what word frequencies alone can reach"))
+    rows.append(("unigram cross entropy", f"{cross:8.3f}  nats; training word frequencies on the held-out text"))
+    for name, note in zip(MLM, ("", "; the other tokens are visible in the input"), strict=True):
+        if name in figures:
+            rows.append((f"{title(name, figures)} below the entropy", f"{unigram - figures[name]:8.3f}  nats{note}"))
     width = 1 + max(len(name) for name, _ in rows)
-    for name, said in rows:
-        print(f"  {name:{width}}{said}")
+    for name, text in rows:
+        print(f"  {name:{width}}{text}")
 
 
-def value(name: str, number: float) -> str:
+def with_unit(name: str, number: float) -> str:
     """A metric with its unit."""
     from bertzoo.runs.report.page import SHARES
 

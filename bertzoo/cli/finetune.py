@@ -2,11 +2,11 @@
 
 The task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), squad1 or squad2 (SQuAD 1.1 and 2.0,
 with the config finetune_squad), or `own`, whose files and columns the table [own] names. --from is a run, a model
-directory, a Hugging Face directory, or another fine-tuning run: its head is left out and the task's starts fresh. With
---teacher, another fine-tuning run on the same task, a share 1 - alpha of what is learnt is what that says.
+directory, a Hugging Face directory, or another fine-tuning run; its head is replaced by a fresh one. With --teacher,
+another fine-tuning run on the same task, the loss is alpha on the labels plus 1 - alpha on the teacher's predictions.
 
-Every seed has a directory of its own with its scores after every epoch and the model of the best one; results.json has
-the median, least and greatest score, and comes last.
+Every seed has a directory with its scores by epoch and the model of the best one; results.json has the median, lowest
+and highest score, and is written last.
 
 examples:
   bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
@@ -16,6 +16,7 @@ examples:
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from bertzoo.cli.support.options import say
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.settings import Finetune
-    from bertzoo.finetuning.task_kind import Family
+    from bertzoo.finetuning.task_kind import TaskKind
 
 
 def config() -> type:
@@ -35,42 +36,37 @@ def config() -> type:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
-    parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the run goes")
+    parser.add_argument("--run_dir", required=True, metavar="RUN", help="the run's directory")
     parser.add_argument(
         "--from",
         dest="origin",
         type=training.model_flag("--from"),
         metavar="MODEL",
-        help="the model that is fine-tuned; a run that is resumed knows where it was",
+        help="the model to fine-tune; a resumed run has recorded it",
     )
-    parser.add_argument(
-        "--teacher",
-        type=training.model_flag("--teacher"),
-        metavar="RUN",
-        help="a fine-tuning run that teaches this one",
-    )
-    parser.add_argument("--json", action="store_true", help="results.json on standard output too")
+    teacher = training.model_flag("--teacher")
+    parser.add_argument("--teacher", type=teacher, metavar="RUN", help="a fine-tuning run whose predictions to learn")
+    parser.add_argument("--json", action="store_true", help="print results.json, too")
 
 
-def task_of(args: argparse.Namespace, recipe: "Finetune") -> "Family":
-    """The task of a run, whose options and teacher it can have; raises ConfigError as `main` would."""
-    from bertzoo.finetuning.families import family_of
-    from bertzoo.finetuning.run import check_teacher
+def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":
+    """The task of a run; raises ConfigError as `main` does if its options or its teacher do not apply."""
+    from bertzoo.finetuning.run import check_teacher, resolve_task
 
-    task = family_of(recipe)
+    task = resolve_task(recipe)
     check_teacher(recipe, task, args.teacher)
     return task
 
 
 def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -> None:
-    """Raise as `main` would where the model or the teacher is missing, or the model does not go with task and length.
+    """Raise as `main` does if the model or the teacher is missing, or the model does not fit the task and the length.
 
-    seen: what has been looked at already, to which this is added.
+    seen: the checks that have passed; this adds to it.
     """
     from bertzoo.finetuning.run_dir import model_of
-    from bertzoo.finetuning.warm_start import begin
+    from bertzoo.finetuning.warm_start import load_starting_model
     from bertzoo.runs import any_model
     from bertzoo.runs.run_dir import RunDirectory
 
@@ -78,19 +74,19 @@ def check_models(args: argparse.Namespace, recipe: "Finetune", seen: set[Any]) -
     for path in {origin, args.teacher} - {None, *seen}:
         any_model.check_model(path)
         seen.add(path)
-    together = (origin, recipe.task, recipe.max_length)
-    if together not in seen:
-        begin(origin, recipe, task_of(args, recipe))
-        seen.add(together)
+    key = (origin, recipe.task, recipe.max_length)
+    if key not in seen:
+        load_starting_model(origin, recipe, task_of(args, recipe))
+        seen.add(key)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Train all seeds, and print what they came to."""
+    """Train all seeds and print their results."""
     from bertzoo.core import config as loader
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
     recipe = loader.load(Finetune, args.files, overrides)
-    found = run.train(recipe, args.run_dir, args.origin, args.teacher, say)
-    print(run.as_json(found) if args.json else "\n".join(run.lines(found)))
+    results = run.train(recipe, args.run_dir, args.origin, args.teacher, say)
+    print(json.dumps(results) if args.json else "\n".join(run.summary_lines(results)))
     return 0

@@ -1,18 +1,18 @@
-"""Show what a run puts into the blanks of sentences, given as arguments or one a line on standard input; or what a
-fine-tuned model says of texts: a label with its probability, a number, a tag for every word, or a question's answer.
+"""Fill the blanks of sentences with a pretraining run; or predict with a fine-tuned model: a label with its
+probability, a number, a tag for every word, or the answer to a question.
 
-A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model directory or a Hugging Face directory with
-a head of classes or of answers. Of a task of pairs two arguments make one, and a line has both texts with a tab
-between; a line may be empty. --input reads the columns of a table, --split a split of the task. What is said has the
-order of the texts; a text that is longer than the rows of the training is cut, and how many are is said. A question and
-the text that holds its answer are a pair; that text is not cut, and --input may be SQuAD's JSON.
+A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, or a model or Hugging Face directory with a head
+for labels or questions. Texts are arguments, lines of standard input, the columns of a table (--input) or a split of
+the task (--split). Two arguments, or a line with a tab, make a pair; a question and its text are one. Predictions have
+the order of the texts; longer texts than in training are cut and counted, except those of questions. --input may be
+SQuAD's JSON.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
   bertzoo predict runs/demo --top=10 < sentences.txt
   bertzoo predict runs/sst2 'A film that stays with you.'
   bertzoo predict runs/mnli 'Two dogs run.' 'Animals move.' --json
-  bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=said.tsv
+  bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=labels.tsv
   bertzoo predict runs/cola --split=test --output=test.jsonl
   bertzoo predict runs/squad1 --question='Who was it?' --context='It was Ada, as they say.'
   bertzoo predict runs/squad2 --input=dev-v2.0.json --output=predictions.json
@@ -32,37 +32,33 @@ TOP = 5
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help=f"texts, with {BLANK} where a word is wanted")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help=f"texts, for a pretraining run with {BLANK}")
     parser.add_argument("--top", type=int, help=f"how many tokens to show for a blank (default {TOP})")
     checkpoint_option(parser, None)
-    parser.add_argument(
-        "--json", action="store_true", help="JSON on standard output; of a fine-tuned model a text a line"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON; for a fine-tuned model one line per text")
     group = finetuned.flags(parser)
     group.add_argument("--input", metavar="FILE", help="the texts, in a TSV, CSV, JSONL, Parquet or CoNLL file")
     group.add_argument("--question", metavar="TEXT", help="a question, on the text of --context")
-    group.add_argument("--context", metavar="TEXT", help="the text in which an answer is looked for")
+    group.add_argument("--context", metavar="TEXT", help="the text that holds the answer")
     group.add_argument("--text_a", metavar="COLUMN", help="the column of the text (default: the run's own.text_a)")
     group.add_argument("--text_b", metavar="COLUMN", help="of the second text (default: the run's own.text_b)")
     group.add_argument("--split", metavar="SPLIT", help="the texts of the task's train, dev or test set")
-    group.add_argument("--pair", action="store_true", help="two texts make a pair, where the model does not say so")
-    group.add_argument(
-        "--output", metavar="FILE", help="where predictions go, a .jsonl, a .tsv, or of questions a .json"
-    )
+    group.add_argument("--pair", action="store_true", help="read pairs of texts, if the model does not record its task")
+    group.add_argument("--output", metavar="FILE", help="a .jsonl, a .tsv, or for questions a .json to write")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the likeliest tokens of every blank, or what a fine-tuned model says."""
+    """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
     from bertzoo.finetuning.saved_model import is_finetuned
 
     if is_finetuned(args.run):
-        finetuned.refuse(args, ("checkpoint", "top"), "a fine-tuned model")
+        finetuned.reject_flags(args, ("checkpoint", "top"), "a fine-tuned model")
         return finetuned.predict(args)
     names = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text_b", "split", "pair", "output")
     names += ("question", "context")
-    finetuned.refuse(args, names, "a pretraining run")
+    finetuned.reject_flags(args, names, "a pretraining run")
     return _filled(args)
 
 
@@ -85,6 +81,6 @@ def _filled(args: argparse.Namespace) -> int:
     for text, blanks in answers:
         print(text)
         for blank in blanks:
-            shown = (f"{token} {chance:.0%}" for token, chance in zip(blank.tokens, blank.probabilities, strict=True))
-            print(f"    {', '.join(shown)}")
+            shares = (f"{token} {chance:.0%}" for token, chance in zip(blank.tokens, blank.probabilities, strict=True))
+            print(f"    {', '.join(shares)}")
     return 0

@@ -1,12 +1,12 @@
-"""Fine-tuning runs as the papers' tables, beside the rows that the papers print.
+"""Print fine-tuning runs as the papers' tables, beside the rows that the papers print.
 
-A directory is a run or holds runs. Those of one model in one directory, and what was fine-tuned from them, make one
-row: of each task the run with the best score, its median over the seeds and the lowest and the highest. Every row says
-whether it was measured here or is quoted. Without a directory the paper's rows stand alone. SQuAD has tables of its
-own, or stands beside GLUE (schubert, mobilebert_dev).
+A directory is a run or holds runs. Runs in one directory that start from one model make one row: for each task the run
+with the best score, its median over the seeds, the lowest and the highest. Every row is marked as measured or quoted.
+Without a directory the table has only the paper's rows. SQuAD has tables of its own, or stands beside GLUE (schubert,
+mobilebert_dev).
 
-With --leaderboard=FILE what GLUE's leaderboard has said of a submission is a row of a test sets' table: a .csv with the
-header score,value and lines such as mnli_matched/accuracy,82.0, called as the row is to be.
+--leaderboard=FILE adds a row with GLUE's leaderboard scores of a submission: a .csv with the header score,value and
+lines such as mnli_matched/accuracy,82.0; its name becomes the row's.
 
 examples:
   bertzoo results runs/glue
@@ -24,61 +24,52 @@ from bertzoo.core.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
-    from bertzoo.finetuning.results.layouts import LAYOUTS
+    """Declare the command's flags."""
+    from bertzoo.finetuning.results.layouts import PAPER_TABLES
 
     parser.add_argument("directories", nargs="*", metavar="DIR", help="a fine-tuning run or a directory of runs")
-    parser.add_argument(
-        "--table",
-        choices=LAYOUTS,
-        metavar="TABLE",
-        help=f"{', '.join(LAYOUTS)} (default: the first of these that has a column for a run)",
-    )
-    parser.add_argument(
-        "--leaderboard",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="scores of a submission, a row of its own; may be given several times",
-    )
+    help_ = f"{', '.join(PAPER_TABLES)} (default: the first of these that has a column for a run)"
+    parser.add_argument("--table", choices=PAPER_TABLES, metavar="TABLE", help=help_)
+    help_ = "scores of a submission, as a row; may be repeated"
+    parser.add_argument("--leaderboard", action="append", default=[], metavar="FILE", help=help_)
     formats = parser.add_mutually_exclusive_group()
-    for name, what in (
-        ("latex", "a tabular for LaTeX"),
-        ("csv", "a line a number"),
-        ("json", "an object on standard output"),
-    ):
-        formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=what)
+    for name, help_ in (("latex", "a LaTeX tabular"), ("csv", "one line per number"), ("json", "one JSON object")):
+        formats.add_argument(f"--{name}", dest="format", action="store_const", const=name, help=help_)
     parser.set_defaults(format="markdown")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Print the table; what is damaged or unfinished is named, and is an error where nothing else is there."""
+    """Print the table; name damaged and unfinished runs, and fail if there is nothing else."""
     from bertzoo.core.paths import on_disk
-    from bertzoo.finetuning.results import layouts, render, rows, runs, submitted
+    from bertzoo.finetuning.results import render, rows, runs, submitted
+    from bertzoo.finetuning.results.layouts import PAPER_TABLES
 
-    found, wrong = runs.collect(args.directories)
-    scored = [submitted.read(on_disk(name, "--leaderboard", "copy it to this machine")) for name in args.leaderboard]
-    tables = {
-        name: [each for each in (*found, *scored) if rows.stands_in(one, each)] for name, one in layouts.LAYOUTS.items()
+    finished, left_out = runs.collect_runs(args.directories)
+    files = [on_disk(name, "--leaderboard", "copy it to this machine") for name in args.leaderboard]
+    submissions = [submitted.read_leaderboard(file) for file in files]
+    fitting = {
+        name: [source for source in (*finished, *submissions) if rows.has_column(layout, source)]
+        for name, layout in PAPER_TABLES.items()
     }
-    name = args.table or next((name for name, those in tables.items() if those), next(iter(tables)))
-    if strange := [one for one in scored if one not in tables[name]]:
-        having = next((other for other, those in tables.items() if strange[0] in those), None)
-        advice = f"choose --table={having}" if having else "no table has a column for what is in it"
-        raise UserError(f"--leaderboard={strange[0].path} has no score of the table {name}: {advice}")
-    table = rows.table(layouts.LAYOUTS[name], found, scored)
-    others = []
-    for task in sorted({run.task for run in found if run not in tables[name]}):
-        of_task = [one for one in found if one.task == task]
-        having = next((other for other, those in tables.items() if any(one in those for one in of_task)), None)
-        advice = f"; choose --table={having}" if having not in (None, name) else ""
-        others.append(f"{task} has no score in the table {name}{advice}")
-    if (args.directories or scored) and not render.measured(table):
-        raise UserError("; ".join([*wrong, *others]))
-    for line in [*wrong, *others]:
+    name = args.table or next((name for name, sources in fitting.items() if sources), next(iter(fitting)))
+
+    def advice(sources: Sequence[object]) -> str:
+        """Where some of these have a column."""
+        table = next((table for table, fit in fitting.items() if any(source in fit for source in sources)), None)
+        return f"; choose --table={table}" if table not in (None, name) else ""
+
+    for submission in submissions:
+        if submission not in fitting[name]:
+            raise UserError(f"--leaderboard={submission.path} has no score of the table {name}{advice([submission])}")
+    table = rows.build_table(PAPER_TABLES[name], finished, submissions)
+    for task in sorted({run.task for run in finished if run not in fitting[name]}):
+        left_out.append(f"{task} has no score in the table {name}{advice([r for r in finished if r.task == task])}")
+    if (args.directories or submissions) and not render.has_own_rows(table):
+        raise UserError("; ".join(left_out))
+    for line in left_out:
         say(f"left out: {line}")
     print(render.FORMATS[args.format](table))
-    if args.format == "csv":
+    if args.format == "csv":  # which has no place for them
         for note in table.notes:
-            say(note)  # which a line a number has no place for
+            say(note)
     return 0

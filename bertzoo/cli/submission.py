@@ -1,9 +1,8 @@
-"""The zip that GLUE's leaderboard takes, from fine-tuned models: one of each task.
+"""Write the zip that GLUE's leaderboard takes, from fine-tuned models: one of each task.
 
-RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory. That of MNLI says what both of its test sets
-and the diagnostic one get. Test sets are read where each run's data is, or below --data_dir, a folder that holds CoLA,
-SST-2 and so on as GLUE lays them out. WNLI gets the majority's label, as in papers, and a run of it is
-left out, unless --wnli=predicted.
+RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory. MNLI's model predicts both of its test sets
+and the diagnostic one. Test sets are read from each run's data directory, or from GLUE's folders (CoLA, SST-2 and so
+on) in --data_dir. WNLI gets the majority's label, as in papers, unless --wnli=predicted.
 
 examples:
   bertzoo submission glue.zip runs/glue/*
@@ -12,14 +11,13 @@ examples:
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from bertzoo.cli.support.options import check_file, say
 from bertzoo.core.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     parser.add_argument("output", metavar="OUT.zip", help="the file to write")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a fine-tuned model, one of each task")
     parser.add_argument("--data_dir", default="", metavar="DIR", help="where GLUE's folders are")
@@ -46,7 +44,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         raise UserError(f"{args.output} cannot be written: name a .zip in a directory that exists")
     check_file(path, args.output)
     runs = [on_disk(run, "the model", "copy it to this machine and name the copy") for run in args.runs]
-    found = leaderboard.predictions(runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say)
-    submission.write(Path(path), found, wnli=args.wnli)
+    predictions = leaderboard.predict_test_sets(
+        runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say
+    )
+    submission.write_submission(path, predictions, wnli=args.wnli)
     print(f"wrote {path}, with {len(submission.FILES)} files")
     return 0

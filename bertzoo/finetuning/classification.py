@@ -1,7 +1,6 @@
-"""Tasks with a label for a text, for two, or for every word: GLUE's and the user's own."""
+"""Tasks with a label for a text, for a pair, or for every word: GLUE's and the user's own."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,56 +10,46 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning import teacher as teaching
-from bertzoo.finetuning.scoring import Judge, Split, scaled
-from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Judgement, Lessons, Say, changed, drawn, epochs, look_at_test, tell_skipped
+from bertzoo.finetuning.labels import teacher_logits
+from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, scaled
+from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, tell_skipped
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.labelled import TEACHER, LabelledObjective
 from bertzoo.tasks.encode import encode
-from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.task import Example, Task, double_unordered
 from bertzoo.train.step import HostBatch
 
-NUMBER = "number"  # the name of a regression's one output
-OF_WHOLE = ("hidden", "pooler")  # options without a meaning for labels of words
+NUMBER = "number"  # name of a regression's single output
+TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to labels of words
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A task of labels in a run."""
+class LabelTask(TaskKind):
+    """A task with labels in a run."""
 
-    recipe: Finetune
     task: Task
+    unit = "examples"
 
     def __post_init__(self):
-        if strange := changed(self.recipe.squad):
-            raise ConfigError(f"squad.{strange} is for questions, which {self.task.name} does not have: leave it out")
-        if not self.task.train or not self.task.dev:
-            lacking = "development" if self.task.train else "training"
-            raise ConfigError(f"task = {self.task.name} has no {lacking} examples")
-        if self.recipe.wnli == "majority" and (self.task.name != "wnli" or self.recipe.alpha < 1):
-            other = f"alpha = {self.recipe.alpha}" if self.task.name == "wnli" else f"task = {self.task.name}"
-            raise ConfigError(f'wnli = "majority" is for the task wnli without a teacher, and not with {other}')
-        if self.recipe.scale != 1 and self.task.kind != "regression":
-            raise ConfigError(
-                f"scale = {self.recipe.scale} divides numbers, and {self.task.name} has classes: leave it out"
-            )
-        if self.task.kind == "tokens" and (strange := changed(self.recipe, OF_WHOLE)):
-            raise ConfigError(
-                f"{strange} is of the head of a whole text, and {self.task.name} labels every word: leave it out"
-            )
-        if self.recipe.double_unordered and not self.task.symmetric:
-            raise ConfigError(
-                f"double_unordered is for pairs whose order means nothing, which those of {self.task.name} are not"
-            )
+        recipe, task = self.recipe, self.task
+        if field := changed_field(recipe.squad):
+            raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}: remove it")
+        if not task.train or not task.dev:
+            lacking = "development" if task.train else "training"
+            raise ConfigError(f"task = {task.name} has no {lacking} examples")
+        if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
+            conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
+            raise ConfigError(f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}')
+        if recipe.scale != 1 and task.kind != "regression":
+            raise ConfigError(f"scale = {recipe.scale} applies only to numbers, and {task.name} has classes: remove it")
+        if task.kind == "tokens" and (field := changed_field(recipe, TEXT_ONLY)):
+            raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words: remove it")
+        if recipe.double_unordered and not task.symmetric:
+            raise ConfigError(f"double_unordered applies only to pairs without an order, not to {task.name}: remove it")
 
     @property
-    def name(self) -> str:
-        return self.task.name
-
-    @property
-    def taught(self) -> bool:
+    def distillable(self) -> bool:
         return self.task.kind != "tokens"
 
     @property
@@ -78,19 +67,15 @@ class Labelled:
         )
 
     def objective(self, module: Any) -> LabelledObjective:
-        return LabelledObjective(
-            model=module,
-            numbers=self.task.kind == "regression",
-            alpha=self.recipe.alpha,
-            reduction=self.recipe.reduction,
-        )
+        recipe, numbers = self.recipe, self.task.kind == "regression"
+        return LabelledObjective(model=module, numbers=numbers, alpha=recipe.alpha, reduction=recipe.reduction)
 
-    def look(self) -> None:
+    def check_files(self) -> None:
         for split in (*self.task.train, *self.task.dev):
             self.task.read(split, self.recipe.data_dir)
-        look_at_test(self.recipe)
+        self.check_test_file()
 
-    def lessons(
+    def prepare(
         self,
         objective: LabelledObjective,
         tokenizer: Tokenizer,
@@ -98,61 +83,60 @@ class Labelled:
         mesh: jax.sharding.Mesh,
         teacher: Path | None,
         tell: Say,
-    ) -> Lessons:
+    ) -> TaskData:
         recipe, task = self.recipe, self.task
         train, dev, skipped = self._read(tokenizer, padding, tell)
-        rows, size = train.rows, recipe.batch_size
-        lengths = bucket_lengths([rows, *(split.rows for split in dev.values())], recipe.buckets, recipe.max_length)
+        splits, size = {"train": train, **dev}, recipe.batch_size
+        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
         tell(f"rows of {', '.join(map(str, lengths))} tokens")
-        judge = Judge(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
-        theirs = record = None
+        scorer = LabelScorer(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
+        soft_labels = record = None
         if teacher is not None:
-            theirs, record = teaching.logits(teacher, recipe, task, train.examples, mesh, tell)
+            soft_labels, record = teacher_logits(teacher, recipe, task, train.examples, mesh, tell)
 
-        def batches(seed: int, row: int) -> Iterator[HostBatch]:
-            steps = -(-len(rows) // size)
-            for slot in epochs(lambda epoch: rows.plan(size, lengths, seed, epoch), steps, row // size):
-                batch = scaled(rows.batch(slot, size), recipe.scale)
-                if theirs is not None:
-                    batch[TEACHER] = np.zeros((size, theirs.shape[1]), np.float32)
-                    batch[TEACHER][: len(slot.rows)] = theirs[slot.rows]
-                yield batch
+        def finish(batch: HostBatch, slot: Slot) -> HostBatch:
+            batch = scaled(batch, recipe.scale)
+            if soft_labels is not None:
+                batch[TEACHER] = np.zeros((size, soft_labels.shape[1]), np.float32)
+                batch[TEACHER][: len(slot.rows)] = soft_labels[slot.rows]
+            return batch
 
-        return Lessons(
-            rows=len(rows),
-            batches=batches,
-            judge=lambda params: Judgement(judge(params, dev)),
-            examples={"train": len(rows)} | {name: len(split.rows) for name, split in dev.items()},
+        return TaskData(
+            rows=len(train.rows),
+            batches=self.make_batches(train.rows, len(train.rows), lengths, finish),
+            score=lambda params: Evaluation(scorer(params, dev)),
+            examples={name: len(split.rows) for name, split in splits.items()},
             skipped=skipped,
-            digests={"train": rows.digest} | {name: split.rows.digest for name, split in dev.items()},
-            teacher=record,
+            digests={name: split.rows.digest for name, split in splits.items()},
             notes={"scale": str(recipe.scale)},
+            teacher=record,
             constant=self._majority(train.examples) if recipe.wnli == "majority" else None,
         )
 
     def _majority(self, examples: list[Example]) -> int:
-        """The label that most examples have, the first of those that are as common."""
+        """The most common label; the first of equally common ones."""
         counts = Counter(example.label for example in examples)
         return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
     def _read(
         self, tokenizer: Tokenizer, padding: int, tell: Say
-    ) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
+    ) -> tuple[LabelSplit, dict[str, LabelSplit], dict[str, dict[str, int]]]:
+        """The training split, the development splits by name, and the skipped rows by split and reason."""
         recipe, task = self.recipe, self.task
-        look_at_test(recipe)
+        self.check_test_file()
         read = {split: task.read(split, recipe.data_dir) for split in (*task.train, *task.dev)}
-        examples = drawn(recipe, [example for split in task.train for example in read[split].examples], "examples")
+        examples = self.draw_subset([example for split in task.train for example in read[split].examples])
         if recipe.double_unordered:
             examples = double_unordered(examples)
 
-        def split(found: list[Example]) -> Split:
-            return Split(found, encode(found, tokenizer, recipe.max_length, task.kind, padding))
+        def encoded(examples: list[Example]) -> LabelSplit:
+            return LabelSplit(examples, encode(examples, tokenizer, recipe.max_length, task.kind, padding))
 
-        train, dev = split(examples), {name: split(read[name].examples) for name in task.dev}
-        skipped = {name: one.skipped for name, one in read.items() if one.skipped}
+        train, dev = encoded(examples), {name: encoded(read[name].examples) for name in task.dev}
+        skipped = {name: split.skipped for name, split in read.items() if split.skipped}
         tell_skipped(skipped, "rows", tell)
-        for name, part in {"train": train, **dev}.items():
-            cut = int(part.rows.cut.sum())
+        for name, split in {"train": train, **dev}.items():
+            cut = int(split.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
-            tell(f"{name}: {len(part.rows):,} examples{more}")
+            tell(f"{name}: {len(split.rows):,} examples{more}")
         return train, dev, skipped

@@ -1,43 +1,75 @@
-"""A fine-tuned model's labels under those of a task."""
+"""Another fine-tuned model on this task: its labels in the task's order, and its logits as soft labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import jax
+import numpy as np
+
+from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError
+from bertzoo.finetuning.scoring import Predictor
+from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import Say
-from bertzoo.tasks.task import Task
+from bertzoo.models.parts import padding_seen
+from bertzoo.models.tasks import SequenceClassification
+from bertzoo.objectives.labelled import LabelledObjective
+from bertzoo.runs import any_model
+from bertzoo.tasks.encode import encode
+from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.task import Example, Task
 
 _OUTPUTS = tuple(f"{head}/output/{leaf}" for head in ("classifier", "token_classifier") for leaf in ("kernel", "bias"))
 
 
-def relabelled(found: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
-    """The same model with its labels in the order of a task's; raises ConfigError where they are others.
+def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained:
+    """Permute a model's outputs into the order of the task's labels; raises ConfigError if its labels differ.
 
-    Labels may be spelt in any case and as the task's aliases. Those without a name (LABEL_0) are taken to be in that
-    order, which is told.
+    Case does not matter, and the task's aliases count as its labels. Labels without a name (LABEL_0) are assumed to be
+    in the task's order, which `tell` reports. origin: what messages call the model.
     """
-    labels, wanted = found.head.labels, task.labels
-    if len(labels) != (len(wanted) or 1):
-        raise ConfigError(f"{origin} has {len(labels)} labels, but {task.name} has {len(wanted) or 1}")
-    if not wanted or labels == wanted:
-        return found
-    named = labels if set(labels) == set(wanted) else _spelt(labels, task)
-    if set(named) == set(wanted):
-        order = [named.index(label) for label in wanted]
-        moved = {name: array[..., order] for name, array in found.params.items() if name in _OUTPUTS}
-        return replace(found, params=found.params | moved, head=replace(found.head, labels=wanted))
-    if not all(label.startswith("LABEL_") for label in labels):
-        raise ConfigError(f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(wanted)}")
-    tell(
-        f"{origin} calls its labels LABEL_0 and so on: they are taken by number to be {', '.join(wanted)}, which other"
-        " code may have in another order"
-    )
-    return replace(found, head=replace(found.head, labels=wanted))
-
-
-def _spelt(labels: Sequence[str], task: Task) -> list[str]:
-    """The labels as a task spells them, and those that it does not have as they are."""
+    labels, expected = model.head.labels, task.labels
+    if len(labels) != (len(expected) or 1):
+        raise ConfigError(f"{origin} has {len(labels)} labels, but {task.name} has {len(expected) or 1}")
+    if not expected or labels == expected:
+        return model
     known = {name.casefold(): label for name, label in task.aliases.items()}
-    known |= {label.casefold(): label for label in task.labels}
-    return [known.get(label.casefold(), label) for label in labels]
+    known |= {label.casefold(): label for label in expected}
+    names = labels if set(labels) == set(expected) else [known.get(label.casefold(), label) for label in labels]
+    if set(names) == set(expected):
+        order = [names.index(label) for label in expected]
+        moved = {name: array[..., order] for name, array in model.params.items() if name in _OUTPUTS}
+        return replace(model, params=model.params | moved, head=replace(model.head, labels=expected))
+    if not all(label.startswith("LABEL_") for label in labels):
+        raise ConfigError(f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(expected)}")
+    tell(
+        f"{origin} names its labels LABEL_0 and so on: assuming the order {', '.join(expected)}; check that the code "
+        "that trained it used the same"
+    )
+    return replace(model, head=replace(model.head, labels=expected))
+
+
+def teacher_logits(
+    path: Path, recipe: Finetune, task: Task, examples: Sequence[Example], mesh: jax.sharding.Mesh, tell: Say
+) -> tuple[np.ndarray, dict[str, str]]:
+    """The teacher's logits (N,C) on `examples`, in the student's scale for a regression, and its record for run.json.
+
+    The teacher uses its own tokenizer. Raises ConfigError unless it is fine-tuned on this task.
+    """
+    model = any_model.read_model(path)
+    tokenizer = model.tokenizer
+    if not isinstance(model.head, SequenceClassification) or tokenizer is None:
+        lacks = "tokenizer" if isinstance(model.head, SequenceClassification) else "head of classes"
+        raise ConfigError(f"--teacher={path} has no {lacks}. Use a model fine-tuned on {task.name}.")
+    record = {"path": str(path.resolve()), "parameters_sha256": tensors.digest(model.params)}
+    model = relabel(model, task, f"--teacher={path}", tell)
+    module, params = model.module()
+    longest = min(recipe.max_length, model.model.max_positions)
+    rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))
+    objective = LabelledObjective(model=module, numbers=task.kind == "regression")
+    predictor = Predictor(lambda params, batch: objective.logits(params, batch, None), mesh, recipe.batch_size)
+    slots, logits = predictor(params, rows, bucket_lengths([rows], recipe.buckets, longest), 1.0)
+    scale = float(model.source.get("scale", 1.0)) / recipe.scale
+    return rows.restore(slots, logits) * np.float32(scale), record

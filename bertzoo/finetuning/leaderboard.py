@@ -1,20 +1,17 @@
-"""What fine-tuned models say of GLUE's test sets, by the names that a submission has for them."""
+"""Predictions of fine-tuned models for GLUE's test sets, by the names of submission.FILES."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bertzoo.core.errors import UserError
 from bertzoo.data.sources.tfds import PREFIX
-from bertzoo.finetuning import predict_labels
-from bertzoo.finetuning.predict_labels import Trained
+from bertzoo.finetuning.predict_labels import LabelModel, load_label_model
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import Example
 
-Tests = dict[str, list[Example]]  # by the names of submission.FILES
 
-
-def predictions(
+def predict_test_sets(
     paths: Sequence[Path],
     *,
     data_dir: str,
@@ -23,58 +20,56 @@ def predictions(
     tell: Callable[[str], None],
     rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
-    """What the models at `paths`, one of each task, say of the test sets, as `submission.write` takes it.
+    """The predictions that `write_submission` takes, by the models at `paths`, one of each task.
 
-    data_dir: where GLUE's folders are; empty: where each run's data is. All test sets are read and counted before a
-    model says anything. Raises UserError for tasks and rows that are missing, or there twice. rows: as in `write`.
+    data_dir: the parent of GLUE's folders; empty for each run's own data. rows: as in `write_submission`. All test
+    sets are read and counted first. Raises UserError for missing or duplicate tasks and rows.
     """
-    models: dict[str, Trained] = {}
+    models: dict[str, LabelModel] = {}
     for path in paths:
-        model = predict_labels.load(path)
-        if model.named not in GLUE or not GLUE[model.named].train:
-            raise UserError(
-                f"{path} is fine-tuned on {model.named or 'no task that it names'}, which is none of GLUE's"
-            )
-        if model.named in models:
-            raise UserError(f"{path} and {models[model.named].path} are both of {model.named}: give one of them")
-        models[model.named] = model.of(GLUE[model.named], tell)
+        model = load_label_model(path)
+        name = model.task_name
+        if name not in GLUE or not GLUE[name].train:
+            raise UserError(f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE")
+        if name in models:
+            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}: keep one")
+        models[name] = model.for_task(GLUE[name], tell)
     if "wnli" in models and wnli == "majority":
-        tell(
-            f"{models.pop('wnli').path} is left out: WNLI gets the majority's label; --wnli=predicted takes the model's"
-        )
-    submission.check_files([name for task in models for name in _names(task)], wnli)
-    found: dict[str, dict[str, int | float]] = {}
+        tell(f"{models.pop('wnli').path} is left out: WNLI gets the majority's label; --wnli=predicted uses the model")
+    submission.check_files([file for task in models for file in _files(task)], wnli)
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
-    for name, examples in (pair for each in tests.values() for pair in each.items()):
-        submission.check_rows(name, [example.key for example in examples], rows)
-    for task in tests:
-        model = models.pop(task)  # whose parameters are needed no longer afterwards
-        for name, examples in tests[task].items():
-            said = model.predict(examples, batch_size)
-            cut = f", {int(said.cut.sum()):,} of them cut to {model.max_length} tokens" if said.cut.any() else ""
-            tell(f"{name}: {len(examples):,} rows{cut}")
-            found[name] = {example.key: value for example, value in zip(examples, said.values.tolist(), strict=True)}
-    return found
+    for splits in tests.values():
+        for name, examples in splits.items():
+            submission.check_rows(name, [example.key for example in examples], rows)
+    predictions: dict[str, dict[str, int | float]] = {}
+    for task, splits in tests.items():
+        model = models.pop(task)  # frees the previous task's parameters
+        for name, examples in splits.items():
+            values, _, cut = model.predict(examples, batch_size)
+            note = f", {int(cut.sum()):,} of them cut to {model.max_length} tokens" if cut.any() else ""
+            tell(f"{name}: {len(examples):,} rows{note}")
+            predictions[name] = {example.key: value for example, value in zip(examples, values.tolist(), strict=True)}
+    return predictions
 
 
-def _names(task: str) -> list[str]:
-    """The files of a submission that a task's model makes."""
+def _files(task: str) -> list[str]:
+    """The files of a submission that a task's model predicts."""
     return ["mnli_matched", "mnli_mismatched", "ax"] if task == "mnli" else [task]
 
 
-def _tests(task: str, directory: str) -> Tests:
+def _tests(task: str, directory: str) -> dict[str, list[Example]]:
     if task != "mnli":
         return {task: GLUE[task].read("test", directory).examples}
-    both = {split.replace("test", task): GLUE[task].read(split, directory).examples for split in GLUE[task].test}
-    return {**both, "ax": _diagnostic(directory)}
+    splits = {split.replace("test", task): GLUE[task].read(split, directory).examples for split in GLUE[task].test}
+    return {**splits, "ax": _diagnostic(directory)}
 
 
 def _diagnostic(directory: str) -> list[Example]:
-    """The diagnostic set where MNLI is, or in a folder beside it."""
+    """The diagnostic set in MNLI's directory, or in a folder beside it."""
     try:
         return GLUE["ax"].read("test", directory).examples
     except UserError:
-        beside = Path(directory).absolute().parent
-        if directory.startswith(PREFIX) or not any((beside / name).is_dir() for name in ("AX", "diagnostic", "ax")):
+        parent = Path(directory).absolute().parent
+        if directory.startswith(PREFIX) or not any((parent / name).is_dir() for name in ("AX", "diagnostic", "ax")):
             raise
-        return GLUE["ax"].read("test", beside).examples
+        return GLUE["ax"].read("test", parent).examples

@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers questions, ready to be asked."""
+"""A fine-tuned model of questions: its answers and its scores."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,110 +6,106 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning import saved_model
-from bertzoo.finetuning.question_answering import Examiner, noted, objective_of
-from bertzoo.finetuning.saved_model import SPANS, Kept
-from bertzoo.finetuning.scoring import Predictor
-from bertzoo.finetuning.task_kind import Judgement
+from bertzoo.finetuning.question_answering import AnswerScorer, noted_options, span_objective
+from bertzoo.finetuning.saved_model import SPANS, SavedModel, mesh
+from bertzoo.finetuning.task_kind import Evaluation
 from bertzoo.models.tasks import JointSpanExtraction
 from bertzoo.tasks import custom_questions, windows
 from bertzoo.tasks.answers import Answered, decode
-from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad import Question
-from bertzoo.tasks.squad_tasks import SQUAD, Asked, SpanTask, Split
+from bertzoo.tasks.squad_tasks import SQUAD, QuestionSet, SpanTask, SplitName
 from bertzoo.tasks.windows import Windows
 
 
 class Answers(NamedTuple):
-    """What is said of N questions, in their order; `skipped` says why how many have no answer, and `shortened` how
-    many questions were longer than is read of one.
+    """Answers to N questions, in their order. skipped: number of unanswered questions by reason; shortened: number of
+    questions longer than max_question.
     """
 
-    found: list[Answered]
+    answered: list[Answered]
     skipped: Counter[str]
     shortened: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answering(Kept):
-    """nulls: whether it may say that there is no answer."""
+class QuestionModel(SavedModel):
+    """nulls: whether it may answer that there is no answer."""
 
     nulls: bool
 
     def task(self, name: str = "") -> SpanTask:
-        """The task that it was trained on, or another by its name; raises ConfigError."""
-        name = name or self.named
+        """The task `name`, by default that of its training; raises ConfigError."""
+        name, known = name or self.task_name, " or ".join(SQUAD)
         if name == "own" and self.recipe.task == "own":
-            return custom_questions.task(self.recipe.own)
+            return custom_questions.question_task(self.recipe.own)
         if not name or name == "own":
-            raise ConfigError(
-                f"{self.path} does not say on which task it was trained: name {' or '.join(SQUAD)} with --task"
-            )
+            raise ConfigError(f"{self.path} does not record its task: name {known} with --task")
         if name not in SQUAD:
-            raise ConfigError(f"{self.path} answers questions, which {name} does not have: name {' or '.join(SQUAD)}")
+            raise ConfigError(f"{self.path} answers questions, which {name} does not have: name {known}")
         return SQUAD[name]
 
-    def of(self, task: SpanTask) -> "Answering":
-        """The same, which may say that there is no answer where the task has such questions."""
+    def for_task(self, task: SpanTask) -> "QuestionModel":
+        """The model, allowed to give no answer only if the task has such questions."""
         return replace(self, nulls=task.nulls)
 
-    def asked(self, task: SpanTask, split: Split, directory: str) -> Asked:
-        """The questions of a split, or in its run's way those held out of the training file; raises UserError."""
+    def read_questions(self, task: SpanTask, split: SplitName, directory: str) -> QuestionSet:
+        """The questions of a split, with the run's squad.heldout; raises UserError."""
         return task.split(split, directory, self.recipe.squad.heldout)
 
-    def answer(self, asked: Sequence[Question], batch_size: int = 0) -> Answers:
-        """The answers to questions, whatever answers they have themselves; rows make no difference to it."""
-        bare = [question._replace(answers=(), impossible=False) for question in asked]
-        made = self.windows(bare, labels=False)
+    def answer(self, questions: Sequence[Question], batch_size: int = 0) -> Answers:
+        """Answer questions, whose own answers are ignored; the batch size does not change the answers."""
+        bare = [question._replace(answers=(), impossible=False) for question in questions]
+        data = self.windows(bare, labels=False)
         module, params = self.module()
-        predictor = Predictor(self._objective(module).predict, saved_model.mesh(), self.size(batch_size))
-        slots, outputs = predictor(params, made, self._lengths(made), 1.0) if made.windows else ([], [])
-        found = decode(made, made.restore(slots, outputs) if slots else [], self.recipe.squad.decoding(self.nulls))
-        longest = self.recipe.squad.max_question
-        pieces = self.tokenizer.encode_batch([question.text for question in asked])
-        return Answers(found, made.skipped, sum(len(ids) > longest for ids in pieces))
+        predictor = self.predictor(self._objective(module).predict, batch_size)
+        slots, outputs = predictor(params, data, self.lengths([data.rows]), 1.0) if data.windows else ([], [])
+        decoding = self.recipe.squad.decoding(self.nulls)
+        answered = decode(data, data.restore(slots, outputs) if slots else [], decoding)
+        pieces = self.tokenizer.encode_batch([question.text for question in questions])
+        return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
 
-    def judge(self, task: SpanTask, asked: Sequence[Question], split: str, batch_size: int = 0) -> Judgement:
-        """The scores of a split, as a run's after each epoch, and what writes its answers; the model is one of the
-        task. Raises UserError where a question cannot be scored.
+    def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
+        """The figures of a split, computed as after an epoch of training; call `for_task` first.
+
+        Raises UserError if a question cannot be scored.
         """
-        task.check(asked)
-        made = self.windows(asked, labels=True)
-        if not made.windows:
-            raise ConfigError(f"the {len(asked)} questions of {split} leave no row: no text of theirs has a word")
+        task.check(questions)
+        data = self.windows(questions, labels=True)
+        if not data.windows:
+            raise ConfigError(f"none of the {len(questions)} questions of {split} has a text with a word")
         module, params = self.module()
-        examiner = Examiner(
+        scorer = AnswerScorer(
             task,
             self.recipe.squad.decoding(task.nulls),
             self._objective(module),
-            saved_model.mesh(),
-            made,
+            mesh(),
+            data,
             batch_size=self.size(batch_size),
-            lengths=self._lengths(made),
+            lengths=self.lengths([data.rows]),
             split=split,
         )
-        return examiner(params)
+        return scorer(params)
 
     def _objective(self, module):
-        return objective_of(module, isinstance(self.pretrained.head, JointSpanExtraction))
+        return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
 
-    def windows(self, asked: Sequence[Question], labels: bool) -> Windows:
-        """The rows of questions as the model reads them."""
+    def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
+        """The encoded windows of questions."""
         windowing = self.recipe.squad.windowing(self.max_length)
-        return windows.make(asked, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding)
+        return windows.make_windows(
+            questions, self.tokenizer, windowing, labels=labels, every=labels, padding=self.padding
+        )
 
-    def _lengths(self, made: Windows) -> tuple[int, ...]:
-        return bucket_lengths([made.rows], self.recipe.buckets, self.max_length)
 
-
-def of(found: Kept) -> Answering | None:
-    """A model with a head that answers questions, asked as in its training; None for one with another head."""
-    if not isinstance(found.pretrained.head, SPANS):
+def question_model(model: SavedModel) -> QuestionModel | None:
+    """A saved model as a QuestionModel, with the options of its training; None if its head is for another task."""
+    if not isinstance(model.pretrained.head, SPANS):
         return None
-    options, nulls = noted(found.pretrained.source, found.pretrained.head)
-    if found.recipe.task:  # of a run, which knows itself
-        options = found.recipe.squad
-        nulls = found.recipe.own.unanswerable if found.named == "own" else SQUAD[found.named].nulls
-    elif found.named in SQUAD:
-        nulls = SQUAD[found.named].nulls
-    return Answering(**vars(replace(found, recipe=replace(found.recipe, squad=options))), nulls=nulls)
+    options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
+    if model.recipe.task:  # in a run, whose config has the options
+        options = model.recipe.squad
+    if model.recipe.task == "own":
+        nulls = model.recipe.own.unanswerable
+    elif model.task_name in SQUAD:
+        nulls = SQUAD[model.task_name].nulls
+    return QuestionModel(**vars(replace(model, recipe=replace(model.recipe, squad=options))), nulls=nulls)

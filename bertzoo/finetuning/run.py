@@ -1,6 +1,5 @@
-"""A fine-tuning run: its task and its model put together, its seeds one after another, and what they came to."""
+"""A fine-tuning run: resolve its task and model, train its seeds one after another, summarise them in results.json."""
 
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,110 +9,121 @@ from bertzoo.core import atomic
 from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import on_disk
-from bertzoo.finetuning.families import family_of
+from bertzoo.finetuning.classification import LabelTask
+from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run_dir import check_config, claim, model_of
-from bertzoo.finetuning.seeds import Seed, Work
+from bertzoo.finetuning.seeds import Seed, SeedJob
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Family
-from bertzoo.finetuning.warm_start import begin
+from bertzoo.finetuning.task_kind import TaskKind, changed_field
+from bertzoo.finetuning.warm_start import load_starting_model
 from bertzoo.models.parts import padding_seen
+from bertzoo.runs.any_model import RESULTS
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.tasks import custom_questions
+from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.train import sharding
 
-RESULTS = "results.json"
+NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, "own")  # tasks with a training set
 Results = dict[str, Any]
+
+
+def resolve_task(recipe: Finetune) -> TaskKind:
+    """The task that a config names; raises ConfigError for an unknown name and for options that do not apply."""
+    name, own = recipe.task, recipe.own
+    if not name:
+        raise ConfigError(f"--task is missing: name one of {', '.join(NAMES)}")
+    if name not in NAMES and name not in GLUE:
+        raise ConfigError(f"task = {name!r} is unknown; the tasks are {', '.join(NAMES)}")
+    if name == "own" and own.kind == "span":
+        return QuestionTask(recipe, custom_questions.question_task(own))
+    if name == "own":
+        return LabelTask(recipe, own.task(recipe.data_dir))
+    if field := changed_field(own):
+        raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}: remove it")
+    return QuestionTask(recipe, SQUAD[name]) if name in SQUAD else LabelTask(recipe, GLUE[name])
 
 
 def train(
     recipe: Finetune, run_dir: str, origin: Path | None, teacher: Path | None, tell: Callable[[str], None]
 ) -> Results:
-    """Train every seed that is not done yet, write results.json and return it; raises as the loop does."""
-    on_disk(run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
-    task, run = family_of(recipe), RunDirectory(run_dir)
-    check_teacher(recipe, task, teacher, known=run.origin("teacher") is not None)
-    begun = begin(model_of(run, "from", origin), recipe, task)
+    """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does."""
+    on_disk(run_dir, "the run directory", "use a local or mounted directory, and copy the results there")
+    task, run = resolve_task(recipe), RunDirectory(run_dir)
+    check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
+    start = load_starting_model(model_of(run, "from", origin), recipe, task)
     with run.locked():
         check_config(run, recipe)
-        for line in begun.said:
+        for line in start.report:
             tell(line)
         mesh = sharding.make_mesh(recipe.mesh)
-        teaches = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
-        lessons = task.lessons(begun.objective, begun.tokenizer, padding_seen(begun.model), mesh, teaches, tell)
-        models = {"from": begun.record} | ({"teacher": lessons.teacher} if lessons.teacher else {})
-        claim(run, recipe, models, lessons.digests)  # after all has been read: what is refused leaves nothing behind
-        work = Work(recipe=recipe, begun=begun, task=task.name, mesh=mesh, lessons=lessons, tell=tell)
+        teacher = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
+        data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher, tell)
+        models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
+        claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
+        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
-        seeds = [Seed(work, seed, run.path / f"seed-{seed}") for seed in numbers]
+        seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:
             seed.run()
-        return _results(work, seeds, run.path / RESULTS)
+        results = _summarise(job, seeds)
+        atomic.write_json(run.path / RESULTS, results)
+        return results
 
 
-def check_teacher(recipe: Finetune, task: Family, teacher: Path | None, known: bool = False) -> None:
-    """Raise ConfigError where a teacher, given or `known` already, does not go with its share or with the task."""
-    if not task.taught and (teacher is not None or recipe.alpha < 1):
-        given = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
-        raise ConfigError(f"{given}: {task.name} is a task that is learnt without a teacher: leave it out")
-    if (recipe.alpha < 1) != (teacher is not None or known):
-        raise ConfigError(
-            f"alpha = {recipe.alpha} leaves a share of what is learnt to a teacher: name it with --teacher"
-            if recipe.alpha < 1
-            else f"--teacher={teacher} is given, but alpha = 1 learns from the labels alone; give alpha below 1"
-        )
+def check_teacher(recipe: Finetune, task: TaskKind, teacher: Path | None, recorded: bool = False) -> None:
+    """Raise ConfigError if alpha or the task does not match the teacher, passed or `recorded` in the run."""
+    if not task.distillable and (teacher is not None or recipe.alpha < 1):
+        option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
+        raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher: remove it")
+    if recipe.alpha < 1 and teacher is None and not recorded:
+        raise ConfigError(f"alpha = {recipe.alpha} needs a teacher: name it with --teacher")
+    if recipe.alpha == 1 and (teacher is not None or recorded):
+        raise ConfigError(f"alpha = 1 trains on the labels alone, without --teacher={teacher}: set it below 1")
 
 
-def _results(work: Work, seeds: list[Seed], file: Path) -> Results:
-    begun, lessons, rows = work.begun, work.lessons, []
+def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:
+    rows = []
     for seed in seeds:
-        kept = {key: value for key, value in seed.chosen.items() if key != "loss"}
-        rows.append({"seed": seed.seed, **kept, "history": seed.history})
+        chosen = {key: value for key, value in seed.chosen.items() if key != "loss"}
+        rows.append({"seed": seed.seed, **chosen, "history": seed.history})
 
-    def over(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
+    def over_seeds(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
         return {
             split: {name: summary([row["scores"][split][name] for row in rows]) for name in scores}
             for split, scores in rows[0]["scores"].items()
         }
 
-    found = {
+    return {
         "version": 1,
-        "task": work.task,
-        "model": {"kind": begun.model.kind, "parameters": begun.parameters},
-        "from": begun.record["path"],
-        "config": loader.plain(work.recipe),
-        "examples": lessons.examples,
-        "skipped": lessons.skipped,
+        "task": job.task,
+        "model": {"kind": job.start.model.kind, "parameters": job.start.parameters},
+        "from": job.start.record["path"],
+        "config": loader.plain(job.recipe),
+        "examples": job.data.examples,
+        "skipped": job.data.skipped,
         "seeds": rows,
         "best": max(rows, key=lambda row: row["score"])["seed"],
-        "median": over(statistics.median),
-        "min": over(min),
-        "max": over(max),
+        "median": over_seeds(statistics.median),
+        "min": over_seeds(min),
+        "max": over_seeds(max),
     }
-    atomic.write_json(file, found)
-    return found
 
 
-def as_json(found: Results) -> str:
-    """The results as one JSON document."""
-    return json.dumps(found)
+def summary_lines(results: Results) -> Iterator[str]:
+    """The results for a person: every seed's chosen epoch, and the median with the lowest and highest score."""
 
+    def label(split: str, name: str) -> str:
+        return name if len(results["median"]) == 1 else f"{split} {name}"
 
-def lines(found: Results) -> list[str]:
-    """The results for a person: every seed's chosen epoch, and the median with the least and the greatest."""
-    said = []
-    for row in found["seeds"]:
-        scores = ", ".join(f"{_called(split, name, found)} {value:.2f}" for split, name, value in _each(row["scores"]))
-        flag = "; every example got one answer" if row["collapsed"] else ""
-        said.append(f"seed {row['seed']}, epoch {row['epoch']}: {scores}{flag}")
-    for split, name, value in _each(found["median"]):
-        least, most = found["min"][split][name], found["max"][split][name]
-        called = _called(split, name, found)
-        said.append(f"median of {len(found['seeds'])} seeds: {called} {value:.2f} ({least:.2f} to {most:.2f})")
-    return said
-
-
-def _each(scores: dict[str, dict[str, float]]) -> Iterator[tuple[str, str, float]]:
-    return ((split, name, value) for split, found in scores.items() for name, value in found.items())
-
-
-def _called(split: str, name: str, found: Results) -> str:
-    return name if len(found["median"]) == 1 else f"{split} {name}"
+    for row in results["seeds"]:
+        scores = (
+            f"{label(s, name)} {value:.2f}" for s, named in row["scores"].items() for name, value in named.items()
+        )
+        flag = "; every example got the same prediction" if row["collapsed"] else ""
+        yield f"seed {row['seed']}, epoch {row['epoch']}: {', '.join(scores)}{flag}"
+    for split, scores in results["median"].items():
+        for name, value in scores.items():
+            low, high = results["min"][split][name], results["max"][split][name]
+            median = f"median of {len(results['seeds'])} seeds"
+            yield f"{median}: {label(split, name)} {value:.2f} ({low:.2f} to {high:.2f})"

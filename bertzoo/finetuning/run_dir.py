@@ -1,4 +1,4 @@
-"""Whose the directory of a fine-tuning run is: its config and run.json, written once all that it needs is read."""
+"""Write and check a fine-tuning run's config and run.json."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,53 +14,54 @@ from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
 
 EXAMPLES = "examples_sha256"  # in run.json
-FREE = ("seeds", "log_every", "data_dir")  # what may change while a run is at work
+FREE = ("seeds", "log_every", "data_dir")  # what may change when a run resumes
 
 
-def model_of(run: RunDirectory, name: str, given: Path | None) -> Path:
-    """Where a run's `from` or `teacher` is: as `given`, else as recorded; raises UserError where it is neither."""
-    if given is not None:
-        return given
+def model_of(run: RunDirectory, name: str, path: Path | None) -> Path:
+    """The path of a run's `from` or `teacher`: `path`, else the recorded one; raises UserError if both are missing."""
+    if path is not None:
+        return path
     recorded = run.origin(name)
     if recorded is None:
-        raise UserError(f"--{name} is missing; name the model that {'is fine-tuned' if name == 'from' else 'teaches'}")
+        raise UserError(f"--{name} is missing; name the {'model to fine-tune' if name == 'from' else 'teacher'}")
     return Path(recorded["path"])
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:
-    """Raise ConfigError where the directory holds a run that has begun with another config."""
+    """Raise ConfigError if the directory holds a run that began with another config."""
     if not run.config.exists():
         return
     before = config.load(Finetune, [run.config])
     changed = [line for line in config.difference(before, recipe) if line.split(":")[0] not in FREE]
     if changed and _begun(run):
         raise ConfigError(
-            f"{run.name} holds a run with another config: {'; '.join(changed)}; give back these values, or choose "
-            "another --run_dir"
+            f"{run.name} holds a run with another config: {'; '.join(changed)}; restore these values or "
+            "use a different --run_dir"
         )
     last = recipe.seed + recipe.seeds - 1
     if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
-            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would leave out of its results: give "
-            f"seeds = {left[-1] + 1 - recipe.seed} or more, or choose another --run_dir"
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from its results: use "
+            f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir"
         )
 
 
 def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
-    """Write what the run is made of, `models` by name and of each split the digest; raises UserError where it began
-    with other parameters or other examples.
+    """Write the config, and into run.json the `models` by name and the digest of each split.
+
+    Raises UserError if the run began with other parameters or examples.
     """
     for name, record in models.items():
         before = run.origin(name) if _begun(run) else None
         if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
-            what = "" if name == "from" else f" of its {name}"
-            raise UserError(f"the parameters{what} in {record['path']} are not those that {run.name} began with")
+            owner = "" if name == "from" else f" of its {name}"
+            raise UserError(f"the parameters{owner} in {record['path']} are not those that {run.name} began with")
     before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
-    if other := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
+    if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""
         raise UserError(
-            f"the examples of {' and '.join(other)}{where} are not those that {run.name} began with: give back their "
-            "files, or choose another --run_dir"
+            f"the examples of {' and '.join(differing)}{where} are not those that {run.name} began with: restore their "
+            "files or use a different --run_dir"
         )
     run.path.mkdir(parents=True, exist_ok=True)
     atomic.write_bytes(run.config, config.dump(recipe).encode())

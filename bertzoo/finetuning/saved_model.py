@@ -1,5 +1,6 @@
-"""A fine-tuned model as it is kept: of a run's best seed or another, or in any directory."""
+"""Load a fine-tuned model: a run's best seed, another seed, or any model directory."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import is_url
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.finetuning.scoring import Predictor
 from bertzoo.finetuning.seeds import MODEL, SCORES
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import Compute
@@ -19,54 +21,63 @@ from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
 from bertzoo.runs.kind import kind_of
+from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
 
 CONFIG = "config.toml"
-SPANS = (SpanExtraction, JointSpanExtraction)  # heads that answer questions
+SPANS = (SpanExtraction, JointSpanExtraction)  # heads for questions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """path: as it was named. recipe: its run's, the default one where it is of no run; named: its task, empty where
-    that is not known; max_length: of its rows.
+class SavedModel:
+    """path: as the user named it. recipe: the run's, or the default one outside of a run. task_name: empty if unknown.
+    max_length: of the rows.
     """
 
     path: Path
     pretrained: Pretrained
     tokenizer: Tokenizer
     recipe: Finetune
-    named: str
+    task_name: str
     max_length: int
 
     def module(self) -> tuple[Any, Any]:
-        """The model under its head, computed as in its run, and its parameters."""
+        """The Linen module with its head, in the run's precision, and its parameters."""
         compute = replace(self.recipe.compute, vocab_multiple=1)
         _, params = self.pretrained.module()
         return self.pretrained.head.build(self.pretrained.model, compute), params
 
     @property
     def knows_task(self) -> bool:
-        """Whether it says on which task it was trained, and one's own is in its run."""
-        return bool(self.named) and (self.named != "own" or self.recipe.task == "own")
+        """Whether its task is known; the user's own task is known only inside its run."""
+        return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
     @property
     def padding(self) -> int:
-        """How many tokens of padding behind a row the model sees."""
+        """Number of padding tokens behind a row that the model sees."""
         return padding_seen(self.pretrained.model)
 
     def size(self, batch_size: int) -> int:
-        """So many rows at a time, or as many as in training."""
+        """The batch size; 0 stands for that of the training."""
         return batch_size or self.recipe.batch_size
+
+    def predictor(self, function: Callable[[Any, Any], Any], batch_size: int) -> Predictor:
+        """A Predictor on one device."""
+        return Predictor(function, mesh(), self.size(batch_size))
+
+    def lengths(self, rows: Sequence[Rows]) -> tuple[int, ...]:
+        """The lengths of the batches of rows."""
+        return bucket_lengths(rows, self.recipe.buckets, self.max_length)
 
 
 def mesh() -> jax.sharding.Mesh:
-    """One device."""
+    """A mesh of one device."""
     return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
 
 
 def is_finetuned(name: str | Path) -> bool:
-    """Whether a name is of a fine-tuning run, a seed of one or a model's directory, not of a pretraining run."""
+    """Whether a path holds a fine-tuning run, one of its seeds or a model directory, not a pretraining run."""
     if is_url(str(name)):
         return False
     path = Path(name)
@@ -74,29 +85,29 @@ def is_finetuned(name: str | Path) -> bool:
     return any((path / mark).is_file() for mark in marks) or kind_of(path / CONFIG) == "finetune"
 
 
-def read(path: Path, seed: int | None = None) -> Kept:
-    """The model of a run's best seed or of the one named, of the directory of a seed, or of a directory of a model.
+def load_saved(path: Path, seed: int | None = None) -> SavedModel:
+    """The model of a run's best seed, of its seed `seed`, of a seed's directory or of a model directory.
 
-    Raises UserError where there is none.
+    Raises UserError if there is none.
     """
     folder, recipe = _folder(path, seed)
-    found = any_model.read_model(folder)
-    if found.tokenizer is None:
-        raise ConfigError(f"{path} holds no tokenizer, without which no text can be read")
-    usual = Windowing.max_length if isinstance(found.head, SPANS) else Finetune().max_length
-    longest = recipe.max_length if recipe else int(found.source.get("max_length", usual))
-    return Kept(
+    model = any_model.read_model(folder)
+    if model.tokenizer is None:
+        raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
+    usual = Windowing.max_length if isinstance(model.head, SPANS) else Finetune().max_length
+    longest = recipe.max_length if recipe else int(model.source.get("max_length", usual))
+    return SavedModel(
         path=path,
-        pretrained=found,
-        tokenizer=found.tokenizer,
+        pretrained=model,
+        tokenizer=model.tokenizer,
         recipe=recipe or Finetune(compute=Compute()),
-        named=recipe.task if recipe else str(found.source.get("task", "")),
-        max_length=min(longest, found.model.max_positions),
+        task_name=recipe.task if recipe else str(model.source.get("task", "")),
+        max_length=min(longest, model.model.max_positions),
     )
 
 
 def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
-    """Where the model lies, and the config of its run where it is in one."""
+    """The model's directory, and the config of its run if it is in one."""
     if kind_of(path / CONFIG) == "finetune":
         recipe = config.load(Finetune, [path / CONFIG])
         if seed is None and not (path / any_model.RESULTS).is_file():
@@ -105,11 +116,11 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
             return path, recipe
         folder = path / f"seed-{seed}" / MODEL
         if not folder.is_dir():
-            have = sorted(each.parent.name.removeprefix("seed-") for each in path.glob(f"seed-*/{MODEL}"))
-            raise UserError(f"--seed={seed}: {path} has a model of the seeds {', '.join(have) or 'none yet'}")
+            seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
+            raise UserError(f"--seed={seed}: {path} has models of these seeds: {', '.join(seeds) or 'none yet'}")
         return folder, recipe
     if seed is not None:
-        raise UserError(f"--seed={seed} is for a run of several seeds, which {path} is not")
+        raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}")
     folder = path / MODEL if (path / SCORES).is_file() else path
     if folder.name == MODEL and kind_of(run := folder.parent.parent / CONFIG) == "finetune":
         return folder, config.load(Finetune, [run])

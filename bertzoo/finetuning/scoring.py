@@ -1,4 +1,4 @@
-"""What a model says of examples, and how well that is."""
+"""Predictions of a model on encoded examples, and their scores."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -6,32 +6,30 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from bertzoo.finetuning.task_kind import Judged
+from bertzoo.finetuning.task_kind import Figures
 from bertzoo.objectives.labelled import TERM, LabelledObjective
 from bertzoo.tasks import metrics
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.task import Example, Task
 from bertzoo.train.step import Batch, put_batch
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
-
-class Split(NamedTuple):
-    """Examples and their rows, in one order."""
+class LabelSplit(NamedTuple):
+    """Examples and their rows, in the same order."""
 
     examples: list[Example]
     rows: Rows
 
 
 class Planned(Protocol):
-    """Rows, of labels or of windows, that make batches."""
+    """Rows or Windows, which make batches."""
 
     def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Slot]: ...
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]: ...
 
 
 class Predictor:
-    """Runs a function (params, batch) -> (B,…) over rows, in batches of few lengths; one program for each."""
+    """Runs a function (params, batch) -> (B,…) over rows, in batches of few lengths; compiles one program for each."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], mesh: jax.sharding.Mesh, batch_size: int):
         self._function, self._mesh, self._batch_size = jax.jit(function), mesh, batch_size
@@ -39,21 +37,21 @@ class Predictor:
     def __call__(
         self, params: Any, rows: Planned, lengths: Sequence[int], scale: float
     ) -> tuple[list[Slot], list[Any]]:
-        """The batches, and what came of each."""
+        """The slots of all batches, and the output of each."""
         slots = rows.plan(self._batch_size, lengths)
-        made = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
-        return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in made]
+        batches = (scaled(rows.batch(slot, self._batch_size), scale) for slot in slots)
+        return slots, [jax.device_get(self._function(params, put_batch(batch, self._mesh))) for batch in batches]
 
 
 def scaled(batch: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
-    """The batch with its numbers as they are learnt."""
+    """The batch with its numeric labels divided by `scale`."""
     if scale != 1 and "label" in batch:
         return {**batch, "label": (batch["label"] / scale).astype(np.float32)}
     return batch
 
 
-class Judge:
-    """Predicts and scores splits of a task."""
+class LabelScorer:
+    """Predicts and scores splits of a task with labels."""
 
     def __init__(
         self,
@@ -67,48 +65,45 @@ class Judge:
     ):
         self._task, self._lengths, self._scale = task, lengths, scale
 
-        def both(params: Any, batch: Batch) -> Any:
-            """The logits and, where there are labels, their loss and its weight."""
+        def logits_and_loss(params: Any, batch: Batch) -> Any:
+            """The logits and, if the batch has labels, their loss and its weight."""
             logits = objective.logits(params, batch, None)
             return logits, objective(params, None, batch, None)[1][f"{TERM}_loss"] if "label" in batch else (0.0, 0.0)
 
-        self._predictor = Predictor(both, mesh, batch_size)
+        self._predictor = Predictor(logits_and_loss, mesh, batch_size)
 
     def predict(self, params: Any, rows: Rows) -> tuple[Any, float]:
         """Classes (N,), numbers (N,) or each word's class, in the order of the examples, and the mean loss."""
-        slots, found = self._predictor(params, rows, self._lengths, self._scale)
-        logits, losses = [logits for logits, _ in found], np.array([loss for _, loss in found], np.float64).sum(0)
+        slots, results = self._predictor(params, rows, self._lengths, self._scale)
+        logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
         loss = float(losses[0] / losses[1]) if losses[1] else 0.0
         if self._task.kind == "tokens":
-            return rows.restore_words(slots, [each.argmax(-1) for each in logits]), loss
+            return rows.restore_words(slots, [batch.argmax(-1) for batch in logits]), loss
         whole = rows.restore(slots, logits)
         return whole[:, 0] * self._scale if self._task.kind == "regression" else whole.argmax(-1), loss
 
-    def __call__(self, params: Any, splits: dict[str, Split]) -> Judged:
-        """The scores of every split, the mean of all as the one `score`, the mean loss, and whether every row, or word,
-        of every split got one class.
-        """
+    def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
+        """The scores of every split, their mean as `score`, the mean loss, and whether all predictions are the same."""
         scores, losses, classes = {}, [], set()
         for name, split in splits.items():
             predictions, loss = self.predict(params, split.rows)
             if self._task.kind == "regression" and not np.isfinite(predictions).all():
-                loss = float("nan")  # which ends the run, in a sentence
+                loss = float("nan")  # the loop raises NonFinite
                 scores[name] = dict.fromkeys(self._task.metrics, 0.0)
             else:
                 scores[name] = metrics.score(self._task, predictions, [example.label for example in split.examples])
             losses.append(loss)
             classes |= self._classes(predictions)
-        values = [value for found in scores.values() for value in found.values()]
         return {
             "loss": float(np.mean(losses)),
-            "score": float(np.mean(values)),
+            "score": float(np.mean([value for named in scores.values() for value in named.values()])),
             "collapsed": len(classes) == 1,
             "scores": scores,
         }
 
-    def _classes(self, predictions: Any) -> set[int]:
-        """Those that are predicted; of numbers all that are alike are one."""
+    def _classes(self, predictions: Any) -> set[float]:
+        """The distinct predictions; numbers count as equal up to 6 decimals."""
         if self._task.kind == "regression":
             return set(np.round(predictions / self._scale, 6).tolist())
-        found = np.concatenate(predictions) if self._task.kind == "tokens" else predictions
-        return set(np.unique(found).tolist()) - {-1}  # the class of a word that was cut off
+        classes = np.concatenate(predictions) if self._task.kind == "tokens" else predictions
+        return set(np.unique(classes).tolist()) - {-1}  # a word that was cut off

@@ -1,8 +1,9 @@
-"""One seed of a fine-tuning run: its epochs, the score after each, and the model of the best."""
+"""One seed of a fine-tuning run: its epochs, the scores after each, and the model of the best one."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,39 +18,40 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import model_name
-from bertzoo.finetuning.rates import layerwise
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Judged, Lessons
-from bertzoo.finetuning.warm_start import Begun
+from bertzoo.finetuning.task_kind import Figures, TaskData
+from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.models.tasks import parameter_shapes
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter
-from bertzoo.train.stage_setup import StageSetup
+from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
 SCORES, MODEL = "scores.json", "model"
-_WANTED = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch, in scores.json
+_KEYS = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch in scores.json
+_LAYER = re.compile(r"encoder/layers_(\d+)/")
+_BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What all seeds share; `task` is its name."""
+class SeedJob:
+    """What all seeds of a run share; task: its name; programs: compiled steps; flops: of a training row by length."""
 
     recipe: Finetune
-    begun: Begun
+    start: StartingModel
     task: str
     mesh: jax.sharding.Mesh
-    lessons: Lessons
+    data: TaskData
     tell: Callable[[str], None]
     programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
-    flops: dict[int, int] = field(default_factory=dict)  # of a row of training, by its length
+    flops: dict[int, int] = field(default_factory=dict)
 
     def row_flops(self, batch: Batch) -> int:
-        """Model operations of one row of a batch; the backward pass has two products for every one of the forward."""
-        objective, length = self.begun.objective, _length(batch)
+        """Model operations of one row; the backward pass has two matrix products for each one of the forward pass."""
+        objective, length = self.start.objective, _length(batch)
         if length not in self.flops:
             row = {name: jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for name, array in batch.items()}
             params = nn.unbox(state.boxed_shapes(objective))
@@ -58,85 +60,73 @@ class Work:
 
 
 class Seed:
-    """One seed in a directory of its own: its scores after every epoch, its model, and at work its checkpoints."""
+    """One seed in its own directory: scores by epoch, the best model and, until it is finished, checkpoints."""
 
-    def __init__(self, work: Work, seed: int, folder: Path):
-        self._work, self.seed, self._folder = work, seed, folder
-        self._stage = work.recipe.stage(work.lessons.rows)
-        self._epoch = self._stage.steps // work.recipe.epochs
-        self.history = _scores(folder / SCORES)
+    def __init__(self, job: SeedJob, seed: int, folder: Path):
+        self._job, self.seed, self._folder = job, seed, folder
+        self._stage = job.recipe.stage(job.data.rows)
+        self._epoch = self._stage.steps // job.recipe.epochs
+        self.history = _read_scores(folder / SCORES)
         if self.history and not (folder / MODEL).is_dir():
-            work.tell(f"seed {seed}: its model is gone from {folder / MODEL}: it is trained anew")
-            self._clear()
+            job.tell(f"seed {seed}: {folder / MODEL} is missing: training this seed anew")
+            self._remove_checkpoints()
             self.history = []
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
-        return bool(self.history) and (self.history[-1]["step"] == self._stage.steps or self._enough())
+        """Whether no step is left, or patience has run out."""
+        return bool(self.history) and (self.history[-1]["step"] == self._stage.steps or self._out_of_patience())
 
     @property
-    def chosen(self) -> Judged:
-        """The epoch whose model is kept: the first of the best score, or the last."""
-        last = self._work.recipe.select == "last"
+    def chosen(self) -> Figures:
+        """The epoch whose model is kept: the first one with the best score, or the last one."""
+        last = self._job.recipe.select == "last"
         return self.history[-1] if last else max(self.history, key=lambda entry: entry["score"])
 
     def run(self) -> None:
-        """Train to the end, from the newest checkpoint where there is one; raises as the loop does."""
-        recipe, begun = self._work.recipe, self._work.begun
+        """Train to the end, from the newest checkpoint if there is one; raises as `train.loop.run` does."""
+        job, recipe, start = self._job, self._job.recipe, self._job.start
         if self.finished:
-            self._clear()  # it may have been stopped before that
+            self._remove_checkpoints()  # a run may stop just before it removes them
             return
-        self._work.tell(f"seed {self.seed}")
+        job.tell(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
-        if self._work.lessons.constant is not None:
-            self._measure(self._stage.steps, self._saying(self._work.lessons.constant))
+        if job.data.constant is not None:
+            self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
             return
-        every = self._epoch
-        shapes = parameter_shapes(begun.model, begun.head)
-        setup = StageSetup(
-            objective=begun.objective, optimizer=recipe.optimizer, rates=layerwise(shapes, recipe.layer_decay)
-        )
+        rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
+        every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), Console([self._stage])]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
                     loop.Job(
-                        setups=[setup],
+                        setups=[StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)],
                         stages=[self._stage],
-                        config=loop.RunSettings(
-                            log_every=recipe.log_every, evaluate_every=every, save_every=every, keep_last=1, keep_best=0
-                        ),
-                        mesh=self._work.mesh,
+                        config=loop.RunSettings(**every, keep_last=1, keep_best=0),
+                        mesh=job.mesh,
                         seed=self.seed,
-                        batches=lambda _, row: self._work.lessons.batches(self.seed, row),
+                        batches=lambda _, row: job.data.batches(self.seed, row),
                         checkpoints=checkpoints,
                         reporters=reporters,
-                        initial=begun.initial,
+                        initial=start.initial,
                         fallbacks=recipe.mesh.fallbacks,
                         length=_length,
-                        flops_per_example=lambda _, batch: self._work.row_flops(batch),
-                        measure=self._measure,
-                        programs=self._work.programs,
-                        enough=lambda step: step == self._last and self._enough(),
+                        flops_per_example=lambda _, batch: job.row_flops(batch),
+                        measure=self._evaluate,
+                        programs=job.programs,
+                        enough=lambda step: step == self._last_step and self._out_of_patience(),
                     )
                 )
         finally:
             for reporter in reporters:
                 reporter.close()
-        self._clear()
+        self._remove_checkpoints()
 
-    def _saying(self, label: int) -> Any:
-        """Parameters with which the head says one class of every row: no weight but one bias."""
-        begun = self._work.begun
-        made = state.fresh(
-            begun.objective,
-            optax.identity(),
-            self._work.mesh,
-            self.seed,
-            begun.initial,
-            self._work.recipe.mesh.fallbacks,
-        ).params
+    def _constant_params(self, label: int) -> Any:
+        """Parameters whose head predicts `label` for every row: zero weights, and a bias of one."""
+        job, fallbacks = self._job, self._job.recipe.mesh.fallbacks
+        start = state.fresh(job.start.objective, optax.identity(), job.mesh, self.seed, job.start.initial, fallbacks)
 
         def leaf(path: Any, array: Any) -> Any:
             name = state.name_of(path)
@@ -144,84 +134,102 @@ class Seed:
                 return jnp.zeros_like(array)
             return jnp.zeros_like(array).at[label].set(1.0) if name == "classifier/output/bias" else array
 
-        return jax.tree_util.tree_map_with_path(leaf, made)
+        return jax.tree_util.tree_map_with_path(leaf, start.params)
 
-    def _clear(self) -> None:
-        """Remove the checkpoints: what is kept of a seed is its model."""
+    def _remove_checkpoints(self) -> None:
         shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
 
     @property
-    def _last(self) -> int:
+    def _last_step(self) -> int:
         return self.history[-1]["step"] if self.history else -1
 
-    def _enough(self) -> bool:
-        """Whether so many epochs have not been better that no more are waited for."""
-        patience = self._work.recipe.patience
+    def _out_of_patience(self) -> bool:
+        patience = self._job.recipe.patience
         return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
 
-    def _measure(self, step: int, params: Any) -> dict[str, float]:
-        judged, save = self._work.lessons.judge(params)
-        entry = {"epoch": step // self._epoch, "step": step, **judged}
-        self.history = [*(one for one in self.history if one["step"] < step), entry]
+    def _evaluate(self, step: int, params: Any) -> dict[str, float]:
+        """Score the parameters, save them if they are the chosen ones, and return the figures to log."""
+        figures, save = self._job.data.score(params)
+        entry = {"epoch": step // self._epoch, "step": step, **figures}
+        self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
-            self._keep(params, entry)  # before it is recorded: a killed run does it again
+            self._save(params, entry)  # before scores.json, so that a killed run repeats it
             save(self._folder)
         atomic.write_json(self._folder / SCORES, self.history)
-        flat = {f"{split}_{name}": value for split, found in judged["scores"].items() for name, value in found.items()}
-        return {"loss": judged["loss"], **flat}
+        flat = {f"{split}_{name}": value for split, by in figures["scores"].items() for name, value in by.items()}
+        return {"loss": figures["loss"], **flat}
 
-    def _keep(self, params: Any, entry: Judged) -> None:
-        begun, teacher, folder = self._work.begun, self._work.lessons.teacher, self._folder / MODEL
-        made = self._folder / f"{MODEL}.new"
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir()
-        shapes = parameter_shapes(begun.model, begun.head)
-        found = {
-            name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
-            for name, leaf in state.named(params).items()
-        }
+    def _save(self, params: Any, entry: Figures) -> None:
+        """Replace the seed's model directory."""
+        job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
+        temporary = self._folder / f"{MODEL}.new"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        shapes = parameter_shapes(start.model, start.head)
         source: dict[str, str | int] = {
             "format": "finetune",
-            "task": self._work.task,
+            "task": job.task,
             "seed": self.seed,
             "epoch": entry["epoch"],
-            "max_length": self._work.recipe.max_length,
-            "from": model_name(begun.record["path"]),
-            "from_sha256": begun.record["parameters_sha256"],
-            **({"from_step": begun.record["step"]} if "step" in begun.record else {}),
+            "max_length": job.recipe.max_length,
+            "from": model_name(start.record["path"]),
+            "from_sha256": start.record["parameters_sha256"],
+            **({"from_step": start.record["step"]} if "step" in start.record else {}),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
-            **self._work.lessons.notes,
+            **job.data.notes,
         }
         any_model.write_model(
             Pretrained(
-                model=begun.model,
-                head=begun.head,
-                params=found,
-                tokenizer=begun.tokenizer,
+                model=start.model,
+                head=start.head,
+                params={  # without the rows that only fill up a multiple
+                    name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
+                    for name, leaf in state.named(params).items()
+                },
+                tokenizer=start.tokenizer,
                 origin=str(folder),
                 source=source,
             ),
-            made,
+            temporary,
         )
         shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+        temporary.rename(folder)
+
+
+def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
+    """The learning rate factor of each parameter, of a model with parameters `names`; None without a decay.
+
+    Of n layers, layer i (from 0) has decay^(n + 1 - i), the embedding and its projection decay^(n + 2), the pooler
+    decay and the head 1, as in electra/model/optimization.py, whose models have no pooler.
+    """
+    if decay == 1:
+        return None
+    layers = 1 + max((int(match[1]) for name in names if (match := _LAYER.match(name))), default=-1)
+
+    def rate(name: str) -> float:
+        if match := _LAYER.match(name):
+            return decay ** (layers + 1 - int(match[1]))
+        if name.startswith(_BELOW_LAYERS):
+            return decay ** (layers + 2)
+        return decay if name.startswith("pooler/") else 1.0
+
+    return rate
 
 
 def _length(batch: Batch) -> int:
     return batch["input_ids"].shape[1]
 
 
-def _scores(file: Path) -> list[Judged]:
-    """The scores of a seed, none where it has not begun; raises UserError where they are damaged."""
+def _read_scores(file: Path) -> list[Figures]:
+    """The scores of a seed by epoch, empty before its first; raises UserError if the file is damaged."""
     if not file.is_file():
         return []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not all(entry.keys() >= _WANTED for entry in found):
-            raise ValueError(f"an epoch lacks {', '.join(sorted(_WANTED))}")
-        return found
+        history = json.loads(file.read_text(encoding="utf-8"))
+        if not all(entry.keys() >= _KEYS for entry in history):
+            raise ValueError(f"an epoch lacks {', '.join(sorted(_KEYS))}")
+        return history
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{file} is damaged ({error}): put back a copy of it, or remove {file.parent}, and the same command trains "
-            "that seed anew"
+            f"{file} is damaged ({error}): restore it, or remove {file.parent} to train that seed anew"
         ) from error

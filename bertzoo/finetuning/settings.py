@@ -6,8 +6,8 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute
 from bertzoo.models.compute import Activation
-from bertzoo.tasks.custom import Own
-from bertzoo.tasks.squad_tasks import Squad
+from bertzoo.tasks.custom import CustomFiles
+from bertzoo.tasks.squad_tasks import SquadOptions
 from bertzoo.train import stages
 from bertzoo.train.optim import AdamW, Optimizer
 from bertzoo.train.schedule import Schedule
@@ -39,8 +39,8 @@ class Finetune:
 
     task: str = ""
     data_dir: str = ""
-    own: Own = field(default_factory=Own)
-    squad: Squad = field(default_factory=Squad)
+    own: CustomFiles = field(default_factory=CustomFiles)
+    squad: SquadOptions = field(default_factory=SquadOptions)
     seed: int = 0
     seeds: int = 5
     epochs: int = 3

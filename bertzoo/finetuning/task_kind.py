@@ -1,10 +1,11 @@
-"""What differs between the kinds of tasks in a fine-tuning run: head, loss, rows, and how well a model does."""
+"""What the kinds of tasks (labels, questions) provide to a fine-tuning run: head, loss, batches and scores."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -13,76 +14,77 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.tasks.rows import Slot
 from bertzoo.train.objective import Objective
 from bertzoo.train.step import HostBatch
 
-Judged = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
+Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 Say = Callable[[str], None]
-_SUBSET = 3  # what is drawn
+Batches = Callable[[int, int], Iterator[HostBatch]]
+_SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 
 
-def look_at_test(recipe: Finetune) -> None:
-    """Raise UserError where one's own file of a test set is named and not there: it is missed only when all is done."""
-    if recipe.task == "own" and recipe.own.test:
-        recipe.own.open("test", recipe.data_dir)
+class Evaluation(NamedTuple):
+    """The figures of a model, and a function that writes its predictions into the folder of its seed."""
 
-
-def _nothing(folder: Path) -> None:
-    """A kind of task of which no file is kept beside the model."""
-
-
-class Judgement(NamedTuple):
-    """How well a model does, and a function that writes into a folder what is kept beside it."""
-
-    judged: Judged
-    save: Callable[[Path], None] = _nothing
+    figures: Figures
+    save: Callable[[Path], None] = lambda folder: None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
-    """What one seed after another learns, and who judges it.
+class TaskData:
+    """A task's splits, prepared for one model and shared by all seeds.
 
-    rows: in an epoch of training; batches(seed, row): of training, from the one that `row` begins, without an end;
-    judge: of parameters; examples: of every split how many, and skipped by reason; teacher: its record for run.json;
-    constant: the class that the model says of every row, for which nothing is learnt, or None;
-    digests: of what is learnt and judged, a hash for every split; notes: what is written beside a model, without which
-    it would say something else.
+    rows: training rows per epoch; batches(seed, row): endless training batches, from the one that `row` begins; score:
+    evaluates parameters; examples: their number by split; skipped: by split and reason; digests: a hash by split;
+    notes: source fields of the saved model, without which it would predict otherwise; teacher: its record for run.json;
+    constant: the class predicted for every row when nothing is trained, or None.
     """
 
     rows: int
-    batches: Callable[[int, int], Iterator[HostBatch]]
-    judge: Callable[[Any], Judgement]
+    batches: Batches
+    score: Callable[[Any], Evaluation]
     examples: dict[str, int]
     skipped: dict[str, dict[str, int]]
     digests: dict[str, str]
+    notes: dict[str, str | int]
     teacher: dict[str, Any] | None = None
     constant: int | None = None
-    notes: dict[str, str | int] = dataclasses.field(default_factory=dict)
 
 
-class Family(Protocol):
-    """A task with all that its kind decides; to make one raises ConfigError for options that its kind does not have.
+@dataclass(frozen=True)
+class TaskKind(ABC):
+    """A task in a run. Its constructor raises ConfigError for options that do not apply to it."""
 
-    name: the task's; taught: whether it can have a teacher; head: its config.
-    """
+    recipe: Finetune
+    task: Any
+    unit: ClassVar[str]  # what its examples are called
 
     @property
-    def name(self) -> str: ...
-    @property
-    def taught(self) -> bool: ...
-    @property
-    def head(self) -> Any: ...
+    def name(self) -> str:
+        return self.task.name
 
+    @property
+    @abstractmethod
+    def distillable(self) -> bool:
+        """Whether a teacher can supply a part of the targets."""
+
+    @property
+    @abstractmethod
+    def head(self) -> Any:
+        """The config of the head."""
+
+    @abstractmethod
     def objective(self, module: Any) -> Objective:
-        """What is learnt by a model under the head."""
-        ...
+        """The loss of a model under the head."""
 
-    def look(self) -> None:
-        """Read the files of the splits; raises UserError where `lessons` would for them."""
-        ...
+    @abstractmethod
+    def check_files(self) -> None:
+        """Read the files of all splits; raise UserError as `prepare` does."""
 
-    def lessons(
+    @abstractmethod
+    def prepare(
         self,
         objective: Any,
         tokenizer: Tokenizer,
@@ -90,41 +92,56 @@ class Family(Protocol):
         mesh: jax.sharding.Mesh,
         teacher: Path | None,
         tell: Say,
-    ) -> Lessons:
-        """The splits, read for a model that sees so many tokens of padding behind a row.
+    ) -> TaskData:
+        """Read and encode the splits for a model that sees `padding` tokens behind a row.
 
-        Raises UserError for their files, and ConfigError where the teacher is not one of these.
+        Raises UserError for wrong files, ConfigError for a teacher of another task.
         """
-        ...
+
+    def check_test_file(self) -> None:
+        """Raise UserError if the test file named in [own] is missing, which would show only after the training."""
+        if self.recipe.task == "own" and self.recipe.own.test:
+            self.recipe.own.open("test", self.recipe.data_dir)
+
+    def draw_subset(self, examples: list[T]) -> list[T]:
+        """The `train_rows` examples that the seed draws, in their order; raises ConfigError if there are fewer."""
+        count = self.recipe.train_rows
+        if count > len(examples):
+            raise ConfigError(f"train_rows = {count} is more than the {len(examples)} {self.unit} of {self.name}")
+        if not count:
+            return examples
+        order = np.argsort(fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
+        return [examples[index] for index in sorted(order[:count])]
+
+    def make_batches(
+        self,
+        data: Any,
+        rows: int,
+        lengths: Sequence[int],
+        finish: Callable[[HostBatch, Slot], HostBatch] = lambda batch, slot: batch,
+    ) -> Batches:
+        """`TaskData.batches` of the Rows or Windows `data`; `finish` completes each batch."""
+        size = self.recipe.batch_size
+
+        def batches(seed: int, row: int) -> Iterator[HostBatch]:
+            epoch, done = divmod(row // size, -(-rows // size))
+            while True:
+                for slot in data.plan(size, lengths, seed, epoch)[done:]:
+                    yield finish(data.batch(slot, size), slot)
+                epoch, done = epoch + 1, 0
+
+        return batches
 
 
-def drawn(recipe: Finetune, examples: list[T], unit: str) -> list[T]:
-    """As many examples as `train_rows` says, drawn by the seed, in their order; raises ConfigError for too many."""
-    if recipe.train_rows > len(examples):
-        raise ConfigError(f"train_rows = {recipe.train_rows} is more than the {len(examples)} {unit} there are")
-    if not recipe.train_rows:
-        return examples
-    order = np.argsort(fold_arrays(fold(recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")
-    return [examples[index] for index in sorted(order[: recipe.train_rows])]
-
-
-def epochs(plan: Callable[[int], list[T]], steps: int, done: int) -> Iterator[T]:
-    """The slots of `plan(epoch)` of `steps` each, one epoch after another, after the first `done`."""
-    epoch, inside = divmod(done, steps)
-    while True:
-        yield from plan(epoch)[inside:]
-        epoch, inside = epoch + 1, 0
-
-
-def changed(table: Any, names: Iterable[str] = ()) -> str | None:
-    """The first field of a config, or of these of its fields, that is not at its default, in words."""
-    for one in dataclasses.fields(table):
-        if (not names or one.name in names) and getattr(table, one.name) != one.default:
-            return f"{one.name} = {getattr(table, one.name)!r}"
+def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
+    """`name = value` of the first field, among `names` if any, that is not at its default."""
+    for each in dataclasses.fields(table):
+        if (not names or each.name in names) and getattr(table, each.name) != each.default:
+            return f"{each.name} = {getattr(table, each.name)!r}"
     return None
 
 
 def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:
-    """Say of every split how much was passed over, and why."""
+    """Print the number of skipped examples by split and reason."""
     for name, reasons in skipped.items():
-        tell(f"{name}: passed over {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")
+        tell(f"{name}: skipped {', '.join(f'{count} {unit} ({reason})' for reason, count in reasons.items())}")

@@ -1,4 +1,4 @@
-"""The averages that papers print, each by what the paper takes into it; scores in points."""
+"""The averages that papers print, by the scores that each paper includes; in points."""
 
 from collections.abc import Mapping
 
@@ -13,9 +13,9 @@ _ALONE = (("qnli/accuracy",), ("sst2/accuracy",), ("cola/matthews",), ("rte/accu
 _EIGHT = (_MNLI, _QQP, _MRPC, _STSB, *_ALONE)
 _NINE = (*_EIGHT, ("wnli/accuracy",))
 
-# The mean of the means of these. SqueezeBERT: Iandola et al. 2020, Appendix A, listings 1 and 2; the second is the
-# leaderboard's, which MobileBERT's is too, though its columns are F1 and Spearman (Sun et al. 2020, Table 4).
-# ConvBERT: Jiang et al. 2020, Tables 2 and 3. schuBERT: Khetan and Karnin 2020, by recomputing its tables.
+# Each average is the mean of the means of these scores. SqueezeBERT: Iandola et al. 2020, Appendix A, listings 1 and 2;
+# the second is the leaderboard's, and MobileBERT's too, although its columns are F1 and Spearman (Sun et al. 2020,
+# Table 4). ConvBERT: Jiang et al. 2020, Tables 2 and 3. schuBERT: Khetan and Karnin 2020, recomputed from its tables.
 AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "squeezebert_dev": _EIGHT,
     "squeezebert_test": _NINE,
@@ -39,19 +39,19 @@ AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 def score_name(task: Task, split: str, metric: str) -> str:
-    """What a score is called here: `cola/matthews`, and of a split that is one of several `mnli_matched/accuracy`."""
+    """The name of a score: `cola/matthews`, or `mnli_matched/accuracy` for one of several splits."""
     return f"{task.name}{split.removeprefix('dev').removeprefix('test')}/{metric}"
 
 
 def average(name: str, scores: Mapping[str, float]) -> float:
-    """An average by name, WNLI's score being the majority's where it is not given.
+    """An average by name; WNLI's score defaults to the majority's.
 
-    Raises UserError naming the scores that are missing. scores: by `score_name`; SQuAD's are `squad1/f1` and so on.
+    scores: by `score_name`; SQuAD's are `squad1/f1` and so on. Raises UserError naming missing scores.
     """
     if name not in AVERAGES:
         raise UserError(f"there is no average {name!r}: known are {', '.join(AVERAGES)}")
-    given = {"wnli/accuracy": WNLI, **scores}
-    if missing := [score for term in AVERAGES[name] for score in term if score not in given]:
+    known = {"wnli/accuracy": WNLI, **scores}
+    if missing := [score for term in AVERAGES[name] for score in term if score not in known]:
         raise UserError(f"the average {name} needs {', '.join(missing)} too")
-    terms = [sum(given[score] for score in term) / len(term) for term in AVERAGES[name]]
+    terms = [sum(known[score] for score in term) / len(term) for term in AVERAGES[name]]
     return sum(terms) / len(terms)

@@ -1,4 +1,4 @@
-"""What stands in a cell, checked: text, a class, a number, words. Every refusal names the place and the column."""
+"""Checked values of table cells: text, label, number, words. Errors name the place and the column."""
 
 import math
 import numbers
@@ -7,7 +7,7 @@ from typing import Any
 
 from bertzoo.core.errors import UserError
 
-_GREATEST = 3.4e38  # of what float32 holds, in which numbers are learnt
+_GREATEST = 3.4e38  # of float32, in which numbers are learnt
 
 
 def text(cell: Any, place: str, column: str) -> str:
@@ -18,9 +18,7 @@ def text(cell: Any, place: str, column: str) -> str:
         except UnicodeDecodeError as error:
             raise UserError(f"{place} is not UTF-8 text in the column {column!r}: {error.reason}") from error
     if not isinstance(cell, str):
-        raise UserError(
-            f"{place} has no text in the column {column!r} but {_shown(cell)}: fill it or leave the row out"
-        )
+        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text: fill it or remove the row")
     try:
         cell.encode()
     except UnicodeEncodeError as error:
@@ -28,34 +26,34 @@ def text(cell: Any, place: str, column: str) -> str:
     return cell
 
 
-def filled(cell: Any, place: str, column: str) -> str:
-    """As `text`, and not blank."""
-    if not (found := text(cell, place, column)).strip():
-        raise UserError(f"{place} has an empty text in the column {column!r}: fill it or leave the row out")
-    return found
+def nonblank(cell: Any, place: str, column: str) -> str:
+    """The text of a cell; raises UserError if it is blank, too."""
+    if not (value := text(cell, place, column)).strip():
+        raise UserError(f"{place} has an empty text in the column {column!r}: fill it or remove the row")
+    return value
 
 
-def spelt(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
-    """How a label is spelt: an integer as its name, where integers have names; raises UserError where there is none."""
-    if isinstance(cell, numbers.Integral) and not isinstance(cell, bool) and names:
+def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) -> str:
+    """The name of a label, for an integer the one in `names` if there are any; raises UserError if there is none."""
+    integer = isinstance(cell, numbers.Integral) and not isinstance(cell, bool)
+    # -1 stands for no label in Hugging Face's and TFDS's test splits.
+    if cell is None or cell == "" or (integer and names and cell == -1):
+        raise _missing(place, column)
+    if integer and names:
         if 0 <= int(cell) < len(names):
             return names[int(cell)]
-        if cell == -1:  # what stands for no label in Hugging Face's and TFDS's test splits
-            raise _missing(place, column)
         raise UserError(f"{place} has the label {cell} in the column {column!r}, of {len(names)}: {', '.join(names)}")
-    if cell is None or cell == "":
-        raise _missing(place, column)
     if isinstance(cell, bool):
         return str(cell).lower()
-    if isinstance(cell, numbers.Integral):
+    if integer:
         return str(int(cell))
     if isinstance(cell, str | bytes):
         return text(cell, place, column)
-    raise UserError(f"{place} has {_shown(cell)} in the column {column!r}: give a label as text or as an integer")
+    raise UserError(f"{place} has {_shown(cell)} in the column {column!r}: use text or an integer as label")
 
 
-def chosen(label: str, index: Mapping[str, int], place: str, column: str) -> int:
-    """The place of a label among a task's; raises UserError naming them."""
+def label_index(label: str, index: Mapping[str, int], place: str, column: str) -> int:
+    """The index of a label; raises UserError naming the known ones."""
     if label not in index:
         known = ", ".join(list(index)[:20])
         raise UserError(f"{place} has the label {label[:100]!r} in the column {column!r}: known are {known}")
@@ -63,32 +61,32 @@ def chosen(label: str, index: Mapping[str, int], place: str, column: str) -> int
 
 
 def number(cell: Any, place: str, column: str, limits: tuple[float, float] | None = None) -> float:
-    """A number that float32 holds, within limits; raises UserError."""
+    """A number that fits float32 and lies within limits; raises UserError."""
     if cell is None or cell == "":
         raise _missing(place, column)
     try:
-        found = math.nan if isinstance(cell, bool) else float(cell)
+        value = math.nan if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not abs(found) <= _GREATEST:
+        value = math.nan
+    if not abs(value) <= _GREATEST:
         raise UserError(
-            f"{place} has {_shown(cell)} in the column {column!r}: give a finite number, of at most {_GREATEST:g}"
+            f"{place} has {_shown(cell)} in the column {column!r}: use a finite number of at most {_GREATEST:g}"
         )
-    if limits and not limits[0] <= found <= limits[1]:
-        raise UserError(f"{place} has {found:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}")
-    return found
+    if limits and not limits[0] <= value <= limits[1]:
+        raise UserError(f"{place} has {value:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}")
+    return value
 
 
-def items(cell: Any, place: str, column: str) -> list[Any]:
-    """What a cell lists, separated by spaces where it is text, and at least one thing; raises UserError."""
-    found = cell.split() if isinstance(cell, str) else cell
-    if not isinstance(found, list | tuple) or not found:
-        raise UserError(f"{place} lists nothing in the column {column!r}: give words, separated by spaces or as a list")
-    return list(found)
+def listed(cell: Any, place: str, column: str) -> list[Any]:
+    """The items of a cell, a list or text separated by spaces; raises UserError if there are none."""
+    values = cell.split() if isinstance(cell, str) else cell
+    if not isinstance(values, list | tuple) or not values:
+        raise UserError(f"{place} has no words in the column {column!r}: separate them by spaces, or use a list")
+    return list(values)
 
 
 def _missing(place: str, column: str) -> UserError:
-    return UserError(f"{place} has no label in the column {column!r}: give one or leave the row out")
+    return UserError(f"{place} has no label in the column {column!r}: add one or remove the row")
 
 
 def _shown(cell: Any) -> str:

@@ -1,4 +1,4 @@
-"""Paragraphs in pieces, the windows that slide over them (BERT §4.2, run_squad.py), and the text of what they hold."""
+"""Paragraphs as tokens, sliding windows over them (BERT §4.2, run_squad.py), and the text of a span."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from bertzoo.tasks.squad import Question
 
 
 class Pieces(NamedTuple):
-    """A paragraph in pieces: their ids (n,), offsets (n,2) in the text, and of every word the first piece (words + 1,)
-    and the characters (words,2).
+    """A paragraph's n tokens: ids (n,), their offsets (n,2) in the text, and of w words the first token (w + 1,) and
+    the offsets (w,2).
     """
 
     ids: np.ndarray
@@ -22,11 +22,10 @@ class Pieces(NamedTuple):
 
 
 class Window(NamedTuple):
-    """One row: `size` pieces of the paragraph from `first` on, at the position `context`, and `[SEP]`.
+    """One row: `size` tokens of the paragraph from `first` on, at the position `context`, and `[SEP]`.
 
-    question: its index among the questions; owners (pieces,): for every piece of the paragraph the `number` of that
-    window of the question which gives it the most context; start, end: the answer's first and last position, both 0
-    ([CLS]) where it is not inside.
+    question: index of the question; owners (n,): for every token of the paragraph the `number` of the window that gives
+    it the most context; start, end: the answer's first and last position, both 0 ([CLS]) if it is not inside.
     """
 
     question: int
@@ -40,29 +39,29 @@ class Window(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Of the row, without padding."""
+        """The row's length without padding."""
         return self.context + self.size + 1
 
     @property
     def best(self) -> np.ndarray:
-        """(size,) bool: the pieces that no other window of the question gives more context."""
+        """(size,) bool: tokens that no other window of the question gives more context."""
         return self.owners[self.first : self.first + self.size] == self.number
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Paragraphs:
-    """Questions, the windows of their paragraphs in the questions' order, and by its text every paragraph in pieces."""
+    """Questions, the windows of their paragraphs in the questions' order, and the tokens of every paragraph by text."""
 
     questions: Sequence[Question]
     windows: list[Window]
     pieces: Mapping[str, Pieces]
 
     def text(self, row: int, start: int, end: int) -> str:
-        """What the pieces from position `start` to `end` of a row stand for, as the paragraph has it."""
+        """The paragraph's text behind the positions `start` to `end` of a row."""
         return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Where that is in the paragraph: its first character, and the one after its last."""
+        """The offsets of that text in the paragraph."""
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
@@ -70,7 +69,7 @@ class Paragraphs:
 
 
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(first piece, number of pieces) of every window on a paragraph; each piece is in at least one."""
+    """(first token, number of tokens) of every window; each token of the paragraph is in at least one."""
     parts = []
     first = 0
     while first < pieces:
@@ -83,7 +82,7 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """(pieces,): the window in which each piece has the most of min(left, right) + 0.01 · size, the first of equals."""
+    """(pieces,): for each token the window that maximises min(left, right) + 0.01 · size; the first of equals."""
     owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
     for number, (first, size) in enumerate(parts):
         places = np.arange(size)
@@ -95,5 +94,5 @@ def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
 
 
 def _after_marks(text: str, end: int) -> int:
-    """Behind the accents that stand apart from `end` on, which pieces leave out."""
+    """The end after the combining marks from `end` on, which tokens leave out."""
     return next((i for i in range(end, len(text)) if not unicodedata.combining(text[i])), len(text))

@@ -1,11 +1,11 @@
-"""Tables: TSV, CSV, JSONL, Parquet, files of one word a line as CoNLL's tasks have, and data sets of TFDS."""
+"""Tables: TSV, CSV, JSONL, Parquet, files of one word a line (CoNLL), and data sets of TFDS."""
 
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,12 @@ FEW, MANY = "fewer columns than the header", "more columns than the header"
 PARQUET = ".parquet"
 WORDS = (".conll", ".bio", ".iob", ".txt")
 SUFFIXES = (".tsv", ".csv", ".jsonl", PARQUET, *WORDS)
-_LONGEST = 1 << 30  # characters of a cell, of which the csv module allows 131,072 unless told
+_LONGEST = 1 << 30  # characters of a cell; the csv module's default is 131,072
+T = TypeVar("T")
 
 
-class Row(NamedTuple):
-    """A row's number, from 1, and its cells; None where it is malformed, and `why` says how."""
+class TableRow(NamedTuple):
+    """A row's number, from 1, and its cells; None if it is malformed, for the reason `why`."""
 
     number: int
     cells: Sequence[Any] | None
@@ -29,37 +30,42 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
-    """What has rows, yet to be read. names: by column, what its integers stand for, where the table says so."""
+class DataTable:
+    """Rows that are read on demand. names: the names of a column's integers, for columns that have them."""
 
     name: str
-    unit: str  # what a row is called in messages
+    unit: str  # what messages call a row
     columns: tuple[str, ...]
-    rows: Callable[[Sequence[str]], Iterator[Row]]
+    rows: Callable[[Sequence[str]], Iterator[TableRow]]
     names: dict[str, tuple[str, ...]]
 
-    def select(self, columns: Sequence[str]) -> Iterator[Row]:
-        """The rows with the cells of these columns alone; raises UserError for a column that is not there."""
+    def select(self, columns: Sequence[str]) -> Iterator[TableRow]:
+        """The rows with the cells of these columns; raises UserError for an unknown column."""
         for column in columns:
             if column not in self.columns:
-                raise UserError(
-                    f"{self.name} has no column {column!r} but {', '.join(self.columns)}: name the columns that it has"
-                )
+                raise UserError(f"{self.name} has no column {column!r}; its columns are {', '.join(self.columns)}")
         return self.rows(columns)
 
+    def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
+        """(place, cells of the columns) of every row; raises UserError for a malformed one."""
+        for row in self.select(columns):
+            if row.cells is None:
+                raise UserError(f"{self.place(row.number)} has {row.why}: correct or remove it")
+            yield self.place(row.number), row.cells
+
     def place(self, number: int) -> str:
-        """What messages call a row."""
+        """What messages call row `number`."""
         return f"{self.name} {self.unit} {number}"
 
 
-def read(name: Path | str, *, header: bool = True) -> Table:
-    """Opens a file by what its suffix says it is; raises UserError where it is missing, empty or not text.
+def read_table(name: Path | str, *, header: bool = True) -> DataTable:
+    """Open a file by its suffix; raises UserError if it is missing, empty or not text.
 
-    A .tsv has no quotation: a quotation mark is one. header: without it columns are called 0, 1, and so on.
+    Quotation marks have no meaning in a .tsv. header: without one the columns are called 0, 1, and so on.
     """
     path = on_disk(name, "the table", "copy it to this machine and name the copy")
     if path.is_dir():
-        raise UserError(f"{path} is a directory where a table is read: name a file in it")
+        raise UserError(f"{path} is a directory, not a table: name a file in it")
     if not path.is_file():
         raise UserError(f"the file {path} does not exist")
     if path.suffix == PARQUET:
@@ -69,31 +75,37 @@ def read(name: Path | str, *, header: bool = True) -> Table:
     if path.suffix in WORDS:
         return _words(path)
     if path.suffix not in (".tsv", ".csv"):
-        raise UserError(f"{path} is of no kind that can be read: name it {', '.join(SUFFIXES)} after what it holds")
+        raise UserError(f"{path} has an unknown suffix; use {', '.join(SUFFIXES)}")
     return _delimited(path, _tab_separated if path.suffix == ".tsv" else _comma_separated, header)
 
 
-def dataset(name: str, split: str) -> Table:
-    """A split of a data set that TensorFlow Datasets has prepared; raises CorpusError where it is not there."""
+def read_tfds(name: str, split: str) -> DataTable:
+    """Open a split of a prepared TensorFlow Datasets data set; raises CorpusError if it is missing."""
     examples = tfds.open_split(name, split)
     features = dict(examples.dataset_info.features)
 
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
         for number in range(len(examples)):
             example = examples[number]
-            yield Row(number + 1, [_plain(example[column]) for column in wanted])
+            yield TableRow(number + 1, [_plain(example[column]) for column in columns])
 
     names = {column: tuple(feature.names) for column, feature in features.items() if hasattr(feature, "names")}
-    return Table(f"{tfds.PREFIX}{name} {split}", "example", tuple(features), rows, names)
+    return DataTable(f"{tfds.PREFIX}{name} {split}", "example", tuple(features), rows, names)
 
 
 def _plain(cell: Any) -> Any:
-    """What is an array of no dimensions there, or a number of numpy's, as Python's own."""
+    """A scalar of numpy's as Python's own."""
     return cell.item() if isinstance(cell, np.ndarray | np.generic) and cell.ndim == 0 else cell
 
 
+def _first(path: Path, records: Iterator[T]) -> T:
+    for record in records:
+        return record
+    raise UserError(f"{path} is empty")
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines without their ends, which are "\\n" or "\\r\\n" and nothing else."""
+    """The numbered lines without their ends; only "\\n" and "\\r\\n" end a line."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -110,8 +122,7 @@ def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Records, which may have line breaks inside quotation marks, with the number of their first line; an empty line
-    is one without cells."""
+    """Records with the number of their first line; inside quotation marks they may span lines. [] for an empty line."""
     limit = csv.field_size_limit(_LONGEST)
     records, start = [], 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
@@ -126,109 +137,95 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
     return iter(records)
 
 
-def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]]]], header: bool) -> Table:
-    first = next((record for record in parse(path) if record[1]), None)
-    if first is None:
-        raise UserError(f"{path} is empty")
-    columns = tuple(first[1]) if header else tuple(map(str, range(len(first[1]))))
-    _distinct(path, columns)
+def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]]]], header: bool) -> DataTable:
+    _, cells = _first(path, (record for record in parse(path) if record[1]))
+    columns = tuple(cells) if header else tuple(map(str, range(len(cells))))
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        raise UserError(f"{path} has the column {twice!r} twice: rename one of them")
 
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+    def rows(wanted: Sequence[str]) -> Iterator[TableRow]:
         places, width = [columns.index(name) for name in wanted], len(columns)
         records = parse(path)
         if header:
             next(record for record in records if record[1])
         for number, cells in records:
-            if not cells and width > 1:  # of a .csv, where it is no row; of one column it is an empty cell
+            if not cells and width > 1:  # an empty line of a .csv; of one column it is an empty cell
                 continue
             cells = cells or [""]
             if len(cells) == width:
-                yield Row(number, [cells[place] for place in places])
+                yield TableRow(number, [cells[place] for place in places])
             else:
-                yield Row(number, None, FEW if len(cells) < width else MANY)
+                yield TableRow(number, None, FEW if len(cells) < width else MANY)
 
-    return Table(str(path), "line", columns, rows, {})
-
-
-def _distinct(path: Path, columns: Sequence[str]) -> None:
-    if twice := next((name for name in columns if columns.count(name) > 1), None):
-        raise UserError(f"{path} has the column {twice!r} twice: rename one of them")
+    return DataTable(str(path), "line", columns, rows, {})
 
 
-def _jsonl(path: Path) -> Table:
+def _jsonl(path: Path) -> DataTable:
     def records() -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in _lines(path):
             if not line.strip():
                 continue
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path} line {number} is not JSON: {error}") from error
-            except RecursionError as error:
-                raise UserError(f"{path} line {number} is nested too deeply to be read") from error
-            except ValueError as error:  # what else Python's own reader refuses
-                raise UserError(f"{path} line {number} has an integer of too many digits to be read") from error
+            except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
+                reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+                raise UserError(f"{path} line {number} cannot be read as JSON: {reason}") from error
             if not isinstance(record, dict):
-                raise UserError(f"{path} line {number} is JSON without an object: give one object a line")
+                raise UserError(f"{path} line {number} is not a JSON object: use one object a line")
             yield number, record
 
-    first = next(records(), None)
-    if first is None:
-        raise UserError(f"{path} is empty")
+    _, first = _first(path, records())
 
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
         for number, record in records():
-            yield Row(number, [record.get(name) for name in wanted])
+            yield TableRow(number, [record.get(name) for name in columns])
 
-    return Table(str(path), "line", tuple(first[1]), rows, {})
+    return DataTable(str(path), "line", tuple(first), rows, {})
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> DataTable:
     try:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UserError(
-            f"{path} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
-        ) from error
+        raise UserError(f"{path} needs pyarrow: run `pip install '.[parquet]'` in the checkout") from error
     damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
 
-    def refused(error: Exception) -> UserError:
-        said = " ".join(str(error).split())
-        return UserError(f"{path} cannot be read as Parquet, it is damaged or cut short: {said}")
+    def failure(error: Exception) -> UserError:
+        return UserError(
+            f"{path} cannot be read as Parquet, it is damaged or cut short: {' '.join(str(error).split())}"
+        )
 
     try:
         schema = pyarrow.parquet.read_schema(path)
     except damaged as error:
-        raise refused(error) from error
+        raise failure(error) from error
 
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
         try:
             number = 0
             with pyarrow.parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(1024, columns=list(wanted), use_threads=False):
-                    for cells in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
+                for batch in file.iter_batches(1024, columns=list(columns), use_threads=False):
+                    for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                         number += 1
-                        yield Row(number, cells)
+                        yield TableRow(number, cells)
         except damaged as error:
-            raise refused(error) from error
+            raise failure(error) from error
 
-    return Table(str(path), "row", tuple(schema.names), rows, _class_names(schema.metadata))
+    return DataTable(str(path), "row", tuple(schema.names), rows, _class_names(schema.metadata))
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
-    """What Hugging Face's `datasets` writes beside a table: the names of the integers of a column of classes."""
+    """The names of class columns' integers, which Hugging Face's `datasets` writes into a table's metadata."""
     features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    found = {
-        column: feature.get("feature", feature) for column, feature in features.items() if isinstance(feature, dict)
-    }
-    return {column: tuple(feature["names"]) for column, feature in found.items() if "names" in feature}
+    classes = {name: feature.get("feature", feature) for name, feature in features.items() if isinstance(feature, dict)}
+    return {name: tuple(feature["names"]) for name, feature in classes.items() if "names" in feature}
 
 
-def _words(path: Path) -> Table:
-    """Sentences between empty lines, a word a line; a row's cells are lists with an item a word.
+def _words(path: Path) -> DataTable:
+    """Sentences between empty lines, one word a line; a row's cells are lists with one item per word.
 
-    A row has the number of its first line. Lines that begin with -DOCSTART- are left out. The last column is also -1.
+    A row's number is that of its first line. Lines that begin with -DOCSTART- are skipped. The last column is also -1.
     """
 
     def sentences() -> Iterator[tuple[int, list[list[str]]]]:
@@ -244,19 +241,15 @@ def _words(path: Path) -> Table:
         if words:
             yield start, words
 
-    first = next(sentences(), None)
-    if first is None:
-        raise UserError(f"{path} is empty")
-    width = len(first[1][0])
+    width = len(_first(path, sentences())[1][0])
 
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
-        places = [int(name) for name in wanted]
+    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
+        places = [int(name) for name in columns]
         for start, words in sentences():
             odd = next((i for i, cells in enumerate(words) if len(cells) != width), None)
             if odd is None:
-                yield Row(start, [[cells[place] for cells in words] for place in places])
+                yield TableRow(start, [[cells[place] for cells in words] for place in places])
             else:
-                why = f"{len(words[odd])} columns where the first line has {width}"
-                yield Row(start + odd, None, why)
+                yield TableRow(start + odd, None, f"{len(words[odd])} columns where the first line has {width}")
 
-    return Table(str(path), "line", (*map(str, range(width)), "-1"), rows, {})
+    return DataTable(str(path), "line", (*map(str, range(width)), "-1"), rows, {})

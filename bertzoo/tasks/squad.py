@@ -8,25 +8,25 @@ from typing import Any, Literal, NamedTuple
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
+from bertzoo.data.sources import tfds
+from bertzoo.tasks import readers
 
 Version = Literal["1.1", "2.0"]
-TFDS = "tfds:"
 _JSON = {"train": "train-v{}.json", "dev": "dev-v{}.json"}
-_PARTS = {"train": "train", "dev": "validation"}  # what Hugging Face and TFDS call the splits
+_PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's and TFDS's names of the splits
 
 
 class Answer(NamedTuple):
-    """A text, and the character of the paragraph at which it begins; None where it is not in the paragraph."""
+    """A text, and its first character in the paragraph, or None if it is not in it."""
 
     text: str
     start: int | None
 
 
 class Question(NamedTuple):
-    """A question on a paragraph; `place` is what messages call it, `key` what a submission names it by.
+    """A question on a paragraph; `place` is its name in messages, `key` its id.
 
-    The answers are the annotators', of which the first is learnt; without any the question may be `impossible`, that
-    is known to have none in the paragraph.
+    answers: the annotators'; the first one is the target. impossible: whether it is known to have no answer.
     """
 
     key: str
@@ -38,38 +38,41 @@ class Question(NamedTuple):
     place: str
 
 
-def load(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
-    """The questions of a split, in order, from a file, from a directory that holds it under its published name, as JSON
+def load_squad(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
+    """The questions of a split, in order, from a file, from a directory that holds it under its published name as JSON
     or Parquet, or from `tfds:squad`.
 
-    Raises UserError naming file, paragraph and question where something is amiss, where a file of version 1.1 has
-    questions without an answer or one of 2.0 has none, and saying where to put a file that is missing.
+    Raises UserError naming file, paragraph and question for damaged files, if a file of version 1.1 has questions
+    without an answer or one of 2.0 has none, and saying where to put a missing file.
     """
-    if str(source).startswith(TFDS):
+    if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
     else:
         origin = _find(on_disk(source, "the data set", "copy it to this machine and name the copy"), split, version)
-        questions = read(origin)
+        questions = read_questions(origin)
     if version == "2.0" and not any(question.impossible for question in questions):
         raise UserError(
-            f"{origin} has no question without an answer, which SQuAD 2.0 has: take squad1, or name a file of 2.0 or "
-            f"{TFDS}squad/v2.0"
+            f"{origin} has no question without an answer, so it is not SQuAD 2.0: use squad1, or name a file of 2.0 or "
+            f"{tfds.PREFIX}squad/v2.0"
         )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
-        raise UserError(f"{first.place} has no answer, which SQuAD 1.1 does not have: take the task of SQuAD 2.0")
+        raise UserError(f"{first.place} has no answer, so it is not SQuAD 1.1: use squad2")
     return questions
 
 
-def read(file: Path) -> list[Question]:
-    """The questions of one JSON or Parquet file; raises UserError as `load` does."""
-    questions = list(_rows(file) if file.suffix == ".parquet" else _json(file))
-    return checked(questions, str(file))
+def read_questions(file: Path) -> list[Question]:
+    """The questions of one JSON or Parquet file; raises UserError as `load_squad` does."""
+    if file.suffix != readers.PARQUET:
+        return check_questions(list(_read_json(file)), str(file))
+    table = readers.read_table(file)
+    rows = (dict(zip(table.columns, cells, strict=True)) for _, cells in table.valid_rows(table.columns))
+    return check_questions(list(_from_rows(rows, str(file))), str(file))
 
 
 def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
-    """The questions on some articles, and those on about a `share` of them, which the hash of an article's title picks.
+    """The questions to keep and those to hold out, of about a `share` of the articles, chosen by their titles' hashes.
 
-    Raises UserError where either would be none.
+    Raises UserError if either is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
@@ -88,56 +91,51 @@ def _find(path: Path, split: str, version: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"{path} holds {len(found)} files {_PARTS[split]}*.parquet, where one is read: name one itself")
+        raise UserError(f"{path} holds {len(found)} files {_PARTS[split]}*.parquet, not one: name the one to read")
     raise UserError(
-        f"{path / name} does not exist: put SQuAD's file of that name there, or one named {_PARTS[split]}*.parquet, or"
-        " name a file itself"
+        f"{path / name} does not exist: put SQuAD's file or a {_PARTS[split]}*.parquet there, or name the file itself"
     )
 
 
-def checked(questions: list[Question], origin: str) -> list[Question]:
-    """The questions; raises UserError where there is none, or two have one id."""
+def check_questions(questions: list[Question], origin: str) -> list[Question]:
+    """The questions; raises UserError if there are none or two share an id."""
     if not questions:
         raise UserError(f"{origin} holds no question")
     places: dict[str, str] = {}
     for question in questions:
         if question.key in places:
-            raise UserError(f"{question.place} has the id of {places[question.key]}: give every question its own")
+            raise UserError(f"{question.place} has the id of {places[question.key]}: make the ids unique")
         places[question.key] = question.place
     return questions
 
 
-def _json(file: Path) -> Iterator[Question]:
+def _read_json(file: Path) -> Iterator[Question]:
     try:
         table = json.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text: {error.reason}") from error
-    except RecursionError as error:
-        raise UserError(f"{file} is nested too deeply to be SQuAD's JSON") from error
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file} is not valid JSON in UTF-8, or is nested too deeply: {error}") from error
     for i, article in enumerate(_list(table, "data", str(file))):
         place = f"{file} article {i}"
         title = article.get("title", f"article {i}") if isinstance(article, dict) else ""
         for j, paragraph in enumerate(_list(article, "paragraphs", place)):
             where = f"{place} paragraph {j}"
-            for k, asked in enumerate(_list(paragraph, "qas", where)):
-                yield _question(asked, _text(paragraph, "context", where), str(title), where, f"question {k}")
+            for k, record in enumerate(_list(paragraph, "qas", where)):
+                yield _question(record, _text(paragraph, "context", where), str(title), where, f"question {k}")
 
 
-def _question(asked: Any, context: str, article: str, place: str, number: str) -> Question:
-    key = _text(asked, "id", f"{place} {number}")
+def _question(record: Any, context: str, article: str, place: str, number: str) -> Question:
+    key = _text(record, "id", f"{place} {number}")
     place = f"{place} question {key}"
-    given = [] if asked.get("answers") is None else _list(asked, "answers", place)
-    answers = tuple(Answer(_text(a, "text", place), _start(a, place)) for a in given)
-    impossible = asked.get("is_impossible", asked.get("answers") == [])
+    listed = [] if record.get("answers") is None else _list(record, "answers", place)
+    answers = tuple(Answer(_text(a, "text", place), _start(a, place)) for a in listed)
+    impossible = record.get("is_impossible", record.get("answers") == [])
     if not isinstance(impossible, bool):
         raise UserError(f"{place} has is_impossible = {impossible!r}, which is neither true nor false")
     if impossible and answers:
         raise UserError(f"{place} is_impossible but has the answer {answers[0].text[:50]!r}")
-    return Question(key, _text(asked, "question", place), context, answers, impossible, article, place)
+    return Question(key, _text(record, "question", place), context, answers, impossible, article, place)
 
 
 def _start(answer: Any, place: str) -> int:
@@ -165,48 +163,30 @@ def _text(table: Any, field: str, place: str) -> str:
     return value
 
 
-def _rows(file: Path) -> Iterator[Question]:
-    """The rows of Hugging Face's `squad` and `squad_v2`."""
-    try:
-        import pyarrow  # pyright: ignore[reportMissingImports]
-        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError(
-            f"{file} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
-        ) from error
-    try:
-        rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read as Parquet: {' '.join(str(error).split())}") from error
-    return _flat(rows, str(file))
-
-
 def _read_tfds(source: str, split: str) -> list[Question]:
-    """The examples of `tfds:squad`, read by index and without TensorFlow; `squad/v2.0` is the second version."""
-    from bertzoo.data.sources import tfds
-
-    examples = tfds.open_split(source.removeprefix(TFDS), _PARTS[split])
-    return checked(list(_flat((_decoded(row) for row in examples), source)), source)
+    """The examples of `tfds:squad` (`squad/v2.0` for version 2.0), read by index and without TensorFlow."""
+    examples = tfds.open_split(source.removeprefix(tfds.PREFIX), _PARTS[split])
+    return check_questions(list(_from_rows((_decoded(row) for row in examples), source)), source)
 
 
 def _decoded(value: Any) -> Any:
-    """What TFDS gives (bytes, arrays) as JSON would have it."""
+    """TFDS's bytes and arrays as JSON's text and lists."""
     if isinstance(value, dict):
         return {name: _decoded(inner) for name, inner in value.items()}
     if isinstance(value, bytes):
-        return value.decode(errors="surrogateescape")  # which is refused as text, with the row's number
+        return value.decode(errors="surrogateescape")  # `_text` rejects it, with the row's number
     value = value.tolist() if hasattr(value, "tolist") else value
     return [_decoded(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _flat(rows: Iterable[Any], origin: str) -> Iterator[Question]:
-    """Questions from flat rows, whose answers are a table of two columns."""
+def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
+    """Questions from rows of Hugging Face's or TFDS's squad, whose answers are a table of two columns."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
         answers = row.get("answers") if isinstance(row, dict) else None
         columns = [answers.get(name) if isinstance(answers, dict) else None for name in ("text", "answer_start")]
         if not all(isinstance(column, list) for column in columns):
-            raise UserError(f"{place} has no answers with text and answer_start: name a file like those of squad")
+            raise UserError(f"{place} has no answers with text and answer_start, as squad has them")
         pairs = zip(*columns, strict=False)
-        asked = {**row, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
-        yield _question(asked, _text(row, "context", place), str(row.get("title", "")), origin, f"row {number}")
+        record = {**row, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
+        yield _question(record, _text(row, "context", place), str(row.get("title", "")), origin, f"row {number}")

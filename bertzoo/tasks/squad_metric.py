@@ -1,7 +1,4 @@
-"""Exact match and F1 as the official scripts of SQuAD 1.1 and 2.0 define them, and the files that those read.
-
-A score is a percentage. The names of the second version's are its script's.
-"""
+"""Exact match and F1 in percent, as the official scripts of SQuAD 1.1 and 2.0 define and name them, and their files."""
 
 import json
 import re
@@ -22,19 +19,17 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """In lower case, without ASCII punctuation and then without articles, with single spaces."""
+    """Lower case, without ASCII punctuation and then without articles, single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact(predicted: str, gold: str) -> float:
-    """1 where both are the same when normalised, otherwise 0."""
+    """1 if both are equal after normalisation, else 0."""
     return float(normalize(predicted) == normalize(gold))
 
 
 def f1(predicted: str, gold: str) -> float:
-    """The harmonic mean of precision and recall over the words of the normalised texts, as bags; 0 without a word in
-    common, even where neither has any.
-    """
+    """F1 over the bags of words of the normalised texts; 0 without a common word, even if neither has any word."""
     ours, theirs = (Counter(normalize(text).split()) for text in (predicted, gold))
     common = (ours & theirs).total()
     if not common:
@@ -44,19 +39,19 @@ def f1(predicted: str, gold: str) -> float:
 
 
 def f1_or_none(predicted: str, gold: str) -> float:
-    """As `f1`, but 1 where neither has a word."""
+    """`f1`, but 1 if neither text has a word."""
     return f1(predicted, gold) if normalize(predicted) or normalize(gold) else 1.0
 
 
 def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1: the best over the answers of each, 0 for a question without a prediction.
+    """`exact_match` and `f1` of SQuAD 1.1: for each question the best over its answers, 0 without a prediction.
 
-    Raises UserError naming a question that has no answer to compare with.
+    Raises UserError naming a question without an answer.
     """
     totals = {"exact_match": 0.0, "f1": 0.0}
     for question in _counted(questions):
         if not question.answers:
-            raise UserError(f"{question.place} has no answer that a prediction could be compared with")
+            raise UserError(f"{question.place} has no answer to score predictions by")
         if question.key in predictions:
             text = predictions[question.key]
             totals["exact_match"] += max(exact(text, answer.text) for answer in question.answers)
@@ -70,38 +65,32 @@ def score_2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """`exact`, `f1` and `total` of SQuAD 2.0, the same of the questions with (`HasAns_`) and without an answer
-    (`NoAns_`), and with null odds the best that a threshold on these can make of them, `best_exact` and `best_f1`, and
-    that threshold (`_thresh`).
+    """`exact`, `f1` and `total` of SQuAD 2.0, of all questions and of those with (`HasAns_`) and without an answer
+    (`NoAns_`); with null odds also `best_exact` and `best_f1` at their best thresholds (`_thresh`).
 
-    A prediction counts as none where its null odds are above `threshold`. Raises UserError naming a question without a
+    A prediction whose null odds exceed `threshold` counts as none. Raises UserError naming a question without a
     prediction.
     """
     odds = {question.key: 0.0 for question in questions} if null_odds is None else null_odds
     for question in _counted(questions):
-        for what, given in (("prediction", predictions), ("null odds", odds)):
-            if question.key not in given:
-                raise UserError(f"{question.place} has no {what}")
+        for name, table in (("prediction", predictions), ("null odds", odds)):
+            if question.key not in table:
+                raise UserError(f"{question.place} has no {name}")
     raw = {"exact": _scores(questions, predictions, exact), "f1": _scores(questions, predictions, f1_or_none)}
-    groups = {
-        "": questions,
-        "HasAns_": [question for question in questions if question.answers],
-        "NoAns_": [question for question in questions if not question.answers],
-    }
-    found: dict[str, float] = {}
-    for prefix, group in groups.items():
-        for name, scores in raw.items() if group else ():
-            total = sum(
-                float(not question.answers) if odds[question.key] > threshold else scores[question.key]
-                for question in group
-            )
-            found[prefix + name] = 100.0 * total / len(group)
-        if group:
-            found[f"{prefix}total"] = len(group)
+    figures: dict[str, float] = {}
+    for prefix, answerable in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        group = [question for question in questions if bool(question.answers) in answerable]
+        if not group:
+            continue
+        for name, scores in raw.items():
+            total = sum(float(not q.answers) if odds[q.key] > threshold else scores[q.key] for q in group)
+            figures[prefix + name] = 100.0 * total / len(group)
+        figures[f"{prefix}total"] = len(group)
     if null_odds is not None:
         for name, scores in raw.items():
-            found[f"best_{name}"], found[f"best_{name}_thresh"] = best_threshold(questions, predictions, scores, odds)
-    return found
+            best, at = best_threshold(questions, predictions, scores, odds)
+            figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
+    return figures
 
 
 def best_threshold(
@@ -110,9 +99,9 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """The highest score when predictions whose null odds are above some threshold count as none, and that threshold.
+    """The highest score over all thresholds of the null odds, and its threshold.
 
-    As the script: 0.0 where nothing is better than no answer at all; and of equal odds each is a threshold of its own.
+    As in the script the threshold is 0.0 if no answer at all is best, and each of several equal odds is tried alone.
     """
     current = highest = float(sum(not question.answers for question in questions))
     threshold = 0.0
@@ -127,14 +116,20 @@ def best_threshold(
 
 
 def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
-    """Writes the files that the official scripts read, in the questions' order: the answers under their ids, and where
-    they were decoded with nulls the null odds; and the best candidates. Gives the paths.
+    """Write the files that the official scripts read, by question id: the answers, the null odds if they were decoded
+    with nulls, and the best candidates under the names of BERT's code. Returns the paths.
     """
-    several = list(answered)
-    tables: dict[str, Any] = {PREDICTIONS: {answer.key: answer.text for answer in several}}
-    if any(answer.null_odds is not None for answer in several):
-        tables[NULL_ODDS] = {answer.key: answer.null_odds for answer in several}
-    tables[CANDIDATES] = {answer.key: [_plain(candidate) for candidate in answer.candidates] for answer in several}
+    answers = list(answered)
+    tables: dict[str, Any] = {PREDICTIONS: {answer.key: answer.text for answer in answers}}
+    if any(answer.null_odds is not None for answer in answers):
+        tables[NULL_ODDS] = {answer.key: answer.null_odds for answer in answers}
+    tables[CANDIDATES] = {
+        answer.key: [
+            {"text": c.text, "probability": c.probability, "start_logit": c.start, "end_logit": c.end}
+            for c in answer.candidates
+        ]
+        for answer in answers
+    }
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -142,28 +137,18 @@ def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
     return [directory / name for name in tables]
 
 
-def _plain(candidate: Any) -> dict[str, Any]:
-    """A candidate under the names that BERT's code writes."""
-    return {
-        "text": candidate.text,
-        "probability": candidate.probability,
-        "start_logit": candidate.start,
-        "end_logit": candidate.end,
-    }
-
-
 def _counted(questions: Sequence[Question]) -> Sequence[Question]:
     if not questions:
-        raise UserError("there is no question to be scored")
+        raise UserError("there is no question to score")
     return questions
 
 
 def _scores(
     questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """The best over the answers of each that are not empty when normalised; without any, against no answer."""
-    found = {}
+    """By question the best score over its answers that are not empty after normalisation; "" stands for no answer."""
+    scores = {}
     for question in questions:
         golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]
-        found[question.key] = max(metric(predictions[question.key], gold) for gold in golds)
-    return found
+        scores[question.key] = max(metric(predictions[question.key], gold) for gold in golds)
+    return scores

@@ -1,4 +1,4 @@
-"""Tasks of question answering: their options, their questions, and their scores as the official scripts define them."""
+"""Tasks with questions: their options, their splits, and their scores by the official scripts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.sources import tfds
 from bertzoo.tasks import squad
 from bertzoo.tasks.answers import Answered, Decoding
 from bertzoo.tasks.squad import Question
@@ -13,23 +14,24 @@ from bertzoo.tasks.squad_metric import score_1, score_2
 from bertzoo.tasks.windows import Windowing
 
 ELECTRA_THRESHOLD = -2.75
-Split = Literal["train", "dev", "test"]
+BEST = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
+SplitName = Literal["train", "dev", "test"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squad:
-    """How questions are asked and answered; the rows' length is the run's max_length.
+class SquadOptions:
+    """The table [squad]: how questions are encoded and answers decoded; rows are as long as the run's max_length.
 
-    heldout: the share of articles of the training file (of paragraphs, where it has no articles) whose questions are
-    the development set, instead of a file. joint: ELECTRA's head, which looks for the end given the start and tells
-    whether there is an answer. threshold: null odds above which no answer is given; None for that of the head's code.
+    heldout: share of the training file's articles (its paragraphs, without articles) whose questions become the
+    development set instead of a file. joint: ELECTRA's head, which predicts the end given the start and whether there
+    is an answer. threshold: null odds above which no answer is given; None for the default of the head's code.
     """
 
     heldout: float = 0.0
     stride: int = Windowing.stride
     max_question: int = Windowing.max_question
     longest: int = Decoding.longest  # pieces of an answer
-    candidates: int = Decoding.candidates  # starts of a window, ends of a window or start, answers of a question
+    candidates: int = Decoding.candidates  # starts per window, ends per window or start, answers per question
     joint: bool = False
     threshold: float | None = None
 
@@ -38,7 +40,7 @@ class Squad:
             raise ConfigError(f"heldout = {self.heldout} is not a share in [0, 1)")
 
     def windowing(self, max_length: int) -> Windowing:
-        """How paragraphs are cut; raises ConfigError."""
+        """How paragraphs are cut into windows; raises ConfigError."""
         return Windowing(max_length=max_length, stride=self.stride, max_question=self.max_question)
 
     def decoding(self, nulls: bool) -> Decoding:
@@ -48,10 +50,9 @@ class Squad:
         return Decoding(candidates=self.candidates, longest=self.longest, nulls=nulls, threshold=threshold)
 
 
-class Asked(NamedTuple):
-    """The questions of a split, and how many have an answer that is more than once in its paragraph.
-
-    hidden: whether the split lacks the answers, so that nothing can be scored by them.
+class QuestionSet(NamedTuple):
+    """The questions of a split. ambiguous: number of questions whose answer occurs more than once in the paragraph.
+    hidden: whether the split has no answers, so that it cannot be scored.
     """
 
     questions: list[Question]
@@ -63,74 +64,72 @@ class Asked(NamedTuple):
 class SpanTask:
     """Questions whose answers are parts of paragraphs; `read(split, directory)` raises UserError as a Task's does.
 
-    nulls: some have no answer (SQuAD 2.0). dev: whether there is a file of the development set.
+    nulls: whether some have no answer (SQuAD 2.0). dev: whether there is a development file.
     """
 
     name: str
     nulls: bool
-    read: Callable[[Split, Path | str], Asked]
+    read: Callable[[SplitName, Path | str], QuestionSet]
     dev: bool = True
 
-    def splits(self, directory: Path | str, heldout: float) -> tuple[Asked, Asked]:
-        """The questions to learn and those of the development set; raises UserError where a split is not there."""
+    def splits(self, directory: Path | str, heldout: float) -> tuple[QuestionSet, QuestionSet]:
+        """The training and the development questions; raises UserError if a split is missing or cannot be scored."""
         train = self.read("train", directory)
         if heldout:
-            learnt, held = squad.hold_out(train.questions, heldout)
-            dev, train = Asked(held), train._replace(questions=learnt)
+            kept, held = squad.hold_out(train.questions, heldout)
+            train, dev = train._replace(questions=kept), QuestionSet(held)
         else:
             dev = self.read("dev", directory)
         self.check(dev.questions)
         return train, dev
 
     def check(self, questions: Sequence[Question]) -> None:
-        """Raise UserError where a question cannot be scored."""
+        """Raise UserError if a question cannot be scored."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
-            raise UserError(f"{bare.place} has no answer that a prediction could be compared with")
+            raise UserError(f"{bare.place} has no answer to score predictions by")
 
-    def split(self, split: Split, directory: Path | str, heldout: float) -> Asked:
-        """The questions of one split; of a single file that is named, and of which none are held out, all."""
+    def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
+        """The questions of one split; without `heldout` a single file counts as the whole development set."""
         if heldout and split != "test":
-            learnt, held = squad.hold_out(self.read("train", directory).questions, heldout)
-            return Asked(learnt if split == "train" else held)
-        whole = split == "dev" and not str(directory).startswith(squad.TFDS) and Path(directory).is_file()
-        return self.read("train" if whole else split, directory)
+            train, held = squad.hold_out(self.read("train", directory).questions, heldout)
+            return QuestionSet(train if split == "train" else held)
+        return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """`score` of the task's answers."""
-        return score(self.nulls, questions, answered, threshold)
+        """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best of any threshold."""
+        return score_answers(self.nulls, questions, answered, threshold)
 
     @property
     def chosen_by(self) -> str:
-        """The score by which an epoch is chosen."""
+        """The score that chooses the best epoch."""
         return "best_f1" if self.nulls else "f1"
 
 
-def score(
+def score_answers(
     nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
 ) -> dict[str, float]:
-    """`exact_match` and `f1`; with nulls `exact` and `f1` at the threshold, and the best that any could make of the
-    answers.
-    """
+    """`SpanTask.score` of any questions."""
     if not nulls:
         return score_1(questions, {answer.key: answer.text for answer in answered})
     odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
-    found = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
-    return {name: found[name] for name in ("exact", "f1", *BEST)}
+    scores = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
+    return {name: scores[name] for name in ("exact", "f1", *BEST)}
 
 
-BEST = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
+def _is_file(source: Path | str) -> bool:
+    return not str(source).startswith(tfds.PREFIX) and Path(source).is_file()
 
 
-def _squad(version: squad.Version) -> Callable[[Split, Path | str], Asked]:
-    def read(split: Split, source: Path | str) -> Asked:
+def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], QuestionSet]:
+    def read(split: SplitName, source: Path | str) -> QuestionSet:
         if split == "test":
-            raise UserError(f"SQuAD {version} has no test set that is public")
-        if split == "dev" and not str(source).startswith(squad.TFDS) and Path(source).is_file():
+            raise UserError(f"SQuAD {version} has no public test set")
+        if split == "dev" and _is_file(source):
             raise UserError(
-                f"data_dir = {source} is one file, of which no other questions are left to be scored: name the"
-                " directory of both files, or give squad.heldout"
+                f"data_dir = {source} is one file, which leaves no questions for scoring: name the directory of both "
+                "files, or set squad.heldout"
             )
-        return Asked(squad.load(source, split, version))
+        return QuestionSet(squad.load_squad(source, split, version))
 
     return read
 

@@ -1,19 +1,21 @@
-"""What a task is: where its examples come from, what their labels are and how predictions are scored."""
+"""A task: the files of its examples, its labels and its metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from bertzoo.core.errors import UserError
+
 Kind = Literal["classification", "regression", "tokens", "span"]
 Label = int | float | tuple[int, ...] | None
 
 
 class Example(NamedTuple):
-    """One or two texts, or the words of one, and what is to be said of them.
+    """One or two texts, or the words of one, and their label.
 
-    key: what a submission names it by, the row's index; label: the place in the task's labels, of every word where
-    there are words; a number under regression; None where it is to be predicted.
+    key: the row's index, by which a submission names it; label: the index in the task's labels (for words, one each), a
+    number under regression, None if it is to be predicted.
     """
 
     key: str
@@ -23,8 +25,8 @@ class Example(NamedTuple):
     words: tuple[str, ...] | None = None
 
 
-class Read(NamedTuple):
-    """The examples of a split, and by reason how many malformed rows were passed over as the reference codes do."""
+class SplitExamples(NamedTuple):
+    """The examples of a split, and the number of malformed rows by reason, skipped as the reference codes skip them."""
 
     examples: list[Example]
     skipped: dict[str, int]
@@ -32,18 +34,17 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task by name; `read(split, directory)` raises UserError naming the file and line, or where to put the file.
+    """A task by name; `read(split, directory)` raises UserError naming file and line, or where to put the file.
 
-    labels: in the order of the logits, as the leaderboard spells them; aliases: the label by each other name of it.
-    metrics: names of metrics.py. range: of a regression's labels, to which predictions are clipped where they are
-    written. symmetric: which text comes first says nothing. dev, test: the splits of either sort; none where there are
-    none.
+    labels: in the order of the logits, as the leaderboard spells them; aliases: from other names to labels. metrics:
+    names in metrics.py. range: limits of a regression's labels, to which predictions are clipped. symmetric: whether
+    the order of a pair means nothing. train, dev, test: the names of the parts of each, empty if there are none.
     """
 
     name: str
     kind: Kind
     metrics: tuple[str, ...]
-    read: Callable[[str, Path | str], Read]
+    read: Callable[[str, Path | str], SplitExamples]
     labels: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     pair: bool = False
@@ -53,9 +54,16 @@ class Task:
     dev: tuple[str, ...] = ("dev",)
     test: tuple[str, ...] = ("test",)
 
+    def parts(self, split: str) -> tuple[str, ...]:
+        """The parts of train, dev or test, or `split` itself as a part; raises UserError if there are none."""
+        parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
+        if not parts:
+            raise UserError(f"{self.name} has no {split} set")
+        return parts
+
 
 def double_unordered(examples: Sequence[Example]) -> list[Example]:
-    """The examples, and after them each with its texts the other way round (ELECTRA's `double_unordered`)."""
+    """The examples, followed by each with its texts swapped (ELECTRA's `double_unordered`)."""
     swapped = (
         e._replace(key=str(len(examples) + i), text_a=e.text_b or "", text_b=e.text_a) for i, e in enumerate(examples)
     )

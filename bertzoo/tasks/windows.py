@@ -88,7 +88,7 @@ class Windows(Paragraphs):
         ]
 
 
-def make(
+def make_windows(
     questions: Sequence[Question],
     tokenizer: Tokenizer,
     windowing: Windowing,

@@ -13,7 +13,7 @@ import pytest
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
-from bertzoo.finetuning.results.layouts import LAYOUTS
+from bertzoo.finetuning.results.layouts import PAPER_TABLES
 from bertzoo.finetuning.sweep import chain as chains
 from bertzoo.finetuning.sweep import grid
 from bertzoo.runs.kind import recipe_class
@@ -108,13 +108,13 @@ def check_verb(argv: list[str]) -> None:
     assert args is not None
     match verb.__name__.rpartition(".")[2]:
         case "sweep":
-            assert grid.load(args.sweep, overrides, args.tasks).points(args.random)
+            assert grid.load_sweep(args.sweep, overrides, args.tasks).points(args.random)
         case "chain":
-            chain = chains.load(args.chain, [pair for pair in overrides if not pair[0].startswith("model.")])
+            chain = chains.load_chain(args.chain, [pair for pair in overrides if not pair[0].startswith("model.")])
             models = {key.removeprefix("model.") for key, _ in overrides if key.startswith("model.")}
             assert set(chain.only(args.tasks).models) == models
         case "results":
-            assert args.table is None or args.table in LAYOUTS
+            assert args.table is None or args.table in PAPER_TABLES
         case "models":
             for file in args.names:
                 config.load(recipe_class(file), [file], overrides)

@@ -9,8 +9,8 @@ from tiny import devices
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
-from bertzoo.finetuning.families import family_of
-from bertzoo.finetuning.question_answering import Span
+from bertzoo.finetuning.question_answering import QuestionTask
+from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 
 WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
@@ -70,9 +70,9 @@ def kept(run: Path, seed: int, name: str) -> dict:
     return json.loads((run / f"seed-{seed}" / f"{name}.json").read_text())
 
 
-def span(folder: Path, *options: str, task: str = "squad1") -> Span:
+def span(folder: Path, *options: str, task: str = "squad1") -> QuestionTask:
     pairs = [option.removeprefix("--").split("=", 1) for option in [*OPTIONS, *options]]
     recipe = config.load(Finetune, ["finetune_squad"], [("task", task), ("data_dir", str(folder)), *map(tuple, pairs)])
-    family = family_of(recipe)
-    assert isinstance(family, Span)
+    family = resolve_task(recipe)
+    assert isinstance(family, QuestionTask)
     return family

@@ -16,26 +16,29 @@ from quiz import kept, results
 from bertzoo.conversion import huggingface
 from bertzoo.finetuning import predict_answers
 from bertzoo.finetuning import saved_model as keeping
-from bertzoo.finetuning.question_answering import noted, notes
+from bertzoo.finetuning.question_answering import noted_options, squad_notes
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
 from bertzoo.tasks import squad
 from bertzoo.tasks.squad_metric import score_2
-from bertzoo.tasks.squad_tasks import Squad
+from bertzoo.tasks.squad_tasks import SquadOptions
 
 
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with a joint head that nothing has trained, and what its training would have noted."""
     made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read_model(quiz_folder / "model")
-    head, options = JointSpanExtraction(beam=4), Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
-    source = {"task": "squad2", "max_length": 24, **notes(options, True)}
+    head, options = (
+        JointSpanExtraction(beam=4),
+        SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0),
+    )
+    source = {"task": "squad2", "max_length": 24, **squad_notes(options, True)}
     planted.write(made, base.model, head, base.tokenizer, **source)
     return made
 
 
-def load(path: Path) -> predict_answers.Answering:
-    found = predict_answers.of(keeping.read(path))
+def load(path: Path) -> predict_answers.QuestionModel:
+    found = predict_answers.question_model(keeping.load_saved(path))
     assert found is not None
     return found
 
@@ -71,19 +74,19 @@ def test_a_split_is_a_file_that_is_named_or_what_the_run_held_out(quiz_run: Path
     task = model.task()
     for split in ("train", "dev"):
         file = quiz_folder / f"{split}-v1.1.json"
-        assert model.asked(task, split, str(quiz_folder)).questions == squad.read(file)
+        assert model.read_questions(task, split, str(quiz_folder)).questions == squad.read_questions(file)
     one = quiz_folder / "train-v1.1.json"
-    assert model.asked(task, "dev", str(one)).questions == squad.read(one)
+    assert model.read_questions(task, "dev", str(one)).questions == squad.read_questions(one)
     held = replace(model, recipe=replace(model.recipe, squad=replace(model.recipe.squad, heldout=0.3)))
-    parts = tuple(held.asked(task, split, str(quiz_folder)).questions for split in ("train", "dev"))
-    assert parts == squad.hold_out(squad.read(one), 0.3)
+    parts = tuple(held.read_questions(task, split, str(quiz_folder)).questions for split in ("train", "dev"))
+    assert parts == squad.hold_out(squad.read_questions(one), 0.3)
 
 
 def test_answers_are_those_that_were_scored_with_their_places(
     quiz_run: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     file = quiz_folder / "dev-v1.1.json"
-    found, questions = records(capsys, quiz_run, f"--input={file}"), squad.read(file)
+    found, questions = records(capsys, quiz_run, f"--input={file}"), squad.read_questions(file)
     wanted = kept(quiz_run, results(quiz_run)["best"], "predictions")
     assert {each["index"]: each["answer"] for each in found} == wanted
     assert [each["index"] for each in found] == [question.key for question in questions]
@@ -100,11 +103,11 @@ def test_answers_are_those_that_were_scored_with_their_places(
 
 
 def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path) -> None:
-    model, questions = load(quiz_run), squad.read(quiz_folder / "dev-v1.1.json")
-    whole = [each.given for each in model.answer(questions).found]
+    model, questions = load(quiz_run), squad.read_questions(quiz_folder / "dev-v1.1.json")
+    whole = [each.given for each in model.answer(questions).answered]
     order = np.random.default_rng(3).permutation(len(questions))
     other = replace(model, recipe=replace(model.recipe, buckets=3))
-    found = [each.given for each in other.answer([questions[i] for i in order], 7).found]
+    found = [each.given for each in other.answer([questions[i] for i in order], 7).answered]
     for one, index in zip(found, order.tolist(), strict=True):
         two = whole[index]
         assert one is not None and two is not None and (one.text, one.at) == (two.text, two.at)
@@ -154,7 +157,7 @@ def test_a_head_that_tells_whether_there_is_an_answer_gives_the_odds(
     joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     out, _ = said(capsys, "evaluate", joint, f"--data_dir={quiz_folder}", f"--output={tmp_path}", "--json")
-    document, questions = json.loads(out), squad.load(quiz_folder, "dev", "2.0")
+    document, questions = json.loads(out), squad.load_squad(quiz_folder, "dev", "2.0")
     odds, predictions = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("null_odds", "predictions"))
     wanted = score_2(questions, predictions, odds, threshold=0)
     assert document["examples"] == {"dev": 24}
@@ -163,7 +166,9 @@ def test_a_head_that_tells_whether_there_is_an_answer_gives_the_odds(
     assert {each["index"]: each["null_odds"] for each in found} == pytest.approx(odds, abs=1e-5)
     assert all((each["answer"] == "") == (each["null_odds"] > 0) == (each["start"] is None) for each in found)
     model = load(joint)
-    assert model.nulls and model.recipe.squad == Squad(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
+    assert model.nulls and model.recipe.squad == SquadOptions(
+        joint=True, candidates=4, stride=8, max_question=4, threshold=0
+    )
     assert any(-2.75 < each["null_odds"] <= 0 for each in found) and any(each["null_odds"] > 0 for each in found)
 
 
@@ -174,20 +179,20 @@ def test_a_hugging_face_directory_answers(
     model = any_model.read_model(quiz_run)
     huggingface.write_huggingface(model, tmp_path)
     found = load(tmp_path)
-    assert not found.nulls and found.named == "" and found.max_length == 32 and found.recipe.squad == Squad()
+    assert not found.nulls and found.task_name == "" and found.max_length == 32 and found.recipe.squad == SquadOptions()
     assert mentions(said(capsys, "evaluate", tmp_path, code=2)[1], "squad1", "squad2", "--task")
     options = ["--task=squad1", f"--data_dir={quiz_folder}"]
     assert mentions(said(capsys, "evaluate", tmp_path, *options, code=2)[1], "max_length", "max_question")
     usual = replace(found, max_length=24, recipe=load(quiz_run).recipe)
-    questions = squad.load(quiz_folder, "dev", "1.1")
-    assert {each.key: each.text for each in usual.answer(questions).found} == kept(quiz_run, best, "predictions")
+    questions = squad.load_squad(quiz_folder, "dev", "1.1")
+    assert {each.key: each.text for each in usual.answer(questions).answered} == kept(quiz_run, best, "predictions")
 
 
 def test_what_is_noted_is_what_was_chosen() -> None:
-    options = Squad(stride=7, max_question=5, longest=3, candidates=2, threshold=-1.5)
-    assert noted(notes(options, True), SpanExtraction()) == (options, True)
-    assert noted(notes(Squad(), False), SpanExtraction()) == (Squad(), False)
-    assert noted({}, JointSpanExtraction(beam=3)) == (Squad(joint=True, candidates=3), False)
+    options = SquadOptions(stride=7, max_question=5, longest=3, candidates=2, threshold=-1.5)
+    assert noted_options(squad_notes(options, True), SpanExtraction()) == (options, True)
+    assert noted_options(squad_notes(SquadOptions(), False), SpanExtraction()) == (SquadOptions(), False)
+    assert noted_options({}, JointSpanExtraction(beam=3)) == (SquadOptions(joint=True, candidates=3), False)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +203,9 @@ def test_what_is_noted_is_what_was_chosen() -> None:
         (["evaluate", "RUN", "--output=FILE"], ("--output=", "dev-v1.1.json", "is a file")),
         (["evaluate", "RUN", "--output=FILE/x"], ("dev-v1.1.json/x", "Not a directory")),
         (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
-        (["evaluate", "LABELS", "--output=x"], ("--output ", "no questions")),
+        (["evaluate", "LABELS", "--output=x"], ("--output ",)),
         (["evaluate", "LABELS", "--task=squad1"], ("classification", "squad1", "questions")),
-        (["predict", "LABELS", "--question=a", "--context=b"], ("--question", "no questions")),
+        (["predict", "LABELS", "--question=a", "--context=b"], ("--question",)),
         (["predict", "LABELS", "a", "--output=x.json"], ("x.json", "questions")),
         (["predict", "RUN", "--question=bara"], ("--question", "--context")),
         (["predict", "RUN", "a", "b", "--split=dev"], ("--split", "TEXT")),
@@ -209,7 +214,7 @@ def test_what_is_noted_is_what_was_chosen() -> None:
         (["predict", "RUN", "--input=ROWS"], ("'question'", "asked, paragraph, said")),
         (["predict", "RUN", "a", "b", "--data_dir=x"], ("--data_dir", "--split", "--task")),
         (["predict", "RUN", "--split=validation"], ("--split=validation", "train", "dev", "test")),
-        (["submission", "OUT", "RUN"], ("head", "answers")),
+        (["submission", "OUT", "RUN"], ("answers",)),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from bertzoo.finetuning import saved_model
-from bertzoo.finetuning.scoring import Judge, Split
-from bertzoo.tasks.custom import Own
+from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.task import Example, Task
 
-CLASSES = Own(train="none.csv", labels=("x", "y")).task("")
-TAGS = Own(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
-NUMBERS = Own(kind="regression", train="none.csv").task("")
+CLASSES = CustomFiles(train="none.csv", labels=("x", "y")).task("")
+TAGS = CustomFiles(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
+NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def test_one_class_for_everything_is_a_collapse(
     task: Task, labels: Any, predictions: list[Any], collapsed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective: Any = None  # nothing is computed
-    judge = Judge(task, objective, saved_model.mesh(), batch_size=1, lengths=(8,))
+    judge = LabelScorer(task, objective, saved_model.mesh(), batch_size=1, lengths=(8,))
     found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
     monkeypatch.setattr(judge, "predict", lambda params, rows: (found, 0.5))
     rows: Any = None
     examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
-    assert judge(None, {"dev": Split(examples, rows)})["collapsed"] is collapsed
+    assert judge(None, {"dev": LabelSplit(examples, rows)})["collapsed"] is collapsed

@@ -11,10 +11,10 @@ from messages import mentioning
 from planted import said
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.labels import relabelled
+from bertzoo.finetuning.labels import relabel
 from bertzoo.models.tasks import SequenceClassification
 from bertzoo.runs import any_model
-from bertzoo.tasks.custom import Own
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
 
 
@@ -37,7 +37,7 @@ def test_labels_are_those_of_the_hub_in_any_case_and_order(
     params = {"classifier/output/kernel": draw.normal(size=(4, len(head))), "embedding": draw.normal(size=(3, 4))}
     model = any_model.read_model(folder / "model")
     found = replace(model, head=SequenceClassification(labels=head), params=params)
-    made = relabelled(found, GLUE[task], "here", told.append)
+    made = relabel(found, GLUE[task], "here", told.append)
     assert made.head.labels == GLUE[task].labels and not told
     wanted = params["classifier/output/kernel"][:, list(order)]
     np.testing.assert_array_equal(made.params["classifier/output/kernel"], wanted)
@@ -54,8 +54,8 @@ def test_labels_without_names_are_taken_by_number_which_is_told_once(
     shutil.copy(tmp_path / "dev_matched.tsv", tmp_path / "dev_mismatched.tsv")
     for verb, split in (("evaluate", "dev"), ("predict", "dev_matched")):
         err = said(capsys, verb, tmp_path / "model", "--task=mnli", f"--data_dir={tmp_path}", f"--split={split}")[1]
-        assert err.count("taken by number to be contradiction, entailment, neutral") == 1
-    found = Own(labels=("US", "us"), train="none.csv").task(tmp_path)
+        assert err.count("contradiction, entailment, neutral") == 1
+    found = CustomFiles(labels=("US", "us"), train="none.csv").task(tmp_path)
     model = replace(base, head=SequenceClassification(labels=("us", "Us")))
     with pytest.raises(ConfigError, match=mentioning("US")):
-        relabelled(model, found, "here", print)
+        relabel(model, found, "here", print)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertzoo.finetuning.rates import layerwise
+from bertzoo.finetuning.seeds import layerwise_rates
 
 NAMES = [
     "embedding/word/embedding",
@@ -15,7 +15,7 @@ NAMES = [
 
 def test_rates_are_those_of_electras_code() -> None:
     # _get_layer_lrs: depth 0 the embeddings, i + 1 layer i, n + 2 the task's head; the rate is decay^(n + 2 - depth).
-    rate = layerwise(NAMES, 0.8)
+    rate = layerwise_rates(NAMES, 0.8)
     assert rate is not None
     depths = {"embedding": 0, "projection": 0, "pooler": 13, "classifier": 14} | {
         f"layers_{i}": i + 1 for i in range(12)
@@ -27,4 +27,4 @@ def test_rates_are_those_of_electras_code() -> None:
 
 
 def test_without_decay_all_move_alike() -> None:
-    assert layerwise(NAMES, 1.0) is None
+    assert layerwise_rates(NAMES, 1.0) is None

@@ -14,11 +14,11 @@ from planted import finetune, results
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.finetuning import seeds
-from bertzoo.finetuning.scoring import Judge, Split
+from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
 from bertzoo.models.tasks import MaskedLanguageModel, parameter_shapes
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.runs import any_model
-from bertzoo.tasks.custom import Own
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.train import sharding
@@ -43,7 +43,10 @@ def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> 
 
 
 def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path) -> None:
-    tokenizer, task = any_model.read_model(finished).tokenizer, Own(train="train.csv", dev="dev.csv").task(folder)
+    tokenizer, task = (
+        any_model.read_model(finished).tokenizer,
+        CustomFiles(train="train.csv", dev="dev.csv").task(folder),
+    )
     assert tokenizer is not None
     rows, dev = (encode(task.read(split, folder).examples, tokenizer, 24, task.kind) for split in ("train", "dev"))
     lengths, lines = bucket_lengths([rows, dev], 2, 24), (finished / "seed-0" / "metrics.jsonl").read_text()
@@ -63,16 +66,16 @@ def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path)
 def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path) -> None:
     kept = any_model.read_model(finished)
     best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
-    task = Own(train="train.csv", dev="dev.csv").task(folder)
+    task = CustomFiles(train="train.csv", dev="dev.csv").task(folder)
     assert kept.head.labels == task.labels == ("0", "1")
     module, params = kept.module()
     examples = task.read("dev", folder).examples
     assert kept.tokenizer is not None
-    split = Split(examples, encode(examples, kept.tokenizer, 24, task.kind))
+    split = LabelSplit(examples, encode(examples, kept.tokenizer, 24, task.kind))
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = LabelledObjective(model=module)
     found = [
-        Judge(task, objective, mesh, batch_size=size, lengths=lengths)(params, {"dev": split})
+        LabelScorer(task, objective, mesh, batch_size=size, lengths=lengths)(params, {"dev": split})
         for size, lengths in ((16, (8, 16, 24)), (7, (24,)), (40, (16, 24)))
     ]
     for one in found:
@@ -199,7 +202,7 @@ def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path)
     ("options", "message"),
     [
         (["--task=cole"], ("'cole'", "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad")),
-        (["--task="], ("no task", "--task", "cola, sst2")),
+        (["--task="], ("--task", "cola, sst2")),
         (["--alpha=0.5"], ("alpha = 0.5", "--teacher")),
         (["--teacher=RUN"], ("alpha = 1 ", "--teacher=RUN")),
         (["--alpha=0.5", "--teacher=MODEL"], ("head", "classes")),
@@ -215,8 +218,8 @@ def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path)
         (["--wnli=majority"], ('wnli = "majority"', "task = own")),
         (["--own.kind=tokens", "--hidden=gelu"], ("hidden = 'gelu'", "own", "word")),
         (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
-        (["--own.label=text"], ("text_a", "label", "column 'text'")),
-        (["--own.text_b=text"], ("text_a", "text_b", "column 'text'")),
+        (["--own.label=text"], ("text_a", "label", "'text'")),
+        (["--own.text_b=text"], ("text_a", "text_b", "'text'")),
         (["--own.test=none.csv"], ("none.csv", "exist")),
         (["--own.test=new.jsonl", "--own.header=false"], ("header = false", ".tsv", ".csv", "new.jsonl")),
     ],

@@ -13,7 +13,7 @@ from planted import said
 from quiz import finetune, kept, results, span
 
 from bertzoo.core import config
-from bertzoo.finetuning.question_answering import Examiner
+from bertzoo.finetuning.question_answering import AnswerScorer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.objectives.span import SpanObjective
 from bertzoo.runs import any_model
@@ -34,7 +34,7 @@ def finished(quiz_run: Path) -> Path:
 
 
 def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: Path, folder: Path) -> None:
-    found, questions = results(finished), squad.load(folder, "dev", "1.1")
+    found, questions = results(finished), squad.load_squad(folder, "dev", "1.1")
     assert found["task"] == "squad1" and found["examples"] == {"train": 80, "dev": 24} and found["skipped"] == {}
     assert found["median"]["dev"].keys() == {"exact_match", "f1"} and found["median"]["dev"]["f1"] > 90
     for row in found["seeds"]:
@@ -66,13 +66,15 @@ def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(
     module, params = model.module()
     assert model.tokenizer is not None and model.head.kind == "span"
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    questions = squad.load(folder, "dev", "1.1")
+    questions = squad.load_squad(folder, "dev", "1.1")
     scores, files = [], []
     for size, lengths in ((8, (16, 24)), (5, (24,))):
         family = span(folder, f"--batch_size={size}")
-        dev = windows.make(questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True)
+        dev = windows.make_windows(
+            questions, model.tokenizer, family.recipe.squad.windowing(24), labels=True, every=True
+        )
         decoding, objective = family.recipe.squad.decoding(False), SpanObjective(model=module)
-        examiner = Examiner(family.task, decoding, objective, mesh, dev, batch_size=size, lengths=lengths)
+        examiner = AnswerScorer(family.task, decoding, objective, mesh, dev, batch_size=size, lengths=lengths)
         judged, save = examiner(params)
         save(tmp_path / f"again-{size}")
         scores.append(judged["scores"])
@@ -108,7 +110,7 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
-    lessons, size = family.lessons(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
+    lessons, size = family.prepare(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
     steps = -(-lessons.rows // size)
     whole = list(itertools.islice(lessons.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):
@@ -123,7 +125,7 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
 def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_path: Path) -> None:
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
     assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
-    (row,), questions = results(tmp_path / "run")["seeds"], squad.load(folder, "dev", "2.0")
+    (row,), questions = results(tmp_path / "run")["seeds"], squad.load_squad(folder, "dev", "2.0")
     scores = row["scores"]["dev"]
     assert row["score"] == scores["best_f1"] > 75 and scores["best_exact"] >= scores["exact"]
     odds, predictions = kept(tmp_path / "run", 0, "null_odds"), kept(tmp_path / "run", 0, "predictions")
@@ -174,7 +176,7 @@ def test_every_option_of_windows_changes_rows(folder: Path) -> None:
     learnt, held = span(folder, "--squad.heldout=0.3", "--train_rows=20")._read(model.tokenizer, 0, print)
     titles = {question.article for question in held.questions}
     assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
-    assert {question.key for question in held.questions} <= {q.key for q in squad.load(folder, "train", "1.1")}
+    assert {question.key for question in held.questions} <= {q.key for q in squad.load_squad(folder, "train", "1.1")}
     assert max(bucket_lengths([learnt.rows], 2, 24)) == 24
 
 

@@ -19,14 +19,14 @@ from tiers import quick
 from zoo import pretrained
 
 from bertzoo.conversion import huggingface
-from bertzoo.finetuning import predict_labels
+from bertzoo.finetuning.predict_labels import load_label_model
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import MixedHeads
 from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.runs import any_model
-from bertzoo.tasks.custom import Own
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.task import Example
 
 
@@ -84,12 +84,12 @@ def test_the_files_that_taught_a_run_are_needed_no_more(
     err = said(capsys, "evaluate", finished, f"--data_dir={tmp_path}", code=2)[1]
     assert mentions(err, "0, 1", "dev.csv", "line 2", "'maybe'", "'label'")
     (tmp_path / "dev.conll").write_text("bara I-X\ndoti O\n")
-    own = Own(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
-    tags = replace(predict_labels.load(models / "tags"), recipe=Finetune(task="own", own=own), named="own")
+    own = CustomFiles(kind="tokens", train="none.conll", dev="dev.conll", text_a="0", label="1")
+    tags = replace(load_label_model(models / "tags"), recipe=Finetune(task="own", own=own), task_name="own")
     (example,) = tags.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples
     assert [tags.labels[tag] for tag in example.label] == ["I-X", "O"]
-    own = Own(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
-    numbers = replace(predict_labels.load(models / "stsb"), recipe=Finetune(task="own", own=own), named="own")
+    own = CustomFiles(kind="regression", train="none.csv", dev="dev.csv", text_b="other")
+    numbers = replace(load_label_model(models / "stsb"), recipe=Finetune(task="own", own=own), task_name="own")
     (tmp_path / "dev.csv").write_text("text,other,label\nbara,doti,2.5\n")
     assert numbers.task(data_dir=str(tmp_path)).read("dev", tmp_path).examples[0].label == 2.5
 
@@ -110,7 +110,7 @@ def test_predictions_are_those_that_were_scored_in_the_order_of_the_texts(
 
 
 def test_neither_order_nor_batches_nor_lengths_change_a_prediction(finished: Path, folder: Path) -> None:
-    model = predict_labels.load(finished)
+    model = load_label_model(finished)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     whole = model.predict([Example(str(i), text) for i, text in enumerate(texts)]).probabilities
     order = np.random.default_rng(3).permutation(len(texts))
@@ -146,7 +146,7 @@ def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
     any_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)
-    kept = predict_labels.load(tmp_path)
+    kept = load_label_model(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
     # Rows that are all as long as they may be, as the reference codes pad them.
@@ -155,7 +155,7 @@ def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
         other = replace(kept, recipe=replace(kept.recipe, buckets=buckets))
         np.testing.assert_allclose(other.predict(examples, size).probabilities, whole, atol=1e-6)
     assert np.ptp(whole[:, 0]) > 0.1
-    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8))._lengths([kept.rows(examples)]))
+    shortest = min(replace(kept, recipe=replace(kept.recipe, buckets=8)).lengths([kept.rows(examples)]))
     assert shortest == 8 * -(-(kept.rows(examples).lengths.min() + seen) // 8)
 
 
@@ -208,11 +208,11 @@ def test_pairs_are_two_words_or_a_line_with_a_tab(
 def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
     models: Path, folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    model = predict_labels.load(models / "stsb")
+    model = load_label_model(models / "stsb")
     assert model.max_length == 16 and model.range == (0, 5)
     examples = [Example("0", "bara", "doti"), Example("1", "kera lura", "")]
     bias = model.pretrained.params["classifier/output/bias"]
-    free = replace(model, named="")
+    free = replace(model, task_name="")
     for shift, kept in ((0.0, None), (9.0, 5.0), (-9.0, 0.0)):
         params = {**model.pretrained.params, "classifier/output/bias": bias + np.float32(shift)}
         moved = replace(model.pretrained, params=params)
@@ -328,7 +328,7 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
     def load(*_: object) -> None:
         raise AssertionError("a model is read")
 
-    monkeypatch.setattr(predict_labels.saved_model, "read", load)
+    monkeypatch.setattr("bertzoo.finetuning.saved_model.load_saved", load)
     (tmp_path / "folder.tsv").mkdir()
     (tmp_path / "file").touch()
     err = said(capsys, "predict", models / "rte", "bara", "doti", f"--output={tmp_path / place}", code=2)[1]
@@ -344,10 +344,10 @@ def test_what_is_read_is_not_written_over(
     (tmp_path / "link.tsv").symlink_to(table)
     for output in ("in.tsv", "link.tsv"):
         err = said(capsys, "predict", finished, f"--input={table}", f"--output={tmp_path / output}", code=2)[1]
-        assert mentions(err, output, "is read") and table.read_text() == "text\nbara\n"
+        assert mentions(err, output, "input") and table.read_text() == "text\nbara\n"
     before = (rte / "dev.tsv").read_text()
     words = ["predict", models / "rte", "--split=dev", f"--data_dir={rte}"]
-    assert mentions(said(capsys, *words, f"--output={rte / 'dev.tsv'}", code=2)[1], rte / "dev.tsv", "beside")
+    assert mentions(said(capsys, *words, f"--output={rte / 'dev.tsv'}", code=2)[1], rte / "dev.tsv", "directory")
     assert (rte / "dev.tsv").read_text() == before
     said(capsys, *words, f"--output={tmp_path / 'out.tsv'}")
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 21
@@ -357,7 +357,7 @@ def test_what_is_read_is_not_written_over(
     own = ["predict", finished, "--split=dev", f"--data_dir={tmp_path}"]
     (tmp_path / "train.csv").rename(tmp_path / "kept.csv")
     (tmp_path / "train.csv").symlink_to(tmp_path / "out.tsv")
-    assert mentions(said(capsys, *own, f"--output={tmp_path / 'out.tsv'}", code=2)[1], "out.tsv", "is read")
+    assert mentions(said(capsys, *own, f"--output={tmp_path / 'out.tsv'}", code=2)[1], "out.tsv", "input")
     (tmp_path / "train.csv").unlink()
     said(capsys, *own, f"--output={tmp_path / 'out.tsv'}")
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 41

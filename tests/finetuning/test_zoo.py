@@ -15,10 +15,10 @@ from tiers import quick
 from bertzoo.core import config
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.finetuning import predict_labels, teacher
-from bertzoo.finetuning.families import family_of
+from bertzoo.finetuning import labels, predict_labels
+from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.warm_start import begin
+from bertzoo.finetuning.warm_start import load_starting_model
 from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert
 from bertzoo.models.tasks import MaskedLanguageModel, SequenceClassification
 from bertzoo.runs import any_model
@@ -91,23 +91,23 @@ def one_device() -> jax.sharding.Mesh:
 def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", kind, sizes, SequenceClassification(labels=("1", "0")), task="mrpc")
     examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
-    logits, record = teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
+    logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh, print)
     # In the order of the examples and of the task's labels, which is not that of its head.
-    told = predict_labels.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
+    told = predict_labels.load_label_model(tmp_path / "teacher").for_task(GLUE["mrpc"]).predict(examples).probabilities
     np.testing.assert_allclose(predict_labels.softmax(logits), told, atol=1e-6)
     assert np.ptp(told[:, 0]) > 1e-3 and record["path"] == str(tmp_path / "teacher")
-    turned = predict_labels.load(tmp_path / "teacher").predict(examples).probabilities
+    turned = predict_labels.load_label_model(tmp_path / "teacher").predict(examples).probabilities
     np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
 
 
 def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("1", "0")), task="mrpc")
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
-    family = family_of(made)
-    begun = begin(folder / "model", made, family)
-    lessons = family.lessons(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None)
+    family = resolve_task(made)
+    begun = load_starting_model(folder / "model", made, family)
+    lessons = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None)
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
-    told = predict_labels.load(tmp_path / "teacher").of(GLUE["mrpc"]).predict(examples).probabilities
+    told = predict_labels.load_label_model(tmp_path / "teacher").for_task(GLUE["mrpc"]).predict(examples).probabilities
     rows = encode(examples, begun.tokenizer, made.max_length, "classification")
     ids = [tuple(rows.ids[start : start + length]) for start, length in zip(rows.starts, rows.lengths, strict=True)]
     expected, seen = dict(zip(ids, told, strict=True)), 0
@@ -121,7 +121,7 @@ def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp
 def test_a_teacher_whose_labels_have_no_names_is_told(data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("LABEL_0", "LABEL_1")))
     examples, told = GLUE["mrpc"].read("dev", data).examples, []
-    teacher.logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device(), told.append)
+    labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device(), told.append)
     assert len(told) == 1 and "LABEL_0" in told[0] and "teacher" in told[0]
 
 
@@ -130,10 +130,10 @@ def test_a_teacher_of_numbers_says_them_as_its_student_learns_them(scale: int, d
     head = SequenceClassification(labels=("number",), problem_type="regression")
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
-    logits, _ = teacher.logits(
+    logits, _ = labels.teacher_logits(
         tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device(), print
     )
-    numbers = predict_labels.load(tmp_path / "teacher").predict(examples).values
+    numbers = predict_labels.load_label_model(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
     assert np.ptp(numbers) > 1e-3
 
@@ -143,9 +143,9 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
     learnt = []
     for scale in (1, 5):
         made = recipe(folder, *own, "--own.kind=regression", f"--scale={scale}")
-        family = family_of(made)
-        begun = begin(folder / "model", made, family)
-        lessons = family.lessons(begun.objective, begun.tokenizer, 0, one_device(), None, lambda line: None)
+        family = resolve_task(made)
+        begun = load_starting_model(folder / "model", made, family)
+        lessons = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None, lambda line: None)
         learnt.append(next(lessons.batches(0, 0))["label"])
     np.testing.assert_allclose(5 * learnt[1], learnt[0], rtol=1e-6)
     assert learnt[0].max() > 1
@@ -173,7 +173,7 @@ def test_dropout_is_of_the_encoder_or_of_the_head(folder: Path, data: Path) -> N
         (["--dropout=0.3", "--encoder_dropout=0.2"], (0.2, 0.2), 0.3),
     ):
         made = recipe(data, *options)
-        begun = begin(folder / "model", made, family_of(made))
+        begun = load_starting_model(folder / "model", made, resolve_task(made))
         assert (begun.model.dropout, begun.model.attention_dropout) == encoder and begun.head.dropout == head
     assert any_model.read_model(folder / "model").model.dropout == 0.1
 
@@ -182,9 +182,9 @@ def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> 
     begun = {}
     for option in ("false", "true"):
         made = recipe(data, f"--double_unordered={option}")
-        family, mesh = family_of(made), sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        found = begin(folder / "model", made, family)
-        begun[option] = family.lessons(found.objective, found.tokenizer, 0, mesh, None, lambda line: None)
+        family, mesh = resolve_task(made), sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
+        found = load_starting_model(folder / "model", made, family)
+        begun[option] = family.prepare(found.objective, found.tokenizer, 0, mesh, None, lambda line: None)
     assert (begun["false"].rows, begun["true"].rows) == (96, 192)
     assert begun["true"].examples == {"train": 192, "dev": 24}
 
@@ -204,13 +204,16 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
     (step,), found = steps, results(tmp_path / "run")
     assert step._cache_size() == 2  # for two seeds
     assert [row["collapsed"] for row in found["seeds"]] == [True, True]
-    assert capsys.readouterr().out.count("; every example got one answer") == 2
+    assert capsys.readouterr().out.count("; every example got the same prediction") == 2
 
 
 def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
     made, first = recipe(data), any_model.read_model(finished)
-    begun = begin(finished, made, family_of(made))
-    assert begun.head.labels == ("0", "1") and begun.said[1:] == ["starting fresh: classifier", "left out: classifier"]
+    begun = load_starting_model(finished, made, resolve_task(made))
+    assert begun.head.labels == ("0", "1") and begun.report[1:] == [
+        "starting fresh: classifier",
+        "not used: classifier",
+    ]
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
     for name, array in begun.initial.items():
         np.testing.assert_array_equal(array, first.params[name])

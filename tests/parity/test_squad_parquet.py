@@ -28,18 +28,18 @@ def test_rows_are_questions(tmp_path):
     (tmp_path / "squad_v2").mkdir()
     file = tmp_path / "squad_v2" / "validation-00000-of-00001.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS), file)
-    first, second = squad.load(tmp_path, "dev", "2.0")
+    first, second = squad.load_squad(tmp_path, "dev", "2.0")
     assert first.answers == (("cät", 2),) and not first.impossible and first.place == f"{file} question a"
     assert second.answers == () and second.impossible and second.context == "A cät." and second.article == "T"
     with pytest.raises(UserError, match=mentioning(f"{file} question b", "SQuAD 1.1")):
-        squad.load(file, "dev", "1.1")
+        squad.load_squad(file, "dev", "1.1")
 
 
 def test_what_is_no_such_file_is_named(tmp_path):
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and no more")
     with pytest.raises(UserError, match=mentioning(file, "Parquet")):
-        squad.read(file)
+        squad.read_questions(file)
     pq.write_table(pa.table({"text": ["x"]}), file)
     with pytest.raises(UserError, match=mentioning(f"{file} row 0", "text", "answer_start")):
-        squad.read(file)
+        squad.read_questions(file)

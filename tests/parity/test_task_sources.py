@@ -16,7 +16,7 @@ from labelled import FOLDERS, LABELS, write
 
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.tasks import squad
-from bertzoo.tasks.custom import Own
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
@@ -118,13 +118,13 @@ def test_damaged_parquet_is_refused(tmp_path):
 
 def test_own_parquet_has_text_and_lists_of_words(tmp_path):
     pq.write_table(pa.table({"text": ["a", "b"], "label": [1, 0]}), tmp_path / "a.parquet")
-    task = Own(train="a.parquet").task(tmp_path)
+    task = CustomFiles(train="a.parquet").task(tmp_path)
     assert task.labels == ("0", "1") and [e.label for e in task.read("train", tmp_path).examples] == [1, 0]
     words = pa.table({"tokens": [["EU", "said"]], "ner_tags": [[1, 0]]})
     names = {"ner_tags": {"feature": {"names": ["O", "B-ORG"], "_type": "ClassLabel"}, "_type": "Sequence"}}
     words = words.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": names}})})
     pq.write_table(words, tmp_path / "b.parquet")
-    task = Own(kind="tokens", train="b.parquet", text_a="tokens", label="ner_tags").task(tmp_path)
+    task = CustomFiles(kind="tokens", train="b.parquet", text_a="tokens", label="ner_tags").task(tmp_path)
     (example,) = task.read("train", tmp_path).examples
     assert task.labels == ("O", "B-ORG") and example.words == ("EU", "said") and example.label == (1, 0)
 
@@ -196,10 +196,10 @@ def test_questions_of_prepared_data_sets(source, version):
         return Mocked(self.info, [example(self.info.features, i) for i in range(4)])
 
     with tfds.testing.mock_data(num_examples=4, as_data_source_fn=as_data_source):
-        found = squad.load(source, "dev", version)
+        found = squad.load_squad(source, "dev", version)
         named = (source, "SQuAD 2.0", "squad1", "tfds:squad/v2.0") if version == "1.1" else (source, "SQuAD 1.1")
         with pytest.raises(UserError, match=mentioning(*named)):
-            squad.load(source, "dev", "2.0" if version == "1.1" else "1.1")
+            squad.load_squad(source, "dev", "2.0" if version == "1.1" else "1.1")
     assert [(q.key, q.text, q.article) for q in found] == [(f"{i}", f"what {i}?", "T") for i in range(4)]
     assert [q.impossible for q in found] == [version == "2.0" and i % 2 == 1 for i in range(4)]
     assert all(q.answers == (() if q.impossible else (("cät", 2), ("A cät", 0))) for q in found)

@@ -4,15 +4,16 @@ import re
 from collections import Counter
 
 import pytest
+from searched import settings
 
 from bertzoo.finetuning.results import published
 
-ONCE = [value for value in published.values() if value.metric != "hyperparameter"]
+ONCE = [value for value in published.paper_values() if value.metric != "hyperparameter"]
 UNITS = {"% acc", "% F1", "% EM", "%", "MCC x100", "corr x100", "score"}
 
 
 def test_every_column_is_well_formed() -> None:
-    for value in published.values():
+    for value in published.paper_values():
         assert value.paper in ("SqueezeBERT", "MobileBERT", "ConvBERT", "schuBERT"), value
         assert re.fullmatch(r"\d{1,2}", value.table) and value.section and value.model, value
         assert re.fullmatch(r"[a-z0-9_]+", value.metric), value
@@ -26,11 +27,11 @@ def test_every_column_is_well_formed() -> None:
 
 def test_no_value_is_there_twice() -> None:
     assert [key for key, count in Counter(value[:6] for value in ONCE).items() if count > 1] == []
-    assert len(set(published.values())) == len(published.values())
+    assert len(set(published.paper_values())) == len(published.paper_values())
 
 
 def test_the_shares_of_the_profile_add_up() -> None:
-    *parts, total = published.rows("SqueezeBERT", ["1"])
+    *parts, total = published.paper_rows("SqueezeBERT", ["1"])
     for metric, printed in (("flops_pct", 100.0), ("latency_pct", 99.88)):
         assert sum(float(row.values[metric].value) for row in parts) == pytest.approx(printed)
         assert total.values[metric].value == "100"
@@ -44,7 +45,10 @@ def test_a_metric_has_one_unit() -> None:
 
 
 def test_rows_are_the_papers() -> None:
-    (teacher, *_), (*_, student) = published.rows("SqueezeBERT", ["2"]), published.rows("SqueezeBERT", ["2"])
+    (teacher, *_), (*_, student) = (
+        published.paper_rows("SqueezeBERT", ["2"]),
+        published.paper_rows("SqueezeBERT", ["2"]),
+    )
     assert (teacher.model, teacher.values["glue_avg"].value) == ("BERT-base", "85.1")
     assert (student.model, student.section) == ("SqueezeBERT", "dev, with bells and whistles")
     assert {name: student.values[name].value for name in ("mnli_m", "cola_mcc", "rte", "glue_avg")} == {
@@ -53,9 +57,9 @@ def test_rows_are_the_papers() -> None:
         "rte": "80.9",
         "glue_avg": "84.0",
     }
-    assert [row.model for row in published.rows("MobileBERT", ["4"], "GLUE")][-1] == "MobileBERT"
-    assert len(published.rows("MobileBERT", ["4"])) == 12  # the other section of Table 4 has no scores
-    assert published.rows("MobileBERT", ["99"]) == []
+    assert [row.model for row in published.paper_rows("MobileBERT", ["4"], "GLUE")][-1] == "MobileBERT"
+    assert len(published.paper_rows("MobileBERT", ["4"])) == 12  # the other section of Table 4 has no scores
+    assert published.paper_rows("MobileBERT", ["99"]) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_rows_are_the_papers() -> None:
 def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], columns: str, count: int) -> None:
     """But where a note says that they do not. A digit that was misread shows here."""
     checked = 0
-    for row in published.rows(paper, tables):
+    for row in published.paper_rows(paper, tables):
         printed = row.values.get("glue_avg") or row.values.get("avg")
         if printed is None:
             continue
@@ -84,7 +88,7 @@ def test_the_columns_give_the_printed_averages(paper: str, tables: list[str], co
 
 
 def test_settings_are_the_grid_and_the_choices() -> None:
-    grid, chosen = (published.settings("SqueezeBERT", table) for table in ("4", "5"))
+    grid, chosen = (settings("SqueezeBERT", table) for table in ("4", "5"))
     assert set(grid) == {"MNLI", "QQP", "QNLI", "SST-2", "STS-B", "MRPC", "RTE", "CoLA"}
     assert grid["CoLA"]["batch_size"] == ["16", "32", "48"] and grid["RTE"]["batch_size"] == ["16"]
     assert {task: found["alpha"] for task, found in chosen.items()}["MRPC"] == ["0.9"]

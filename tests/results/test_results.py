@@ -35,11 +35,11 @@ def shown(capsys: pytest.CaptureFixture, *argv: str, code: int = 0) -> tuple[str
     return captured.out, captured.err
 
 
-def measured(*names: str, table: str = "squeezebert_dev") -> rows.Table:
-    found, wrong = runs.collect(names)
+def measured(*names: str, table: str = "squeezebert_dev") -> rows.ResultTable:
+    found, wrong = runs.collect_runs(names)
     assert not wrong
-    whole = rows.table(layouts.LAYOUTS[table], found)
-    return rows.Table(
+    whole = rows.build_table(layouts.PAPER_TABLES[table], found)
+    return rows.ResultTable(
         layout=whole.layout, rows=[r for r in whole.rows if r.origin == "measured here"], notes=whole.notes
     )
 
@@ -59,11 +59,11 @@ def test_the_rows_of_a_paper_come_out_as_printed_and_ours_beside_them(capsys: py
     )
 
 
-@pytest.mark.parametrize("name", layouts.LAYOUTS)
+@pytest.mark.parametrize("name", layouts.PAPER_TABLES)
 def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
-    layout = layouts.LAYOUTS[name]
-    table = rows.table(layout, [])
-    sources = published.rows(layout.paper, layout.tables, layout.sections)
+    layout = layouts.PAPER_TABLES[name]
+    table = rows.build_table(layout, [])
+    sources = published.paper_rows(layout.paper, layout.tables, layout.sections)
     assert len(table.rows) == len(sources) > 3
     metrics = {column.name: column.metric for column in layout.columns}
     for row, source in zip(table.rows, sources, strict=True):
@@ -80,9 +80,12 @@ def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
 
 
 def test_every_table_of_scores_can_be_printed() -> None:
-    tasks = {column.metric for layout in layouts.LAYOUTS.values() for column in layout.columns} | {"glue_avg", "avg"}
-    scores = {(value.paper, value.table) for value in published.values() if value.metric in tasks}
-    assert scores == {(layout.paper, table) for layout in layouts.LAYOUTS.values() for table in layout.tables}
+    tasks = {column.metric for layout in layouts.PAPER_TABLES.values() for column in layout.columns} | {
+        "glue_avg",
+        "avg",
+    }
+    scores = {(value.paper, value.table) for value in published.paper_values() if value.metric in tasks}
+    assert scores == {(layout.paper, table) for layout in layouts.PAPER_TABLES.values() for table in layout.tables}
 
 
 def test_medians_of_the_seeds_with_lowest_and_highest() -> None:

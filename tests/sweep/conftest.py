@@ -58,7 +58,7 @@ def verb() -> Any:
         parser.add_argument("--teacher")
 
     def task_of(args: argparse.Namespace, recipe: Config) -> Any:
-        return types.SimpleNamespace(name=recipe.task, look=lambda: None)
+        return types.SimpleNamespace(name=recipe.task, check_files=lambda: None)
 
     def check_models(args: argparse.Namespace, recipe: Config, seen: set[Any]) -> None:
         if args.origin and "nowhere" in args.origin:
@@ -103,5 +103,5 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
-    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     return Place(capsys)

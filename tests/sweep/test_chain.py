@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from messages import mentions
+from searched import settings
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
@@ -50,7 +51,7 @@ import sys
 from bertzoo.cli import main as cli
 from bertzoo.finetuning.sweep import queue, slots
 queue.COMMAND = (sys.executable, {str(STAND_IN)!r})
-slots.found = lambda: ("cpu", 1)
+slots.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
 
@@ -96,7 +97,7 @@ class Place:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
-    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     return Place(capsys)
 
 
@@ -315,16 +316,16 @@ KEYS = {"final_dropout": "dropout", "learning_rate": "optimizer.learning_rate"}
 
 
 def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
-    made = chain.load("squeezebert_glue")
+    made = chain.load_chain("squeezebert_glue")
     runs = {link.name: link for link in made.links}
     assert len(runs) == 16 and made.models == ("student", "teacher")
     for task, called in PAPER.items():
         link = runs[f"student_mnli/{task}" if task == "mnli" else f"students/{task}"]
-        for name, (value,) in published.settings("SqueezeBERT", "5")[called].items():
+        for name, (value,) in settings("SqueezeBERT", "5")[called].items():
             assert float(link.options[KEYS.get(name, name)]) == float(value), (task, name)
         begins = {"mnli": "student", "cola": "student"}.get(task, "student_mnli/mnli")
         teachers = {"mnli": "teacher_mnli/mnli"}.get(task, f"teachers/{task}")
-        alone = float(published.settings("SqueezeBERT", "5")[called]["alpha"][0]) == 1
+        alone = float(settings("SqueezeBERT", "5")[called]["alpha"][0]) == 1
         assert link.links == {"from": begins} | ({} if alone else {"teacher": teachers})
         taught = runs[teachers]
         assert taught.links == {"from": "teacher" if task == "mnli" else "teacher_mnli/mnli"}
@@ -333,7 +334,7 @@ def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
 def test_squeezeberts_chain_says_how_it_is_run() -> None:
     header = config.find("squeezebert_glue").read_text(encoding="utf-8").split("\n[")[0]
     assert "bertzoo chain squeezebert_glue " in header and "Expected" in header and "Source" in header
-    printed = [value for value in published.values() if value.paper == "SqueezeBERT" and value.table == "2"]
+    printed = [value for value in published.paper_values() if value.paper == "SqueezeBERT" and value.table == "2"]
     found = {
         v.metric: v.value for v in printed if v.section == "dev, with bells and whistles" and v.model == "SqueezeBERT"
     }

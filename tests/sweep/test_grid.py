@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from messages import mentioning, mentions
+from searched import settings
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.results import published
 from bertzoo.finetuning.sweep import grid
 
 TASKS = {"MNLI": "mnli", "QQP": "qqp", "QNLI": "qnli", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
@@ -18,13 +18,13 @@ OPTIONS = {"learning_rate": "optimizer.learning_rate", "final_dropout": "dropout
 SQUEEZEBERT = {"mnli": 48, "qqp": 48, "qnli": 48, "sst2": 48, "cola": 180, "stsb": 60, "mrpc": 60, "rte": 60}
 
 
-def counted(points: list[grid.Point]) -> dict[str, int]:
+def counted(points: list[grid.SweepPoint]) -> dict[str, int]:
     return {task: sum(point.task == task for point in points) for task in dict.fromkeys(p.task for p in points)}
 
 
 def test_squeezeberts_grid_is_its_table_4() -> None:
-    sweep = grid.load("squeezebert")
-    printed = published.settings("SqueezeBERT", "4")
+    sweep = grid.load_sweep("squeezebert")
+    printed = settings("SqueezeBERT", "4")
     for task, lists in printed.items():
         mine = {name: sorted(map(float, values)) for name, values in sweep.grids[TASKS[task]].items()}
         assert mine == {OPTIONS.get(name, name): sorted(map(float, values)) for name, values in lists.items()}, task
@@ -36,8 +36,8 @@ def test_squeezeberts_grid_is_its_table_4() -> None:
 
 def test_squeezeberts_choices_are_points_of_its_grid() -> None:
     """But for the number of epochs, which is that of the best one."""
-    points = grid.load("squeezebert").points()
-    for printed, lists in published.settings("SqueezeBERT", "5").items():
+    points = grid.load_sweep("squeezebert").points()
+    for printed, lists in settings("SqueezeBERT", "5").items():
         task = TASKS[printed.removesuffix("-m").removesuffix("-mm")]
         chosen = {OPTIONS.get(name, name): float(value) for name, (value,) in lists.items() if name != "epochs"}
         found = [p for p in points if p.task == task and {k: float(p.settings[k]) for k in chosen} == chosen]
@@ -45,7 +45,7 @@ def test_squeezeberts_choices_are_points_of_its_grid() -> None:
 
 
 def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
-    sweep = grid.load("mobilebert")
+    sweep = grid.load_sweep("mobilebert")
     assert set(sweep.grids) == set(TASKS.values())
     for lists in sweep.grids.values():
         assert {name: list(map(float, values)) for name, values in lists.items()} == {
@@ -66,7 +66,7 @@ def test_every_shipped_sweep_says_how_it_is_run_and_what_to_expect() -> None:
 
 
 def test_the_order_is_that_of_the_file() -> None:
-    (task, *_), points = grid.load("squeezebert").grids, grid.load("squeezebert").points()
+    (task, *_), points = grid.load_sweep("squeezebert").grids, grid.load_sweep("squeezebert").points()
     values = [tuple(point.settings.values()) for point in points if point.task == task]
     lists = [
         ("0.8", "0.9", "1.0"),
@@ -80,9 +80,9 @@ def test_the_order_is_that_of_the_file() -> None:
 
 
 def test_a_random_part_is_the_same_every_time_and_grows() -> None:
-    sweep = grid.load("squeezebert")
+    sweep = grid.load_sweep("squeezebert")
     few, more = sweep.points(random=20, seed=1), sweep.points(random=30, seed=1)
-    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load("squeezebert").points(20, 1)
+    assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load_sweep("squeezebert").points(20, 1)
     assert {point.name for point in few} < {point.name for point in more}
     assert {point.name for point in few} != {point.name for point in sweep.points(random=20, seed=2)}
     assert counted(sweep.points(random=50)) == {
@@ -90,7 +90,7 @@ def test_a_random_part_is_the_same_every_time_and_grows() -> None:
         **dict.fromkeys(list(SQUEEZEBERT)[:4], 48),
     }
     # Whatever else is swept, the points of a task are the same.
-    alone = grid.load("squeezebert", tasks=["cola"]).points(20, 1)
+    alone = grid.load_sweep("squeezebert", tasks=["cola"]).points(20, 1)
     assert alone == [point for point in few if point.task == "cola"]
     # About a third of each alpha: the draw is not from one corner.
     alphas = [point.settings["alpha"] for point in sweep.points(random=60) if point.task == "cola"]
@@ -98,19 +98,19 @@ def test_a_random_part_is_the_same_every_time_and_grows() -> None:
 
 
 def test_an_option_takes_the_place_of_a_list_and_the_points_keep_their_names() -> None:
-    whole = {point.name: point for point in grid.load("squeezebert").points()}
-    narrow = grid.load("squeezebert", [("alpha", "1.0"), ("data_dir", "glue"), ("tasks.cola.from", "m")])
+    whole = {point.name: point for point in grid.load_sweep("squeezebert").points()}
+    narrow = grid.load_sweep("squeezebert", [("alpha", "1.0"), ("data_dir", "glue"), ("tasks.cola.from", "m")])
     assert "alpha" not in narrow.options and narrow.options["data_dir"] == "glue"
     points = narrow.points()
     assert counted(points)["mnli"] == 16 and counted(points)["cola"] == 60
     assert {point.name for point in points if point.task != "cola"} < set(whole)
     assert all(("--from=m" in point.arguments("r")) == (point.task == "cola") for point in points)
-    over = grid.load("squeezebert", [("tasks.cola.alpha", "0.5"), ("alpha", "1.0")])  # in any order
+    over = grid.load_sweep("squeezebert", [("tasks.cola.alpha", "0.5"), ("alpha", "1.0")])  # in any order
     assert {point.settings["alpha"] for point in over.points() if point.task == "cola"} == {"0.5"}
 
 
 def test_a_points_command() -> None:
-    sweep = grid.load("squeezebert", [("teacher", "t/{task}"), ("seeds", "3")], ["rte"])
+    sweep = grid.load_sweep("squeezebert", [("teacher", "t/{task}"), ("seeds", "3")], ["rte"])
     lines = {point.settings["alpha"]: point.arguments("runs/x") for point in sweep.points()}
     assert lines["0.8"][:4] == ["finetune", "finetune", "--task=rte", "--run_dir=runs/x"]
     assert {"--teacher=t/rte", "--seeds=3", "--alpha=0.8", "--optimizer.weight_decay=0.0"} < set(lines["0.8"])
@@ -120,7 +120,7 @@ def test_a_points_command() -> None:
 def test_a_list_among_the_options_is_given_as_one(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[sweep]\nbase = "finetune"\ntasks = ["own"]\n[options]\nown.labels = ["a", "b"]\n')
-    (point,) = grid.load(str(path)).points()
+    (point,) = grid.load_sweep(str(path)).points()
     assert '--own.labels=["a", "b"]' in point.arguments("runs/x")
 
 
@@ -154,7 +154,7 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
 def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        grid.load(tmp_path / "s.toml")
+        grid.load_sweep(tmp_path / "s.toml")
     assert mentions(str(caught.value), *message) and "s.toml: " in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -176,12 +176,12 @@ def test_wrong_options_are_refused(
     overrides: list[tuple[str, str]], tasks: list[str], message: tuple[object, ...]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        grid.load("squeezebert", overrides, tasks)
+        grid.load_sweep("squeezebert", overrides, tasks)
     assert str(caught.value).startswith(str(message[0])) and mentions(str(caught.value), *message)
 
 
 def test_an_unknown_sweep_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=mentioning("squezebert", "squeezebert")):
-        grid.load("squezebert")
+        grid.load_sweep("squezebert")
     with pytest.raises(ConfigError, match=mentioning("mobilebert", "squeezebert")):
-        grid.load("demo")  # a config of a run
+        grid.load_sweep("demo")  # a config of a run

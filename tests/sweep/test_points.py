@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory with a sweep of two points, the second of which fails."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(Path(__file__).with_name("finetune.py"))))
-    monkeypatch.setattr(slots, "found", lambda: ("cpu", 1))
+    monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
     layers = {"hidden_size": 8, "layers": 1, "heads": 1, "feed_forward_size": 8, "max_positions": 128}
     tokenizer = tokenizers.build(WordPiece(vocab_size=30), lambda: iter(["good"] * 20))
@@ -71,8 +71,8 @@ def test_data_is_read_once_and_again_for_what_is_not_finished(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     fill()
-    opened, read = [], readers.read
-    monkeypatch.setattr(readers, "read", lambda name, **more: opened.append(name.name) or read(name, **more))
+    opened, read = [], readers.read_table
+    monkeypatch.setattr(readers, "read_table", lambda name, **more: opened.append(name.name) or read(name, **more))
     assert cli.main(COMMAND) == 1 and opened == ["train.tsv", "dev.tsv"]
     assert mentions(capsys.readouterr().err, "1 of 2")
     shutil.rmtree("sst")

@@ -36,8 +36,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_device_each(monkeypatch, found, processes, visible, expected) -> None:
     for name, value in visible.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(slots, "found", lambda: found)
-    assert slots.slots(processes) == expected
+    monkeypatch.setattr(slots, "count_devices", lambda: found)
+    assert slots.device_environments(processes) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_one_device_each(monkeypatch, found, processes, visible, expected) -> No
     ],
 )
 def test_more_processes_than_devices_are_refused(monkeypatch, found, message) -> None:
-    monkeypatch.setattr(slots, "found", lambda: found)
+    monkeypatch.setattr(slots, "count_devices", lambda: found)
     with pytest.raises(UserError, match=mentioning(*message)):
-        slots.slots(3)
+        slots.device_environments(3)
 
 
 def test_the_devices_of_this_machine_are_found_in_another_process(monkeypatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    assert slots.found() == ("cpu", 3)
+    assert slots.count_devices() == ("cpu", 3)
     monkeypatch.setattr(slots, "_COUNT", "raise SystemExit('first\\nno abacus here')")
     with pytest.raises(RuntimeError, match=mentioning("devices")):
-        slots.found()
+        slots.count_devices()

@@ -30,7 +30,7 @@ from bertzoo.finetuning.sweep import queue, slots
 sys.modules["bertzoo.cli.finetune"] = conftest.verb()
 cli.VERBS["finetune"] = ""
 queue.COMMAND = (sys.executable, str(conftest.STAND_IN))
-slots.found = lambda: ("cpu", 1)
+slots.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
 
@@ -149,7 +149,7 @@ def test_a_run_that_asks_to_be_run_again_makes_the_sweep_ask(place) -> None:
 
 def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(slots, "found", lambda: ("gpu", 2))
+    monkeypatch.setattr(slots, "count_devices", lambda: ("gpu", 2))
     place.behave({"--task": {"together": 2}})  # none ends before two are at work
     _, err = place.sweep("--from=m", "--tasks=cola")
     calls = place.calls()

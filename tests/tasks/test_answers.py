@@ -20,7 +20,7 @@ WINDOWING = Windowing(max_length=16, stride=4, max_question=3)
 
 def made(*contexts):
     several = [question(context, key=f"q{index}") for index, context in enumerate(contexts)]
-    return windows.make(several, TOKENIZER, WINDOWING, labels=False)
+    return windows.make_windows(several, TOKENIZER, WINDOWING, labels=False)
 
 
 def logits(found, seed=0, length=20):
@@ -204,7 +204,7 @@ def realigned(predicted, words):
 
 
 def test_texts_are_those_of_berts_realignment():
-    found = windows.make([question(CONTEXT)], TOKENIZER, Windowing(), labels=False)
+    found = windows.make_windows([question(CONTEXT)], TOKENIZER, Windowing(), labels=False)
     (window,), known = found.windows, found.pieces[CONTEXT]
     compared = 0
     for start, end in itertools.combinations(range(window.context, window.length - 1), 2):

@@ -10,14 +10,14 @@ from messages import mentioning, mentions
 from bertzoo.core.config import load
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks import readers
-from bertzoo.tasks.custom import Own
+from bertzoo.tasks.custom import CustomFiles
 
 CSV = ["id,text,label", '1,"a ""quoted"", text",yes', '2,"two', 'lines",no', "", "3,c,yes"]
 
 
 def test_csv_has_quotation_and_lines_inside_it(tmp_path):
     write(tmp_path / "train.csv", *CSV)
-    task = Own(train="train.csv").task(tmp_path)
+    task = CustomFiles(train="train.csv").task(tmp_path)
     assert (task.kind, task.labels, task.metrics, task.pair) == ("classification", ("no", "yes"), ("accuracy",), False)
     assert (task.train, task.dev, task.test) == (("train",), (), ())
     found = [(e.key, e.text_a, e.text_b, e.label) for e in task.read("train", tmp_path).examples]
@@ -27,13 +27,13 @@ def test_csv_has_quotation_and_lines_inside_it(tmp_path):
 def test_a_cell_of_csv_may_be_long_and_other_readers_keep_their_limit(tmp_path):
     before = csv.field_size_limit()
     write(tmp_path / "a.csv", "text,label", "x" * (before + 1) + ",1", "b,0")
-    first, _ = Own(train="a.csv").task(tmp_path).read("train", tmp_path).examples
+    first, _ = CustomFiles(train="a.csv").task(tmp_path).read("train", tmp_path).examples
     assert len(first.text_a) == before + 1 and csv.field_size_limit() == before
 
 
 def test_pairs_numbers_and_other_names_of_columns(tmp_path):
     write(tmp_path / "a.tsv", "x\ty\tz", '"a\tb"\t0.5', "c\td\t-1e3")
-    own = Own(kind="regression", train="a.tsv", text_a="x", text_b="y", label="z", metrics=("spearman", "mse"))
+    own = CustomFiles(kind="regression", train="a.tsv", text_a="x", text_b="y", label="z", metrics=("spearman", "mse"))
     task = own.task(tmp_path)
     assert task.pair and task.labels == () and task.metrics == ("spearman", "mse")
     assert [e[1:4] for e in task.read("train", tmp_path).examples] == [('"a', 'b"', 0.5), ("c", "d", -1000.0)]
@@ -42,16 +42,20 @@ def test_pairs_numbers_and_other_names_of_columns(tmp_path):
 def test_an_empty_line_is_an_empty_cell_where_there_is_one_column(tmp_path):
     (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
     (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
-    assert [list(row.cells) for row in readers.read(tmp_path / "one.csv").select(["text"])] == [[""], ["bara"], [""]]
-    assert [row.number for row in readers.read(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
-    assert [(row.number, list(row.cells)) for row in readers.read(tmp_path / "two.csv").select(["text"])] == [
+    assert [list(row.cells) for row in readers.read_table(tmp_path / "one.csv").select(["text"])] == [
+        [""],
+        ["bara"],
+        [""],
+    ]
+    assert [row.number for row in readers.read_table(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
+    assert [(row.number, list(row.cells)) for row in readers.read_table(tmp_path / "two.csv").select(["text"])] == [
         (4, ["bara"])
     ]
 
 
 def test_columns_without_a_header_have_numbers(tmp_path):
     write(tmp_path / "a.tsv", "1\tone", "10\tten", "9\tnine")
-    own = Own(train="a.tsv", header=False, text_a="1", label="0")
+    own = CustomFiles(train="a.tsv", header=False, text_a="1", label="0")
     task = own.task(tmp_path)
     assert task.labels == ("1", "9", "10")
     assert [(e.text_a, e.label) for e in task.read("train", tmp_path).examples] == [("one", 0), ("ten", 2), ("nine", 1)]
@@ -60,7 +64,7 @@ def test_columns_without_a_header_have_numbers(tmp_path):
 def test_jsonl_labels_are_text_integers_or_truth(tmp_path):
     records = [{"text": "x" * 100_000, "label": True}, {"text": "b", "label": "true"}, {"text": "c", "label": 3}]
     write(tmp_path / "a.jsonl", *map(json.dumps, records))
-    task = Own(train="a.jsonl", labels=("3", "true")).task(tmp_path)
+    task = CustomFiles(train="a.jsonl", labels=("3", "true")).task(tmp_path)
     examples = task.read("train", tmp_path).examples
     assert [e.label for e in examples] == [1, 1, 0] and len(examples[0].text_a) == 100_000
 
@@ -68,7 +72,7 @@ def test_jsonl_labels_are_text_integers_or_truth(tmp_path):
 def test_a_test_file_may_lack_labels(tmp_path):
     write(tmp_path / "train.jsonl", '{"text": "a", "label": "x"}', '{"text": "a", "label": "y"}')
     write(tmp_path / "test.csv", "text", "a", "b")
-    own = Own(train="train.jsonl", dev="test.csv", test="test.csv")
+    own = CustomFiles(train="train.jsonl", dev="test.csv", test="test.csv")
     task = own.task(tmp_path)
     assert [e.label for e in task.read("test", tmp_path).examples] == [None, None]
     with pytest.raises(UserError, match=mentioning("test.csv", "'label'")):
@@ -93,7 +97,7 @@ def test_words_and_their_tags(tmp_path, suffix):
         "tsv": ["-1\t0", *(" ".join(tags) + "\t" + " ".join(words) for words, tags in zip(WORDS, TAGS, strict=True))],
     }[suffix]
     write(tmp_path / f"a.{suffix}", *lines)
-    task = Own(kind="tokens", train=f"a.{suffix}", text_a="0", label="-1").task(tmp_path)
+    task = CustomFiles(kind="tokens", train=f"a.{suffix}", text_a="0", label="-1").task(tmp_path)
     assert task.labels == ("B-ORG", "B-PER", "O") and task.metrics == ("entity_f1",)
     examples = task.read("train", tmp_path).examples
     assert [e.words for e in examples] == WORDS and examples[0].text_a == "EU rejects"
@@ -103,7 +107,7 @@ def test_words_and_their_tags(tmp_path, suffix):
 def test_words_without_tags_are_read_for_prediction(tmp_path):
     write(tmp_path / "a.conll", "EU B-ORG", "said O")
     write(tmp_path / "b.jsonl", '{"0": ["EU", "New York"]}')
-    task = Own(kind="tokens", train="a.conll", test="b.jsonl", text_a="0", label="1").task(tmp_path)
+    task = CustomFiles(kind="tokens", train="a.conll", test="b.jsonl", text_a="0", label="1").task(tmp_path)
     (example,) = task.read("test", tmp_path).examples
     assert example.words == ("EU", "New York") and example.label is None
 
@@ -131,7 +135,7 @@ def test_words_without_tags_are_read_for_prediction(tmp_path):
 def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, parts):
     path = write(tmp_path / file, *lines)
     with pytest.raises(UserError) as caught:
-        Own(train=file, labels=("x", "y")).task(tmp_path).read("train", tmp_path)
+        CustomFiles(train=file, labels=("x", "y")).task(tmp_path).read("train", tmp_path)
     assert mentions(str(caught.value), path, *parts) and "\n" not in str(caught.value)
 
 
@@ -143,11 +147,11 @@ TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
 def test_a_target_must_be_a_finite_number(tmp_path, value, shown):
     write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {value}}}')
     with pytest.raises(UserError, match=mentioning("a.jsonl", "line 1", shown, "'label'", "finite")):
-        Own(kind="regression", train="a.jsonl").task(tmp_path).read("train", tmp_path)
+        CustomFiles(kind="regression", train="a.jsonl").task(tmp_path).read("train", tmp_path)
 
 
 def test_words_and_tags_must_be_as_many(tmp_path):
-    own = Own(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
+    own = CustomFiles(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
     write(tmp_path / "a.jsonl", '{"text": ["a", "b"], "label": ["O"]}')
     with pytest.raises(UserError, match=mentioning("line 1", "2 words", "'text'", "1 label", "'label'")):
         own.task(tmp_path).read("train", tmp_path)
@@ -156,7 +160,7 @@ def test_words_and_tags_must_be_as_many(tmp_path):
         own.task(tmp_path).read("train", tmp_path)
     write(tmp_path / "a.conll", "a B", "b", "", "c B")
     with pytest.raises(UserError, match=mentioning("a.conll", "line 2", 1, 2)):
-        Own(kind="tokens", train="a.conll", text_a="0", label="1", labels=("A", "B")).task(tmp_path).read(
+        CustomFiles(kind="tokens", train="a.conll", text_a="0", label="1", labels=("A", "B")).task(tmp_path).read(
             "train", tmp_path
         )
 
@@ -176,33 +180,33 @@ def test_words_and_tags_must_be_as_many(tmp_path):
 )
 def test_options_that_disagree_are_refused(options, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
-        Own(**options)
+        CustomFiles(**options)
 
 
 def test_labels_must_be_found_and_fit_the_metric(tmp_path):
     write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
     with pytest.raises(UserError, match=mentioning("a.csv", "'x'", "'label'")):
-        Own(train="a.csv").task(tmp_path)
+        CustomFiles(train="a.csv").task(tmp_path)
     write(tmp_path / "empty.csv", "text,label")
     with pytest.raises(UserError, match=mentioning("empty.csv", "example")):
-        Own(train="empty.csv").task(tmp_path)
+        CustomFiles(train="empty.csv").task(tmp_path)
     with pytest.raises(ConfigError, match=mentioning("F1", 3)):
-        Own(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
+        CustomFiles(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
     with pytest.raises(UserError, match=mentioning("dev", "train")):
-        Own(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
+        CustomFiles(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
     with pytest.raises(UserError, match=mentioning("b.csv")):
-        Own(train="b.csv").task(tmp_path)
+        CustomFiles(train="b.csv").task(tmp_path)
     (tmp_path / "b.csv").mkdir()
     with pytest.raises(UserError, match=mentioning("b.csv")):
-        Own(train="b.csv").task(tmp_path)
+        CustomFiles(train="b.csv").task(tmp_path)
 
 
 def test_a_label_of_any_number_of_digits_is_one(tmp_path):
     long = "7" * 5000
     write(tmp_path / "a.csv", "text,label", f"a,{long}", "b,10", "c,9")
-    assert Own(train="a.csv").task(tmp_path).labels == ("9", "10", long)
+    assert CustomFiles(train="a.csv").task(tmp_path).labels == ("9", "10", long)
 
 
 def test_own_is_a_config(tmp_path):
     write(tmp_path / "own.toml", 'kind = "regression"', 'train = "a.csv"', 'metrics = ["mse"]')
-    assert load(Own, [tmp_path / "own.toml"]) == Own(kind="regression", train="a.csv", metrics=("mse",))
+    assert load(CustomFiles, [tmp_path / "own.toml"]) == CustomFiles(kind="regression", train="a.csv", metrics=("mse",))

@@ -19,7 +19,7 @@ def test_questions_come_in_order_with_their_paragraph(tmp_path):
     table = published("A cat. A dog.", asked("b", "cat", 2), asked("a", "dog", 9))
     table["data"].append({"title": "U", "paragraphs": [{"context": "x y", "qas": [asked("c", "y", 2)]}]})
     file = write(tmp_path / "train-v1.1.json", table)
-    found = squad.load(tmp_path, "train", "1.1")
+    found = squad.load_squad(tmp_path, "train", "1.1")
     assert [(q.key, q.text, q.context, q.article) for q in found] == [
         ("b", "what is b?", "A cat. A dog.", "T"),
         ("a", "what is a?", "A cat. A dog.", "T"),
@@ -28,22 +28,22 @@ def test_questions_come_in_order_with_their_paragraph(tmp_path):
     assert [q.answers for q in found] == [(("cat", 2),), (("dog", 9),), (("y", 2),)]
     assert not any(q.impossible for q in found)
     assert found[2].place == f"{file} article 1 paragraph 0 question c"
-    assert squad.load(file, "dev", "1.1") == found == squad.read(file)
+    assert squad.load_squad(file, "dev", "1.1") == found == squad.read_questions(file)
 
 
 def test_the_second_version_marks_what_has_no_answer(tmp_path):
     file = write(tmp_path / "dev-v2.0.json", published("A cat.", asked("a", "cat", 2, is_impossible=False), NONE))
-    assert [q.impossible for q in squad.load(tmp_path, "dev", "2.0")] == [False, True]
+    assert [q.impossible for q in squad.load_squad(tmp_path, "dev", "2.0")] == [False, True]
     with pytest.raises(UserError, match=mentioning("question z", "1.1")):
-        squad.load(file, "dev", "1.1")
+        squad.load_squad(file, "dev", "1.1")
     answered = write(tmp_path / "train-v1.1.json", published("A cat.", asked("a", "cat", 2)))
     with pytest.raises(UserError, match=mentioning("train-v1.1.json", "2.0")):
-        squad.load(answered, "train", "2.0")
-    assert len(squad.load(answered, "train", "1.1")) == len(squad.read(answered)) == 1
+        squad.load_squad(answered, "train", "2.0")
+    assert len(squad.load_squad(answered, "train", "1.1")) == len(squad.read_questions(answered)) == 1
     unmarked = {name: value for name, value in NONE.items() if name != "is_impossible"}
-    assert squad.read(write(tmp_path / "a.json", published("A cat.", unmarked)))[0].impossible
+    assert squad.read_questions(write(tmp_path / "a.json", published("A cat.", unmarked)))[0].impossible
     unknown = {name: value for name, value in unmarked.items() if name != "answers"}
-    assert not squad.read(write(tmp_path / "a.json", published("A cat.", unknown)))[0].impossible
+    assert not squad.read_questions(write(tmp_path / "a.json", published("A cat.", unknown)))[0].impossible
 
 
 def test_a_byte_order_mark_and_an_empty_question_are_read(tmp_path):
@@ -51,7 +51,7 @@ def test_a_byte_order_mark_and_an_empty_question_are_read(tmp_path):
     file.write_bytes(
         b"\xef\xbb\xbf" + json.dumps(published("A cat.", asked("a", "cat", 2) | {"question": ""})).encode()
     )
-    assert squad.read(file)[0].text == ""
+    assert squad.read_questions(file)[0].text == ""
 
 
 def damaged(field, value, inside=None):
@@ -85,24 +85,24 @@ BAD = {
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
 def test_what_is_damaged_is_named(tmp_path, text):
     with pytest.raises(UserError) as error:
-        squad.read(write(tmp_path / "a.json", text))
+        squad.read_questions(write(tmp_path / "a.json", text))
     assert mentions(str(error.value), tmp_path / "a.json", *BAD[text]) and "\n" not in str(error.value)
 
 
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(UserError, match=mentioning("dev-v2.0.json")):
-        squad.load(tmp_path, "dev", "2.0")
+        squad.load_squad(tmp_path, "dev", "2.0")
     with pytest.raises(UserError, match=mentioning("gs:/a/b", "URL")):
-        squad.load("gs:/a/b", "dev", "2.0")
+        squad.load_squad("gs:/a/b", "dev", "2.0")
     (tmp_path / "b.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(UserError, match=mentioning("b.json", "UTF-8")):
-        squad.read(tmp_path / "b.json")
+        squad.read_questions(tmp_path / "b.json")
     with pytest.raises(UserError, match=mentioning("c.json")):
-        squad.read(tmp_path / "c.json")
+        squad.read_questions(tmp_path / "c.json")
     for name in ("validation-0.parquet", "validation-1.parquet"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=mentioning(tmp_path, "2 files", "validation*.parquet")):
-        squad.load(tmp_path, "dev", "2.0")
+        squad.load_squad(tmp_path, "dev", "2.0")
 
 
 def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
@@ -124,20 +124,20 @@ def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
                 },
                 "is_impossible": np.bool_(question.impossible),
             }
-            for question in squad.read(file)
+            for question in squad.read_questions(file)
         ]
 
     monkeypatch.setattr(tfds, "opened", opened)
-    found = squad.load("tfds:squad/v2.0", "dev", "2.0")
-    assert [q._replace(place="") for q in found] == [q._replace(place="") for q in squad.read(file)]
+    found = squad.load_squad("tfds:squad/v2.0", "dev", "2.0")
+    assert [q._replace(place="") for q in found] == [q._replace(place="") for q in squad.read_questions(file)]
     assert found[0].place == "tfds:squad/v2.0 question a" and asked_for == [("squad/v2.0", "validation")]
     monkeypatch.setattr(tfds, "opened", lambda name, split: [{"id": b"a", "context": b"x"}])
     with pytest.raises(UserError, match=mentioning("row 0", "answer_start")):
-        squad.load("tfds:squad", "train", "1.1")
+        squad.load_squad("tfds:squad", "train", "1.1")
     row = {"id": b"a", "context": b"\xff", "question": b"", "answers": {"text": [], "answer_start": []}}
     monkeypatch.setattr(tfds, "opened", lambda name, split: [row])
     with pytest.raises(UserError, match=mentioning("row 0", "'context'")):
-        squad.load("tfds:squad", "train", "1.1")
+        squad.load_squad("tfds:squad", "train", "1.1")
 
 
 def test_whole_articles_are_held_out():
@@ -156,9 +156,9 @@ def test_a_paragraph_of_100000_characters_takes_no_time(tmp_path):
         tmp_path / "a.json", published(context, asked("a", "1895", context.rindex("1895")), asked("b", context[:-1], 0))
     )
     began = time.monotonic()
-    made = windows.make(squad.read(file), TOKENIZER, windows.Windowing(), labels=True)
+    made = windows.make_windows(squad.read_questions(file), TOKENIZER, windows.Windowing(), labels=True)
     assert time.monotonic() - began < 10
     assert len(made.windows) > 400 and any(window.start for window in made.windows if window.question == 0)
     word = write(tmp_path / "b.json", published("x" * 100_000, asked("a", "x" * 100_000, 0)))
-    made = windows.make(squad.read(word), TOKENIZER, windows.Windowing(), labels=True)
+    made = windows.make_windows(squad.read_questions(word), TOKENIZER, windows.Windowing(), labels=True)
     assert made.text(0, made.windows[0].start, made.windows[0].end) == "x" * 100_000

@@ -7,7 +7,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.submission import FILES, check_rows, write
+from bertzoo.tasks.submission import FILES, check_rows, write_submission
 
 # The rows of GLUE's test sets, without their headers.
 ROWS = {
@@ -39,14 +39,16 @@ def read(path):
 
 
 def test_a_submission_has_the_official_files_and_rows(tmp_path):
-    write(tmp_path / "glue.zip", predicted({name: rows for name, (_, rows) in FILES.items()}, without=("wnli",)))
+    write_submission(
+        tmp_path / "glue.zip", predicted({name: rows for name, (_, rows) in FILES.items()}, without=("wnli",))
+    )
     files = read(tmp_path / "glue.zip")
     assert {name: text.count("\n") - 1 for name, text in files.items()} == ROWS
     assert all(text.startswith("index\tprediction\n0\t") for text in files.values())
 
 
 def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
-    write(tmp_path / "glue.zip", predicted(), wnli="predicted", rows=FEW)
+    write_submission(tmp_path / "glue.zip", predicted(), wnli="predicted", rows=FEW)
     said = {name: text.split("\n")[1:-1] for name, text in read(tmp_path / "glue.zip").items()}
     words = {"MNLI-m.tsv": "neutral", "MNLI-mm.tsv": "neutral", "AX.tsv": "neutral"}
     words |= {"QNLI.tsv": "not_entailment", "RTE.tsv": "not_entailment", "STS-B.tsv": "5.000000"}
@@ -54,16 +56,16 @@ def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
 
 
 def test_wnli_is_the_majority_unless_it_is_to_be_predicted(tmp_path):
-    write(tmp_path / "a.zip", predicted(), rows=FEW)
+    write_submission(tmp_path / "a.zip", predicted(), rows=FEW)
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
     with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
-        write(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted", rows=FEW)
+        write_submission(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted", rows=FEW)
     assert not (tmp_path / "b.zip").exists()
 
 
 def test_equal_predictions_make_equal_files(tmp_path):
     for name in ("a.zip", "b.zip"):
-        write(tmp_path / name, predicted(), rows=FEW)
+        write_submission(tmp_path / name, predicted(), rows=FEW)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
@@ -83,12 +85,14 @@ def test_equal_predictions_make_equal_files(tmp_path):
 def test_what_is_missing_or_wrong_is_named(tmp_path, change, message):
     given = {name: found for name, found in {**predicted(), **change}.items() if found is not None}
     with pytest.raises(UserError, match=mentioning(*message)):
-        write(tmp_path / "glue.zip", given, rows=FEW)
+        write_submission(tmp_path / "glue.zip", given, rows=FEW)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_number_below_the_least_is_the_least(tmp_path):
-    write(tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW)
+    write_submission(
+        tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW
+    )
     assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
 
 

@@ -23,7 +23,7 @@ small = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def make(*questions, windowing=SMALL, labels=True, tokenizer=TOKENIZER):
-    return windows.make(questions, tokenizer, windowing, labels)
+    return windows.make_windows(questions, tokenizer, windowing, labels)
 
 
 def slot(rows, length):
@@ -218,7 +218,7 @@ def test_what_cannot_be_learnt_is_left_out_and_counted(reason):
 def test_where_every_question_is_answered_what_cannot_be_learnt_has_no_weight():
     good, bad = question("who was born", "was", key="good"), question("who was born", "leader", start=0)
     nowhere = question("who was born", key="nowhere")._replace(answers=(Answer("smith", None),))
-    made = windows.make([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
+    made = windows.make_windows([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
     assert not made.skipped and [window.question for window in made.windows] == [0, 1, 2]
     batch = made.batch(slot(3, 20), 4)
     assert batch["row_weight"].tolist() == [1, 0, 0, 0] and batch["start"].tolist() == [6, 0, 0, 0]

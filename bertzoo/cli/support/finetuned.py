@@ -1,49 +1,127 @@
-"""What `evaluate` and `predict` do with a fine-tuned model, which they hand over here; and its flags."""
+"""`evaluate` and `predict` for a fine-tuned model, and their flags."""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support import answers
-from bertzoo.cli.support.options import check_file, say, written
+from bertzoo.cli.support.options import check_file, check_folder, say, written
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
-    from bertzoo.finetuning.predict_answers import Answering
-    from bertzoo.finetuning.predict_labels import Trained
+    from bertzoo.finetuning.predict_answers import QuestionModel
+    from bertzoo.finetuning.predict_labels import LabelModel
+    from bertzoo.tasks.squad import Question
     from bertzoo.tasks.task import Example
 
-_SHOWN = 60  # characters of a text beside what is said of it
+_SHOWN = 60  # characters of a text beside its prediction
+Counts = list[tuple[int, str]]
 
 
 def flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Declare what is asked of a fine-tuned model alone."""
-    group = parser.add_argument_group("of a fine-tuned model")
-    group.add_argument("--task", metavar="NAME", help="the task, where the model does not say on which it was trained")
-    group.add_argument("--data_dir", metavar="DIR", help="where the task's files are by now (default: where they were)")
+    """Declare the flags that apply only to fine-tuned models."""
+    group = parser.add_argument_group("for a fine-tuned model")
+    group.add_argument("--task", metavar="NAME", help="the task, if the model does not record it")
+    group.add_argument("--data_dir", metavar="DIR", help="where the task's files are now (default: where they were)")
     group.add_argument("--seed", type=_whole, metavar="N", help="this seed of a run (default: the best)")
-    group.add_argument("--batch_size", type=_whole, metavar="B", help="rows at a time, which changes no result")
+    group.add_argument("--batch_size", type=_whole, metavar="B", help="rows at a time; does not change results")
     return group
 
 
 def _whole(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    raise UserError(f"{text!r} is not a whole number, as --seed and --batch_size need one")
+    raise UserError(f"{text!r} is not a whole number, as --seed and --batch_size need")
 
 
-def refuse(args: argparse.Namespace, names: Iterable[str], what: str) -> None:
-    """Raise UserError where flags are given that are not of `what` the name is of; not given is None or False."""
+def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> None:
+    """Raise UserError for flags (not None or False) that do not apply to a `model` such as args.run."""
     for name in names:
-        if (given := getattr(args, name)) is not None and given is not False:
-            raise UserError(f"--{name} is not for {what}, which {args.run} is")
+        if (value := getattr(args, name)) is not None and value is not False:  # 0 is a value
+            raise UserError(f"--{name} does not apply to {model}, which {args.run} is")
 
 
-def _check_apart(args: argparse.Namespace, model: "Trained | Answering") -> None:
-    """Raise UserError where what is written would replace what is read, or what lies in the directory of a task."""
+def evaluate_model(args: argparse.Namespace) -> int:
+    """Print the scores of a split."""
+    from bertzoo.finetuning.evaluate import evaluate_split
+
+    model, questions = _load(args)
+    if not questions:
+        reject_flags(args, ("output",), "a model of labels")
+    results = evaluate_split(
+        model,
+        split=args.split or "dev",
+        task=args.task or "",
+        data_dir=args.data_dir or "",
+        batch_size=args.batch_size or 0,
+        output=_output_folder(args.output) if args.output else None,
+        tell=say,
+    )
+    if args.json:
+        print(json.dumps(results))
+        return 0
+    unit = "question" if questions else "example"
+    for split, scores in results["scores"].items():
+        line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        print(f"{results['task']}, {split}, {results['examples'][split]:,} {unit}s: {line}")
+    if results["collapsed"]:
+        print(f"every {unit} got the same prediction")
+    return 0
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Write the prediction for every text, in the order of the texts."""
+    from bertzoo.tasks import predictions
+
+    suffix = predictions.output_format(args.output) if args.output else ".jsonl" if args.json else ""
+    if args.output:
+        check_file(args.output, f"--output={args.output}")  # before any work that would be lost
+    model, questions = _load(args)
+    _check_apart(args, model)
+    if not questions:
+        reject_flags(args, ("question", "context"), "a model of labels")
+        if suffix == ".json":
+            raise UserError(f"--output={args.output} applies only to a model of questions: use .jsonl or .tsv")
+    texts, records, counts = (_answer if questions else _label)(args, model)
+    unit = "questions" if questions else "texts"
+    if not texts:
+        say(f"there are no {unit}")
+        return 0
+    for count, state in counts:
+        if count:
+            say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
+    lines = predictions.FORMATS[suffix](records) if suffix else map(_shown, texts, records)
+    with written(args.output) as file:
+        file.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _load(args: argparse.Namespace) -> tuple[Any, bool]:
+    """The model, and whether it answers questions."""
+    from bertzoo.finetuning.evaluate import load_model
+    from bertzoo.finetuning.predict_answers import QuestionModel
+
+    if args.batch_size == 0:
+        raise UserError("--batch_size=0 is less than 1")
+    model = load_model(args.run, args.seed)
+    return model, isinstance(model, QuestionModel)
+
+
+def _output_folder(name: str) -> Path:
+    """The directory of --output, checked before anything is computed."""
+    from bertzoo.core.paths import on_disk
+
+    folder = on_disk(name, "--output", "name a directory on this machine")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output={folder} is a file: name a directory")
+    check_folder(next(path for path in (folder, *folder.parents) if path.exists()), f"--output={folder}")
+    return folder
+
+
+def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> None:
+    """Raise UserError if --output would replace an input, or a file in the task's directory."""
     if not args.output:
         return
     output, directory = Path(args.output).resolve(), Path(args.data_dir or model.recipe.data_dir).resolve()
@@ -52,143 +130,125 @@ def _check_apart(args: argparse.Namespace, model: "Trained | Answering") -> None
     if args.split:
         files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
     if output in files:
-        raise UserError(f"--output={args.output} is a file that is read: name another")
-    # One's own files are known by name; GLUE's and SQuAD's directories hold nothing else.
+        raise UserError(f"--output={args.output} is an input: name another file")
+    # The user's own files are known by name; GLUE's and SQuAD's directories hold nothing else.
     if args.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
-        raise UserError(f"--output={args.output} is a file beside the task's own in {directory}: name another")
+        raise UserError(f"--output={args.output} is in the task's directory {directory}: name another file")
 
 
-def load(args: argparse.Namespace) -> "Trained | Answering":
-    """The model that the flags name."""
-    from bertzoo.finetuning import evaluate
+def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
+    """The texts, the records of their labels, and how many are cut or empty."""
+    from bertzoo.tasks.predictions import label_records
 
-    if args.batch_size == 0:
-        raise UserError("--batch_size=0 is less than 1")
-    return evaluate.load(args.run, args.seed)
-
-
-def evaluate(args: argparse.Namespace) -> int:
-    """Print the scores of a split, those of a run's results where it is the development set."""
-    from bertzoo.finetuning.evaluate import evaluate
-    from bertzoo.finetuning.predict_answers import Answering
-
-    model = load(args)
-    questions = isinstance(model, Answering)
-    output = answers.output(args) if questions else None
-    if not questions:
-        refuse(args, ("output",), "a model that answers no questions")
-    found = evaluate(
-        model,
-        split=args.split or "dev",
-        task=args.task or "",
-        data_dir=args.data_dir or "",
-        batch_size=args.batch_size or 0,
-        output=output,
-        tell=say,
-    )
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    for split, scores in found["scores"].items():
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        unit = "questions" if questions else "examples"
-        print(f"{found['task']}, {split}, {found['examples'][split]:,} {unit}: {shown}")
-    if found["collapsed"]:
-        print(f"every {'question got one answer' if questions else 'example got one class'}")
-    return 0
-
-
-def predict(args: argparse.Namespace) -> int:
-    """Say of every text what the model makes of it, in the order of the texts."""
-    from bertzoo.finetuning.predict_answers import Answering
-    from bertzoo.tasks import predictions
-
-    form = predictions.form(args.output) if args.output else ".jsonl" if args.json else ""
-    if args.output:
-        check_file(args.output, f"--output={args.output}")  # before all that would be lost
-    model = load(args)
-    _check_apart(args, model)
-    if isinstance(model, Answering):
-        return answers.predict(args, model, form)
-    refuse(args, ("question", "context"), "a model that answers no questions")
-    if form == predictions.PREDICTIONS:
-        raise UserError(f"--output={args.output} is for a model that answers questions: name it .jsonl or .tsv")
     if args.task:
-        model = model.of(model.task(args.task, args.data_dir or ""), say)
-    examples = list(_examples(args, model))
+        model = model.for_task(model.task(args.task, args.data_dir or ""), say)
+    examples = _read_examples(args, model)
     if not examples:
-        say("there is no text")
-        return 0
-    found = model.predict(examples, args.batch_size or 0)
-    empty = sum(not (one.text_a.strip() and (one.text_b is None or one.text_b.strip())) for one in examples)
-    for count, what in ((int(found.cut.sum()), f"cut to {model.max_length} tokens"), (empty, "empty")):
-        if count:
-            say(f"{count:,} of {len(examples):,} texts {'is' if count == 1 else 'are'} {what}")
-    records = predictions.records(examples, model.labels, found.values, found.probabilities, found.cut)
-    lines = {".jsonl": predictions.jsonl, ".tsv": predictions.tsv}[form](records) if form else _shown(examples, records)
-    with written(args.output) as file:
-        file.writelines(f"{line}\n" for line in lines)
-    return 0
+        return [], [], []
+    values, chances, cut = model.predict(examples, args.batch_size or 0)
+    empty = sum(not (pair.text_a.strip() and (pair.text_b is None or pair.text_b.strip())) for pair in examples)
+    counts = [(int(cut.sum()), f"cut to {model.max_length} tokens"), (empty, "empty")]
+    return examples, label_records(examples, model.labels, values, chances, cut), counts
 
 
-def _examples(args: argparse.Namespace, model: "Trained") -> Sequence["Example"]:
-    """Where the flags say that the texts are: one place, of the command line, a split, a file and standard input."""
+def _answer(args: argparse.Namespace, model: "QuestionModel") -> tuple[Sequence["Question"], Iterable[dict], Counts]:
+    """The questions, the records of their answers, and how many are cut, empty or without an answer."""
+    from bertzoo.tasks.predictions import answer_records
+
+    if args.task:
+        model = model.for_task(model.task(args.task))
+    questions = _read_questions(args, model)
+    if not questions:
+        return [], [], []
+    answered, skipped, shortened = model.answer(questions, args.batch_size or 0)
+    counts = [
+        (shortened, f"cut to {model.recipe.squad.max_question} pieces"),
+        (sum(not question.text.strip() for question in questions), "empty"),
+        (skipped.total(), "without an answer: the text has no word"),
+    ]
+    return questions, answer_records(answered), counts
+
+
+def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
+    """Raise UserError unless the texts have one source, or if flags need another; texts: flags that hold them."""
+    sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
+    if len(sources) > 1:
+        raise UserError(f"{' and '.join(sources)} both name the texts: keep one")
+    for name in ("text_a", "text_b"):
+        if getattr(args, name) and not tabular:
+            raise UserError(f"--{name} is a column of a table: add --input with one")
+    if args.data_dir and not args.task and not args.split:
+        raise UserError("--data_dir is the directory of a task's files: add --split or --task")
+
+
+def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
+    """The texts of the command line, a split, a table or standard input."""
     from bertzoo.finetuning.evaluate import read_split
     from bertzoo.tasks import inputs
 
-    given = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + ["TEXT"] * bool(args.text)
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(given)} both say where the texts are: keep one")
-    own = model.recipe.own
-    for name in ("text_a", "text_b"):
-        if getattr(args, name) and not args.input:
-            raise UserError(f"--{name} is a column of a file: give --input with it")
+    _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))
     if args.split:
         if args.pair:
-            raise UserError("--pair is not for a split of the task, which says itself what it has")
+            raise UserError("--pair does not apply to --split, whose task has pairs or not")
         task = model.task(args.task or "", args.data_dir or "")
-        splits: tuple[str, ...] = {"train": task.train, "dev": task.dev, "test": task.test}.get(
-            args.split, (args.split,)
-        )
-        directory = args.data_dir or model.recipe.data_dir
-        if len(splits) > 1:
-            raise UserError(
-                f"--split={args.split} of {task.name} is {' and '.join(splits)}, of the same numbers of rows: name one"
-            )
-        if not splits:
-            raise UserError(f"{task.name} has no {args.split} set")
-        return read_split(task, splits[0], directory, say).examples
-    if args.data_dir and not args.task:
-        raise UserError("--data_dir is where a task's files are: give --split or --task with it")
-    known = bool(model.named or args.task)
-    if args.pair and known and not model.pair:
+        parts = task.parts(args.split)
+        if len(parts) > 1:
+            raise UserError(f"--split={args.split} of {task.name} has the parts {' and '.join(parts)}: name one")
+        return read_split(task, parts[0], args.data_dir or model.recipe.data_dir, say).examples
+    if args.pair and (model.task_name or args.task) and not model.pair:
         raise UserError(f"--pair: {args.run} is fine-tuned on single texts")
-    wanted = inputs.Wanted(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
-    if wanted.pair and wanted.words:
+    form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
+    if form.pair and form.words:
         raise UserError(f"--pair: {args.run} tags the words of one text")
+    own = model.recipe.own
     if args.input:
-        columns = [args.text_a or own.text_a]
-        if wanted.pair:
-            second = args.text_b or own.text_b
-            if not second:
-                raise UserError(f"--input={args.input}: name the column of the second text with --text_b")
-            columns.append(second)
-        return inputs.table(args.input, columns, wanted, header=own.header)
-    if args.text:
-        return inputs.words(args.text, wanted)
-    return inputs.standard_input(sys.stdin, wanted)
+        columns = [args.text_a or own.text_a, *([args.text_b or own.text_b] if form.pair else [])]
+        if not all(columns):
+            raise UserError(f"--input={args.input}: name the column of the second text with --text_b")
+        return inputs.from_table(args.input, columns, form, header=own.header)
+    return inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
 
 
-def _shown(examples: Sequence["Example"], records: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """For a person: what is said, and of which text."""
-    from bertzoo.tasks.predictions import CUT
+def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
+    """The questions of the command line, a split, a file or standard input."""
+    from bertzoo.finetuning.evaluate import to_questions
+    from bertzoo.tasks import inputs, squad
 
-    for example, found in zip(examples, records, strict=True):
-        if "tags" in found:
-            pairs = zip(found["words"], found["tags"], strict=True)
-            yield " ".join(f"{word}/{CUT if tag is None else tag}" for word, tag in pairs)
-            continue
-        text = " | ".join(filter(None, (example.text_a, example.text_b)))
-        text = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]} …"
-        what = f"{found['label']} {found['probability']:.0%}" if "label" in found else f"{found['number']:.3f}"
-        yield f"{what}\t{text}"
+    single = [text for text in (args.question, args.context) if text is not None]
+    squad_file = bool(args.input) and args.input.endswith(".json")
+    texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(args.text)
+    _check_source(args, " and ".join(texts), tabular=bool(args.input) and not squad_file)
+    if len(texts) > 1:
+        raise UserError(f"{' and '.join(texts)} both name the questions: keep one")
+    if len(single) == 1:
+        raise UserError("--question and --context go together: a question, and the text that holds the answer")
+    if args.pair and (args.split or args.input):
+        raise UserError("--pair does not apply to questions, which have their texts already")
+    if args.split:
+        if args.split not in ("train", "dev", "test"):
+            raise UserError(f"--split={args.split} is not train, dev or test")
+        directory = args.data_dir or model.recipe.data_dir
+        return model.read_questions(model.task(args.task or ""), args.split, directory).questions
+    if squad_file:
+        return squad.read_questions(Path(args.input))
+    form, own = inputs.InputForm(pair=True), model.recipe.own
+    if args.input:
+        columns = [args.text_a or own.question, args.text_b or own.context]
+        return to_questions(inputs.from_table(args.input, columns, form, header=own.header), args.input)
+    if args.text or single:
+        return to_questions(inputs.from_texts(args.text or single, form), "the command line")
+    return to_questions(inputs.from_stdin(sys.stdin, form), "standard input")
+
+
+def _shown(text: Any, record: dict[str, Any]) -> str:
+    """A prediction and its text for a person."""
+    if "tags" in record:
+        return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
+    if "answer" in record:
+        share = "" if record["probability"] is None else f" {record['probability']:.0%}"
+        prediction, shown = f"{' '.join(record['answer'].split()) or '-'}{share}", " ".join(text.text.split())
+    else:
+        number = f"{record['number']:.3f}" if "number" in record else ""
+        prediction = number or f"{record['label']} {record['probability']:.0%}"
+        shown = " | ".join(filter(None, (text.text_a, text.text_b)))
+    return f"{prediction}\t{shown if len(shown) <= _SHOWN else f'{shown[: _SHOWN - 2]} …'}"

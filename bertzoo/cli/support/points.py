@@ -8,8 +8,8 @@ from bertzoo.cli.support.options import say
 from bertzoo.core.errors import Stopped, UserError
 
 if TYPE_CHECKING:
-    from bertzoo.finetuning.sweep.grid import Point
-    from bertzoo.finetuning.sweep.queue import Ended
+    from bertzoo.finetuning.sweep.grid import SweepPoint
+    from bertzoo.finetuning.sweep.queue import ProcessExit
     from bertzoo.finetuning.sweep.record import Record
 
 
@@ -25,7 +25,7 @@ def parse_count(text: str) -> int:
     raise UserError(f"{text!r} is not a number of at least 1, as --processes and --random need one")
 
 
-def _parsed(record: "Record", point: "Point") -> tuple[Any, Any, Any]:
+def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
     """The verb, the arguments and the config of a point, as `bertzoo finetune` parses them; raises as it does."""
     from bertzoo.cli import main as cli
     from bertzoo.core import config
@@ -42,7 +42,7 @@ def check_options(record: "Record") -> None:
         _parsed(record, point)
 
 
-def tasks(record: "Record") -> Iterator[tuple["Point", Any, Any]]:
+def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
     """Every point with its config and its task; raises as `bertzoo finetune` would if these do not fit.
 
     Custom tasks of the same files, which are read for their labels, come once.
@@ -65,7 +65,7 @@ def check_inputs(record: "Record") -> None:
             record.look(point)
         key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
         if key not in seen and point.name not in record.finished:
-            task.look()
+            task.check_files()
             seen.add(key)
 
 
@@ -79,7 +79,7 @@ def check_models(record: "Record") -> None:
 
 
 def run_points(
-    record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["Point"], bool] = lambda point: True
+    record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["SweepPoint"], bool] = lambda point: True
 ) -> None:
     """Run every unfinished point once it is `ready`, one per environment at a time; raises Stopped after a signal."""
     from bertzoo.finetuning.sweep import queue
@@ -93,17 +93,17 @@ def run_points(
     side = f", {len(environments)} side by side" if len(environments) > 1 else ""
     say(f"{len(record.points)} points, {len(record.finished)} of them finished already{side}")
 
-    def ended(point: "Point", how: "Ended") -> None:
+    def ended(point: "SweepPoint", how: "ProcessExit") -> None:
         outcome = _record_outcome(record, point, how)
         record.write()
         say(f"{len(record.finished)}/{len(record.points)} {point.task} {point.described()}: {outcome}")
 
     jobs = [
-        queue.Job(item=point, arguments=point.arguments(record.run_dir(point)), log=record.log(point))
+        queue.ProcessJob(item=point, arguments=point.arguments(record.run_dir(point)), log=record.log(point))
         for point in waiting
     ]
     try:
-        queue.run(jobs, environments, ended, ready)
+        queue.run_processes(jobs, environments, ended, ready)
     except KeyboardInterrupt:
         raise Stopped(
             f"stopped with {len(record.finished)} of {len(record.points)} points finished; run the same command again "
@@ -113,7 +113,7 @@ def run_points(
         record.write()
 
 
-def _record_outcome(record: "Record", point: "Point", how: "Ended") -> str:
+def _record_outcome(record: "Record", point: "SweepPoint", how: "ProcessExit") -> str:
     """Record how a point ended and return it in words."""
     if how.stopped:
         record.states[point.name] = "stopped", ""

@@ -264,7 +264,7 @@ def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray
     def score(logits: np.ndarray) -> dict[str, float]:
         predictions = logits[:, 0] * exam["scale"] if exam["kind"] == "regression" else logits.argmax(-1)
         labels = np.asarray([row["label"] for row in rows])
-        return metrics.points(exam["kind"], exam["metrics"], (), predictions, labels)
+        return metrics.scores_of(exam["kind"], exam["metrics"], (), predictions, labels)
 
     here = score(np.asarray([row["logits"] for row in rows]))
     logits = np.stack([output["logits"] for output in outputs])

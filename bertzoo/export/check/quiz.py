@@ -10,8 +10,8 @@ from bertzoo.core.errors import UserError
 from bertzoo.export.check.task_score import Labels, Questions, Quiz
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import predict_answers, predict_labels, saved_model
-from bertzoo.finetuning.predict_answers import Answering
-from bertzoo.finetuning.predict_labels import Trained
+from bertzoo.finetuning.predict_answers import QuestionModel
+from bertzoo.finetuning.predict_labels import LabelModel
 
 TASK_HEADS = ("sequence_classification", "token_classification", "span", "joint_span")
 
@@ -31,15 +31,15 @@ def build_quiz(
         return None
     most = EXAMPLES if examples is None else examples
     try:
-        model = saved_model.read(source)
+        model = saved_model.load_saved(source)
         if not model.knows_task:
             raise UserError(f"{source} does not record the task it was trained on")
         model = replace(model, pretrained=replace(model.pretrained, model=pretrained.model))
         if longest < model.max_length:
-            tell(f"{model.named}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
-        answering = predict_answers.of(model)
+            tell(f"{model.task_name}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
+        answering = predict_answers.question_model(model)
         quiz = (
-            _labels(predict_labels.of(model), pretrained, longest, most, tell)
+            _labels(predict_labels.label_model(model), pretrained, longest, most, tell)
             if answering is None
             else _questions(answering, longest, most)
         )
@@ -54,9 +54,9 @@ def build_quiz(
     return quiz
 
 
-def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
+def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, tell: Callable[[str], None]) -> Quiz:
     task = model.task()
-    model = replace(model.of(task, tell), max_length=min(model.max_length, longest))
+    model = replace(model.for_task(task, tell), max_length=min(model.max_length, longest))
     if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
         raise UserError(f"the labels of {task.name} have another order than those of the model")
     if not task.dev:
@@ -70,7 +70,7 @@ def _labels(model: Trained, pretrained: Pretrained, longest: int, most: int, tel
     return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
 
 
-def _questions(model: Answering, longest: int, most: int) -> Quiz:
+def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
     task, options = model.task(), model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
@@ -78,8 +78,8 @@ def _questions(model: Answering, longest: int, most: int) -> Quiz:
     # Windows overlap by at least half, as in long rows.
     options = replace(options, stride=min(options.stride, max(1, room // 2)))
     recipe = replace(model.recipe, squad=options)
-    model = replace(model.of(task), max_length=min(model.max_length, longest), recipe=recipe)
-    whole = model.asked(task, "dev", model.recipe.data_dir)
+    model = replace(model.for_task(task), max_length=min(model.max_length, longest), recipe=recipe)
+    whole = model.read_questions(task, "dev", model.recipe.data_dir)
     questions = draw_evenly(whole.questions, most)
     task.check(questions)
     rows = model.windows(questions, labels=False)

@@ -1,4 +1,4 @@
-"""The papers' tables of fine-tuning results: their columns, what of a run stands in each, and how they average."""
+"""The papers' tables of fine-tuning results: their columns, the scores in each, and their averages."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ ACCURACY, BOTH, CORRELATIONS = ("accuracy",), ("accuracy", "f1"), ("pearson", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """metric: its name in published.csv. task, split, scores: those of a run of which the mean stands here."""
+    """metric: its name in published.csv. task, split, scores: the column is the mean of these scores of a run."""
 
     name: str
     metric: str
@@ -17,9 +17,9 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """tables, sections: of the paper, where the rows quoted are. average: its name in published.csv, empty where the
-    paper has none; convention: its name in tasks/averages.py.
+class PaperTable:
+    """tables, sections: of the paper, whose rows are quoted. average: its name in published.csv, empty if the paper has
+    none; convention: its name in tasks/averages.py.
     """
 
     title: str
@@ -32,7 +32,7 @@ class Layout:
 
 
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
-    """Columns by name, metric and scores; the metric begins with the task and ends with m or mm where it has both."""
+    """Columns from names, metrics and scores; a metric starts with its task and ends with m or mm for MNLI's splits."""
     made = []
     for name, metric, scores in columns:
         task = metric.split("_")[0]
@@ -42,7 +42,7 @@ def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column
 
 
 def _squad() -> tuple[Column, ...]:
-    """Those of 2.0 with the best thresholds, as BERT's paper picks its own on the development set (§4.3)."""
+    """The columns of SQuAD; 2.0 uses the best threshold on the development set, as BERT's paper does (§4.3)."""
     return tuple(
         Column(name=f"SQuAD {version} {name}", metric=f"{task}_{name.lower()}", task=task, split="dev", scores=(score,))
         for version, task, scores in (
@@ -75,58 +75,53 @@ _CONVBERT = (
     ("CoLA", "cola_mcc", ("matthews",)),
     ("STS-B", "stsb", ("spearman",)),
 )
-# By the value of --table; without one, the first that has a column for a run.
-LAYOUTS = {
-    "squeezebert_dev": Layout(
-        title="GLUE, development sets (SqueezeBERT, Table 2)",
-        paper="SqueezeBERT",
-        tables=("2",),
-        columns=_glue("dev", *_SQUEEZEBERT),
+_MOBILEBERT = (
+    ("CoLA", "cola_mcc", ("matthews",)),
+    ("SST-2", "sst2", ACCURACY),
+    ("MRPC", "mrpc", ("f1",)),
+    ("STS-B", "stsb", ("spearman",)),
+    ("QQP", "qqp_f1", ("f1",)),
+    ("MNLI-m", "mnli_m", ACCURACY),
+    ("MNLI-mm", "mnli_mm", ACCURACY),
+    ("QNLI", "qnli", ACCURACY),
+    ("RTE", "rte", ACCURACY),
+)
+
+
+def _glue_table(
+    part: str, paper: str, number: str, columns: tuple, convention: str, note: str = "", sections: str = ""
+) -> PaperTable:
+    """A table of GLUE's development (`dev`) or test sets, with an average."""
+    return PaperTable(
+        title=f"GLUE, {'development' if part == 'dev' else 'test'} sets ({paper}, Table {number}{note})",
+        paper=paper,
+        tables=(number,),
+        columns=_glue(part, *columns),
+        sections=sections,
         average="glue_avg",
-        convention="squeezebert_dev",
+        convention=convention,
+    )
+
+
+# By the value of --table; the default is the first one with a column for a run.
+PAPER_TABLES = {
+    "squeezebert_dev": _glue_table("dev", "SqueezeBERT", "2", _SQUEEZEBERT, "squeezebert_dev"),
+    "squeezebert_test": _glue_table(
+        "test", "SqueezeBERT", "3", (*_SQUEEZEBERT, ("WNLI", "wnli", ACCURACY)), "squeezebert_test"
     ),
-    "squeezebert_test": Layout(
-        title="GLUE, test sets (SqueezeBERT, Table 3)",
-        paper="SqueezeBERT",
-        tables=("3",),
-        columns=_glue("test", *_SQUEEZEBERT, ("WNLI", "wnli", ACCURACY)),
-        average="glue_avg",
-        convention="squeezebert_test",
-    ),
-    "convbert_dev": Layout(
-        title="GLUE, development sets (ConvBERT, Table 2)",
-        paper="ConvBERT",
-        tables=("2",),
-        columns=_glue("dev", *_CONVBERT),
-        average="glue_avg",
-        convention="convbert",
-    ),
-    "convbert_parts": Layout(
-        title="GLUE, development sets (ConvBERT, Table 1, of averages alone)",
-        paper="ConvBERT",
-        tables=("1",),
-        columns=_glue("dev", *_CONVBERT),
-        average="glue_avg",
-        convention="convbert",
-    ),
-    "convbert_test": Layout(
-        title="GLUE, test sets (ConvBERT, Table 3)",
-        paper="ConvBERT",
-        tables=("3",),
-        columns=_glue("test", *_CONVBERT),
-        average="glue_avg",
-        convention="convbert",
-    ),
-    "convbert_squad": Layout(
+    "convbert_dev": _glue_table("dev", "ConvBERT", "2", _CONVBERT, "convbert"),
+    "convbert_parts": _glue_table("dev", "ConvBERT", "1", _CONVBERT, "convbert", note=", of averages alone"),
+    "convbert_test": _glue_table("test", "ConvBERT", "3", _CONVBERT, "convbert"),
+    "convbert_squad": PaperTable(
         title="SQuAD, development sets (ConvBERT, Table 4)", paper="ConvBERT", tables=("4",), columns=_SQUAD
     ),
-    "mobilebert_search": Layout(
+    "mobilebert_search": PaperTable(
         title="SQuAD 1.1, development set (MobileBERT, Tables 2 and 3)",
         paper="MobileBERT",
         tables=("2", "3"),
         columns=(_SQUAD[1],),
     ),
-    "mobilebert_dev": Layout(
+    "mobilebert_dev": PaperTable(
         title="GLUE and SQuAD 1.1, development sets (MobileBERT, Tables 6, 8 and 9)",
         paper="MobileBERT",
         tables=("6", "8", "9"),
@@ -136,30 +131,11 @@ LAYOUTS = {
             _SQUAD[1],
         ),
     ),
-    "mobilebert_test": Layout(
-        title="GLUE, test sets (MobileBERT, Table 4)",
-        paper="MobileBERT",
-        tables=("4",),
-        sections="GLUE",
-        columns=_glue(
-            "test",
-            ("CoLA", "cola_mcc", ("matthews",)),
-            ("SST-2", "sst2", ACCURACY),
-            ("MRPC", "mrpc", ("f1",)),
-            ("STS-B", "stsb", ("spearman",)),
-            ("QQP", "qqp_f1", ("f1",)),
-            ("MNLI-m", "mnli_m", ACCURACY),
-            ("MNLI-mm", "mnli_mm", ACCURACY),
-            ("QNLI", "qnli", ACCURACY),
-            ("RTE", "rte", ACCURACY),
-        ),
-        average="glue_avg",
-        convention="mobilebert_test",
-    ),
-    "mobilebert_squad": Layout(
+    "mobilebert_test": _glue_table("test", "MobileBERT", "4", _MOBILEBERT, "mobilebert_test", sections="GLUE"),
+    "mobilebert_squad": PaperTable(
         title="SQuAD, development sets (MobileBERT, Table 5)", paper="MobileBERT", tables=("5",), columns=_SQUAD
     ),
-    "schubert": Layout(
+    "schubert": PaperTable(
         title="SQuAD and GLUE, development sets (schuBERT, Tables 1, 6, 8 and 10 to 13)",
         paper="schuBERT",
         tables=("1", "6", "8", "10", "11", "12", "13"),

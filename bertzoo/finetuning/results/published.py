@@ -1,7 +1,6 @@
-"""What the papers print of fine-tuning and of speed: scores on GLUE and SQuAD, settings searched and chosen, latencies.
+"""The numbers that the papers print: scores on GLUE and SQuAD, hyperparameters searched and chosen, latencies.
 
-`published.csv` was transcribed from the papers' tables, value by value; `note` says where print or scan leave a doubt.
-Nothing here is computed, and what is not in the file is not known here.
+`published.csv` was transcribed from the papers' tables, value by value; `note` marks doubtful print or scans.
 """
 
 import csv
@@ -13,7 +12,7 @@ from typing import NamedTuple
 FILE = Path(__file__).with_name("published.csv")
 
 
-class Value(NamedTuple):
+class PaperValue(NamedTuple):
     """One printed number; `value` is the text as printed, `metric` its column's name, such as mnli_m or params_m."""
 
     paper: str
@@ -27,7 +26,7 @@ class Value(NamedTuple):
     note: str
 
 
-class Row(NamedTuple):
+class PaperRow(NamedTuple):
     """A row of a paper's table: the values of one model by metric."""
 
     paper: str
@@ -35,37 +34,24 @@ class Row(NamedTuple):
     section: str
     model: str
     variant: str
-    values: dict[str, Value]
+    values: dict[str, PaperValue]
 
 
 @functools.cache
-def values() -> tuple[Value, ...]:
+def paper_values() -> tuple[PaperValue, ...]:
     """All values, in the order of the papers' tables."""
     with FILE.open(encoding="utf-8", newline="") as file:
         head, *lines = csv.reader(file)
-    if tuple(head) != Value._fields:
+    if tuple(head) != PaperValue._fields:
         raise ValueError(f"{FILE.name} has the columns {head}")
-    return tuple(Value(*line) for line in lines)
+    return tuple(PaperValue(*line) for line in lines)
 
 
-def rows(paper: str, tables: Sequence[str], sections: str = "") -> list[Row]:
-    """The rows of a paper's tables, whose section begins with `sections`, in the order of the paper."""
-    found: dict[tuple[str, ...], Row] = {}
-    for value in values():
+def paper_rows(paper: str, tables: Sequence[str], sections: str = "") -> list[PaperRow]:
+    """The rows of a paper's tables whose section starts with `sections`, in the order of the paper."""
+    rows: dict[tuple[str, ...], PaperRow] = {}
+    for value in paper_values():
         if value.paper == paper and value.table in tables and value.section.startswith(sections):
-            row = found.setdefault(value[:5], Row(*value[:5], values={}))
+            row = rows.setdefault(value[:5], PaperRow(*value[:5], values={}))
             row.values[value.metric] = value
-    return list(found.values())
-
-
-def settings(paper: str, table: str) -> dict[str, dict[str, list[str]]]:
-    """The hyperparameters of a paper's table: by task, as the paper spells it, and by name, the values searched or
-    chosen.
-    """
-    found: dict[str, dict[str, list[str]]] = {}
-    for value in values():
-        if (value.paper, value.table, value.metric) == (paper, table, "hyperparameter"):
-            name = value.section.split(": ")[1]
-            for task in value.variant.split(": ")[1].split(", "):
-                found.setdefault(task, {}).setdefault(name, []).append(value.value)
-    return found
+    return list(rows.values())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from bertzoo.core.markdown import table as markdown_table
-from bertzoo.finetuning.results.rows import QUOTED, Cell, Row, Table
+from bertzoo.finetuning.results.rows import QUOTED, Cell, ResultRow, ResultTable
 
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--"}
@@ -17,75 +17,66 @@ LEGEND = (
 )
 
 
-def markdown(table: Table) -> str:
-    """A heading, the table, what measured and quoted mean, and the notes."""
-    head, lines = _cells(table)
-    return "\n\n".join(
-        [
-            f"## {table.layout.title}",
-            markdown_table(head, lines),
-            "\n".join(f"- {line}" for line in [LEGEND, *table.notes]),
-        ]
-    )
+def markdown(table: ResultTable) -> str:
+    """A heading, the table, its legend and its notes."""
+    notes = "\n".join(f"- {line}" for line in [LEGEND, *table.notes])
+    return "\n\n".join([f"## {table.layout.title}", markdown_table(*_texts(table)), notes])
 
 
-def latex(table: Table) -> str:
-    """A `tabular` that needs no package, under its title and notes as comments."""
-    head, lines = _cells(table)
+def latex(table: ResultTable) -> str:
+    """A `tabular` that needs no package, after its title and notes as comments."""
+    head, lines = _texts(table)
     rows = [" & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in row) + r" \\" for row in (head, *lines)]
     comments = [f"% {line}" for line in (table.layout.title, LEGEND, *table.notes)]
     begin = rf"\begin{{tabular}}{{lll{'r' * (len(head) - 3)}}}"
     return "\n".join([*comments, begin, r"\hline", rows[0], r"\hline", *rows[1:], r"\hline", r"\end{tabular}"])
 
 
-def comma_separated(table: Table) -> str:
-    """One line a number: model, origin, source, parameters, column, value, lowest, highest, seeds."""
+def comma_separated(table: ResultTable) -> str:
+    """One line per number: model, origin, source, parameters, column, value, lowest, highest, seeds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["model", "origin", "source", "parameters_m", "column", "value", "low", "high", "seeds"])
     for row in table.rows:
         for name, cell in _numbers(row):
-            numbers = [_number(number) for number in (cell.value, cell.low, cell.high)]
-            seeds = "" if cell.seeds is None else cell.seeds
-            writer.writerow([row.model, row.origin, row.source, row.parameters, name, *numbers, seeds])
+            numbers = ["" if number is None else f"{number:.10g}" for number in (cell.value, cell.low, cell.high)]
+            writer.writerow([row.model, row.origin, row.source, row.parameters, name, *numbers, cell.seeds])
     return text.getvalue().rstrip("\n")
 
 
-def as_json(table: Table) -> str:
-    """An object with title, columns, rows and notes; a number has value, text, low, high and seeds."""
+def to_json(table: ResultTable) -> str:
+    """A JSON object of title, columns, rows and notes; a cell has value, text, low, high and seeds."""
     rows = [{**asdict(row), "cells": {name: asdict(cell) for name, cell in row.cells.items()}} for row in table.rows]
     columns = [column.name for column in table.layout.columns]
     whole = {"title": table.layout.title, "columns": columns, "rows": rows, "notes": list(table.notes)}
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
+FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "markdown": markdown,
     "latex": latex,
     "csv": comma_separated,
-    "json": as_json,
+    "json": to_json,
 }
 
 
-def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+def _texts(table: ResultTable) -> tuple[list[str], list[list[str]]]:
+    """The headings and the rows' texts."""
     names = [column.name for column in table.layout.columns]
     head = ["model", "", "parameters (M)", *names, *(["average"] if table.layout.average else [])]
     lines = []
     for row in table.rows:
-        found = dict(_numbers(row))
-        texts = [found[name].text if name in found else "" for name in head[3:]]
+        cells = dict(_numbers(row))
+        texts = [cells[name].text if name in cells else "" for name in head[3:]]
         lines.append([row.model, f"{row.origin}: {row.source}", row.parameters, *texts])
     return head, lines
 
 
-def _numbers(row: Row) -> Sequence[tuple[str, Cell]]:
+def _numbers(row: ResultRow) -> Sequence[tuple[str, Cell]]:
+    """The cells by column name, with the average."""
     return [*row.cells.items(), *([("average", row.average)] if row.average else [])]
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.10g}"
-
-
-def measured(table: Table) -> bool:
-    """Whether any row is one's own."""
+def has_own_rows(table: ResultTable) -> bool:
+    """Whether any row is measured or submitted, not quoted."""
     return any(row.origin != QUOTED for row in table.rows)

@@ -1,4 +1,4 @@
-"""Runs and printed values as the rows of one table."""
+"""Runs, submissions and printed values as the rows of one table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from statistics import fmean
 
 from bertzoo.core.errors import UserError
 from bertzoo.finetuning.results import published
-from bertzoo.finetuning.results.layouts import Column, Layout
-from bertzoo.finetuning.results.runs import Run, Scores
+from bertzoo.finetuning.results.layouts import Column, PaperTable
+from bertzoo.finetuning.results.runs import FinishedRun, Scores
 from bertzoo.finetuning.results.submitted import Submitted
 from bertzoo.tasks import averages
 
@@ -17,7 +17,7 @@ MEASURED, SUBMITTED, QUOTED = "measured here", "by the leaderboard", "quoted"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A number in points as it is shown; of several seeds it is the median, with the lowest and the highest."""
+    """A number in points and its text; for several seeds the median, with the lowest and the highest."""
 
     value: float
     text: str
@@ -27,8 +27,8 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """cells: by the name of the column, those that there are. source: a place, or a table of a paper."""
+class ResultRow:
+    """cells: by column name. source: a path, or a table of a paper."""
 
     model: str
     origin: str
@@ -39,121 +39,127 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """A layout with its rows; notes: what there is to say of those measured here."""
+class ResultTable:
+    """A paper's table with its rows; notes: caveats of the rows measured here."""
 
-    layout: Layout
-    rows: Sequence[Row]
+    layout: PaperTable
+    rows: Sequence[ResultRow]
     notes: Sequence[str] = field(default_factory=list)
 
 
-def table(layout: Layout, runs: Iterable[Run], submitted: Iterable[Submitted] = ()) -> Table:
-    """The rows that the paper prints, one for every group of runs that came from one model and lie in one place, and
-    one for everything submitted.
+def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()) -> ResultTable:
+    """The paper's rows, one row per group of runs with the same model and place, and one row per submission.
 
-    Of several runs of a task in a group the one with the best score stands there. Runs of other tasks are left out.
+    Each cell of a group shows its task's run with the best score. Runs of tasks without a column are left out.
     """
-    groups: dict[tuple[Path, str, str], dict[str, list[Run]]] = {}
+    groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
-        if stands_in(layout, run):
+        if has_column(layout, run):
             tasks = groups.setdefault((run.place.resolve(), run.kind, run.origin), {})
             tasks.setdefault(run.task, []).append(run)
-    rows, notes = [_quoted(layout, row) for row in published.rows(layout.paper, layout.tables, layout.sections)], []
+    printed = published.paper_rows(layout.paper, layout.tables, layout.sections)
+    rows, notes = [_quoted(layout, row) for row in printed], []
     for tasks in groups.values():
         best = {task: max(several, key=lambda run: run.score) for task, several in tasks.items()}
-        row, said = _measured(layout, best)
-        notes += said + [note for task in tasks for note in _notes(best[task], len(tasks[task]))]
+        row, caveats = _measured(layout, best)
         rows.append(row)
-    for one in submitted:
-        row, said = _submitted(layout, one)
-        notes += said
-        rows.append(row)
-    return Table(layout=layout, rows=rows, notes=notes)
+        notes += caveats + [note for task in tasks for note in _notes(best[task], len(tasks[task]))]
+    for submission in submitted:
+        cells = _cells(layout, {task: submission for task in submission.scores})
+        average, caveats = _average(layout, submission.scores, cells, f"{submission.model} ({submission.path})")
+        source = str(submission.path)
+        rows.append(
+            ResultRow(
+                model=submission.model, origin=SUBMITTED, source=source, parameters="", cells=cells, average=average
+            )
+        )
+        notes += caveats
+    return ResultTable(layout=layout, rows=rows, notes=notes)
 
 
-def stands_in(layout: Layout, one: Run | Submitted) -> bool:
-    """Whether the layout has a column for a score of a run, or of what was submitted."""
-    if isinstance(one, Submitted):
-        return any(_points(column, one) for column in layout.columns)
-    return any(_cell(column, one) for column in layout.columns)
+def has_column(layout: PaperTable, source: FinishedRun | Submitted) -> bool:
+    """Whether the table has a column for a score of a run or a submission."""
+    return any(_cell(column, source) for column in layout.columns)
 
 
-def _quoted(layout: Layout, row: published.Row) -> Row:
+def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
     def cell(metric: str) -> Cell | None:
         printed = row.values.get(metric)
         return printed and Cell(value=float(printed.value), text=printed.value)
 
-    found = {column.name: cell(column.metric) for column in layout.columns}
+    cells = {column.name: cell(column.metric) for column in layout.columns}
     parameters = row.values.get("params_m")
-    return Row(
+    return ResultRow(
         model=", ".join(part for part in (row.model, row.variant) if part),
         origin=QUOTED,
         source=f"{row.paper}, Table {row.table}, {row.section}",
         parameters=parameters.value if parameters else "",
-        cells={name: each for name, each in found.items() if each},
+        cells={name: value for name, value in cells.items() if value},
         average=cell(layout.average),
     )
 
 
-def _measured(layout: Layout, best: Mapping[str, Run]) -> tuple[Row, list[str]]:
-    """A row of runs by task, and why it has no average where the others have one."""
+def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
+    """A row of runs by task, and its caveats."""
     first = next(iter(best.values()))
-    where = f"{first.place}, from {first.origin}"
-    found = {column.name: _cell(column, best[column.task]) for column in layout.columns if column.task in best}
-    cells = {name: cell for name, cell in found.items() if cell}
+    source = f"{first.place}, from {first.origin}"
+    cells = _cells(layout, best)
     scores = {task: run.median for task, run in best.items()}
-    average, notes = _average(layout, scores, cells, f"{first.kind} ({where})")
-    row = Row(
+    average, caveats = _average(layout, scores, cells, f"{first.kind} ({source})")
+    row = ResultRow(
         model=first.kind,
         origin=MEASURED,
-        source=where,
+        source=source,
         parameters=f"{first.parameters / 1e6:.1f}",
         cells=cells,
         average=average,
     )
-    return row, notes
+    return row, caveats
 
 
-def _submitted(layout: Layout, one: Submitted) -> tuple[Row, list[str]]:
-    """A row of what the leaderboard says, and why it has no average where the others have one."""
-    cells = {column.name: cell for column in layout.columns if (cell := _points(column, one))}
-    average, notes = _average(layout, one.scores, cells, f"{one.model} ({one.path})")
-    row = Row(model=one.model, origin=SUBMITTED, source=str(one.path), parameters="", cells=cells, average=average)
-    return row, notes
-
-
-def _points(column: Column, one: Submitted) -> Cell | None:
-    value = _mean(column, one.scores.get(column.task, {}))
-    return None if value is None else Cell(value=value, text=f"{value:.1f}")
+def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -> dict[str, Cell]:
+    """The cells by column name, from a source per task."""
+    columns = [column for column in layout.columns if column.task in sources]
+    return {column.name: cell for column in columns if (cell := _cell(column, sources[column.task]))}
 
 
 def _average(
-    layout: Layout, scores: Mapping[str, Scores], cells: Mapping[str, Cell], called: str
+    layout: PaperTable, scores: Mapping[str, Scores], cells: Mapping[str, Cell], name: str
 ) -> tuple[Cell | None, list[str]]:
-    """The average of scores by task, where the paper has one, and what there is to say of it."""
+    """The average of scores by task, if the paper has one, and its caveats."""
     if not layout.average:
         return None, []
+    part = layout.columns[-1].split.split("_")[0]
+    named = {  # as tasks.averages names them
+        f"{task}{split.removeprefix(part)}/{metric}": value
+        for task, splits in scores.items()
+        for split, metrics in splits.items()
+        if split.split("_")[0] == part
+        for metric, value in metrics.items()
+    }
     try:
-        value = averages.average(layout.convention, _by_name(layout, scores))
+        value = averages.average(layout.convention, named)
     except UserError:
         missing = [column.name for column in layout.columns if column.name not in cells and column.task != "wnli"]
-        return None, [f"{called} has no average: {', '.join(missing)} missing"]
-    notes = []
+        return None, [f"{name} has no average: {', '.join(missing)} missing"]
+    caveats = []
     if "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in scores:
-        notes.append(f"{called}: WNLI counts as {averages.WNLI}, the majority's accuracy")
-    return Cell(value=value, text=f"{value:.1f}"), notes
+        caveats.append(f"{name}: WNLI counts as {averages.WNLI}, the majority's accuracy")
+    return Cell(value=value, text=f"{value:.1f}"), caveats
 
 
-def _cell(column: Column, run: Run) -> Cell | None:
-    """What of a run stands in a column; None where it has no such scores."""
-    if run.task != column.task or (value := _mean(column, run.median)) is None:
+def _cell(column: Column, source: FinishedRun | Submitted) -> Cell | None:
+    """A run's or a submission's cell; None without its scores."""
+    if isinstance(source, Submitted):
+        value = _mean(column, source.scores.get(column.task, {}))
+        return None if value is None else Cell(value=value, text=f"{value:.1f}")
+    if source.task != column.task or (value := _mean(column, source.median)) is None:
         return None
-    each = [_mean(column, scores) for scores in run.seeds]
-    found = [score for score in each if score is not None]
-    low, high, text = min(found), max(found), f"{value:.1f}"
-    if len(found) > 1:
+    by_seed = [score for scores in source.seeds if (score := _mean(column, scores)) is not None]
+    low, high, text = min(by_seed), max(by_seed), f"{value:.1f}"
+    if len(by_seed) > 1:
         text += f" ({low:.1f}–{high:.1f})"
-    return Cell(value=value, text=text, low=low, high=high, seeds=len(found))
+    return Cell(value=value, text=text, low=low, high=high, seeds=len(by_seed))
 
 
 def _mean(column: Column, scores: Scores) -> float | None:
@@ -163,32 +169,20 @@ def _mean(column: Column, scores: Scores) -> float | None:
     return fmean(split[name] for name in column.scores)
 
 
-def _by_name(layout: Layout, found: Mapping[str, Scores]) -> dict[str, float]:
-    """Scores by the names that averages go by."""
-    part = layout.columns[-1].split.split("_")[0]
-    return {
-        f"{task}{split.removeprefix(part)}/{name}": value
-        for task, splits in found.items()
-        for split, scores in splits.items()
-        if split.split("_")[0] == part
-        for name, value in scores.items()
-    }
-
-
-def _notes(run: Run, alternatives: int) -> list[str]:
-    """What a number of this run does not say by itself."""
+def _notes(run: FinishedRun, alternatives: int) -> list[str]:
+    """The caveats of a run's numbers."""
     notes = []
     if alternatives > 1:
         notes.append(f"{run.task}: {run.path}, the best of {alternatives} runs by its score")
     if run.collapsed:
         notes.append(
-            f"{run.task}: {run.collapsed} of {len(run.seeds)} seeds say the same of every example ({run.path})"
+            f"{run.task}: {run.collapsed} of {len(run.seeds)} seeds predict the same for every example ({run.path})"
         )
     if run.task == "squad2" and "f1" in run.median.get("dev", {}):
         notes.append(
-            f"squad2: with the thresholds that are best on the development set; with that of the run F1 is "
+            f"squad2: with the best thresholds on the development set; with the run's own threshold F1 is "
             f"{run.median['dev']['f1']:.1f} ({run.path})"
         )
     if rows := run.config.get("train_rows"):
-        notes.append(f"{run.task}: trained on {rows:,} examples alone ({run.path})")
+        notes.append(f"{run.task}: trained on only {rows:,} examples ({run.path})")
     return notes

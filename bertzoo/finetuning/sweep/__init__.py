@@ -1,6 +1,6 @@
-"""A sweep: one task after another fine-tuned at every point of a grid of settings, each point a run of its own.
+"""Sweeps and chains: fine-tune tasks at every point of a grid, or runs that need one another, each a run of its own.
 
-grid.load(name, overrides, tasks) -> Sweep;  Sweep.points(random, seed) -> Points
-slots.slots(processes): the environments of processes side by side;  queue.run: all points by these
+grid.load_sweep(name, overrides, tasks) -> Sweep;  Sweep.points(random, seed);  chain.load_chain
+slots.device_environments(processes): one environment per process;  queue.run_processes: all points in these
 record.Record: the directory of a sweep, its table and its best points
 """

@@ -1,9 +1,9 @@
-"""Fine-tunings that begin with one another or teach one another, read from TOML: a chain.
+"""Read a chain from TOML: fine-tunings that start from one another or are each other's teachers.
 
-The tables are [chain] with `base`, the config of every run, `models`, the names of those that are given, and `table`,
-that of results in the end; [options], the same for all runs; and [stages.NAME], which has `from` and perhaps `teacher`,
-a model or an earlier stage, `options`, and `tasks`, a list or a table by task of what is different for it. A stage of
-many tasks stands for its run of the same task, one of a single task for that one.
+The tables are [chain] with `base`, the config of every run, `models`, the names of the input models, and `table`, that
+of the results; [options] of all runs; and [stages.NAME] with `from`, perhaps `teacher` (a model or an earlier stage),
+`options`, and `tasks`, a list or a table of differences by task. A reference to a stage means its run of the same task,
+or its only run.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from typing import Any
 
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.sweep.grid import VERSION, Options, Point, flat, refuse_own, text
+from bertzoo.finetuning.sweep.grid import VERSION, Options, SweepPoint, check_settable, check_table, flatten, to_text
 
 LINKS = ("from", "teacher")
-ROOT = "chain"  # the table that marks the file
+ROOT = "chain"  # the table that marks a chain
 STAGES = "stages"  # in the directory of a chain, where its runs are
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link(Point):
-    """One run of a chain; links: what `from` and `teacher` name, a given model or another run by its name."""
+class Link(SweepPoint):
+    """One run of a chain; links: the input model or the run that `from` and `teacher` name."""
 
     stage: str
     links: Mapping[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Link(Point):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """models: the names of those that are given; links: its runs, each after those that it needs; table: of results."""
+    """models: names of the input models; links: its runs, each after those that it needs; table: of the results."""
 
     base: str
     models: tuple[str, ...]
@@ -46,40 +46,40 @@ class Chain:
     table: str = ""
 
     def needs(self, link: Link) -> list[str]:
-        """The runs that have to be finished before one begins."""
+        """The runs that must finish before this one starts."""
         return [name for name in link.links.values() if name not in self.models]
 
-    def about(self, given: Mapping[str, Path]) -> dict[str, Any]:
-        """What a directory is compared by when the chain goes on."""
+    def identity(self, paths: Mapping[str, Path]) -> dict[str, Any]:
+        """What must not change when the chain resumes."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         runs = {
             link.name: {"base_sha256": base, **link.options}
-            | {key: str(given[name].resolve()) if name in given else name for key, name in link.links.items()}
+            | {key: str(paths[name].resolve()) if name in paths else name for key, name in link.links.items()}
             for link in self.links
         }
         return {"version": VERSION, "runs": runs}
 
-    def placed(self, given: Mapping[str, Path], folder: Path) -> list[Link]:
-        """The runs, which lie in a folder, with the paths of what they begin with and of their teachers."""
-        known = {**given, **{link.name: folder / link.name for link in self.links}}
+    def placed(self, paths: Mapping[str, Path], folder: Path) -> list[Link]:
+        """The runs in `folder`, with the paths of their models and teachers."""
+        known = {**paths, **{link.name: folder / link.name for link in self.links}}
         return [
             replace(link, options={**link.options, **{key: str(known[name]) for key, name in link.links.items()}})
             for link in self.links
         ]
 
     def only(self, tasks: Sequence[str]) -> "Chain":
-        """The runs of some tasks, and those that they need; raises ConfigError for a task that is in no stage."""
+        """The runs of some tasks, and those that they need; raises ConfigError for an unknown task."""
         known = {link.task for link in self.links}
         for task in tasks:
             if task not in known:
-                raise ConfigError(f"--tasks: there is no {task} in it{schema.nearest(task, known)}")
+                raise ConfigError(f"--tasks: the chain has no task {task}{schema.nearest(task, known)}")
         kept = {link.name for link in self.links if not tasks or link.task in tasks}
         for link in reversed(self.links):
             kept |= set(self.needs(link)) if link.name in kept else set()
         return replace(self, links=tuple(link for link in self.links if link.name in kept))
 
 
-def load(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> Chain:
+def load_chain(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> Chain:
     """A chain from a file or by the name of a shipped one; raises ConfigError.
 
     overrides: an option for all runs, `stages.NAME.option` for those of one stage, `tasks.NAME.option` of one task.
@@ -93,7 +93,7 @@ def load(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> Chain:
 
 def _build(table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> Chain:
     _known("", table, (ROOT, "options", "stages"))
-    head, stages = _table(ROOT, table.get(ROOT, {})), _table("stages", table.get("stages", {}))
+    head, stages = check_table(ROOT, table.get(ROOT, {})), check_table("stages", table.get("stages", {}))
     _known(f"{ROOT}.", head, ("base", "models", "table"))
     base, models, shown = head.get("base"), head.get("models"), head.get("table", "")
     if not isinstance(base, str) or not base:
@@ -115,7 +115,7 @@ def _build(table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> Ch
 
 def _links(base: str, stage: str, table: Any, everywhere: Options) -> Iterator[Link]:
     where = f"stages.{stage}"
-    table = _table(where, table)
+    table = check_table(where, table)
     _known(f"{where}.", table, (*LINKS, "options", "tasks"))
     common, tasks = _named(where, table), table.get("tasks")
     own = {**everywhere, **_options(f"{where}.options", table.get("options", {}))}
@@ -125,7 +125,7 @@ def _links(base: str, stage: str, table: Any, everywhere: Options) -> Iterator[L
         raise ConfigError(f"{where}.tasks must be a list of tasks, or a table with one for each")
     for task, found in tasks.items():
         place = f"{where}.tasks.{task}"
-        found = _table(place, found)
+        found = check_table(place, found)
         named = {**common, **_named(place, found)}
         if "from" not in named:
             raise ConfigError(f"{place} begins with nothing: name a model or a stage in {where}.from")
@@ -142,9 +142,9 @@ def _named(where: str, table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _options(where: str, table: Any) -> dict[str, str]:
-    found = {key: text(f"{where}.{key}", value) for key, value in flat(_table(where, table))}
+    found = {key: to_text(f"{where}.{key}", value) for key, value in flatten(check_table(where, table))}
     for key in found:
-        refuse_own(f"{where}.{key}", key, LINKS)
+        check_settable(f"{where}.{key}", key, LINKS)
     return found
 
 
@@ -159,7 +159,7 @@ def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list
                     f"--{key}: {kind}.NAME.option is of one of the {kind} {', '.join(sorted(parts[kind]))}"
                 )
             which, name = rest
-        refuse_own(f"--{key}", name, LINKS)
+        check_settable(f"--{key}", name, LINKS)
         links = [
             replace(link, options={**link.options, name: value})
             if which is None or which == {"stages": link.stage, "tasks": link.task}[kind]
@@ -170,7 +170,7 @@ def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list
 
 
 def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
-    """The links with names of runs in place of those of stages, and without teachers that have no share."""
+    """The links with runs instead of stages, and without teachers that do not contribute (alpha = 1)."""
     stages: dict[str, list[str]] = {}
     for link in links:
         stages.setdefault(link.stage, []).append(link.task)
@@ -179,7 +179,7 @@ def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
         found = {}
         for key, name in link.links.items():
             where = f"stages.{link.stage}.{key} = {name!r}"
-            if key == "teacher" and link.alone:
+            if key == "teacher" and link.without_teacher:
                 continue
             if name in models:
                 found[key] = name
@@ -194,7 +194,7 @@ def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
 
 
 def _ordered(links: list[Link], models: Sequence[str]) -> tuple[Link, ...]:
-    """Each after those that it needs, else as they stand; raises ConfigError for those that need one another."""
+    """Each link after those that it needs, else in their order; raises ConfigError for a circle."""
     made: dict[str, Link] = {}
     while waiting := [link for link in links if link.name not in made]:
         free = [link for link in waiting if all(name in models or name in made for name in link.links.values())]
@@ -205,17 +205,11 @@ def _ordered(links: list[Link], models: Sequence[str]) -> tuple[Link, ...]:
 
 
 def _circle(waiting: Mapping[str, Link]) -> list[str]:
-    """The names of runs of which each needs the next, the last being the first again."""
+    """The names of a circle of runs that each need the next; the first one is repeated at the end."""
     names = [next(iter(waiting))]
     while names.count(names[-1]) < 2:
         names.append(next(name for name in waiting[names[-1]].links.values() if name in waiting))
     return names[names.index(names[-1]) :]
-
-
-def _table(where: str, found: Any) -> Mapping[str, Any]:
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{where} must be a table, not {schema.show(found)}")
-    return found
 
 
 def _known(where: str, table: Mapping[str, Any], known: Sequence[str]) -> None:

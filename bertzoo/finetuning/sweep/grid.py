@@ -1,15 +1,14 @@
-"""The grid of a sweep, read from TOML, and its points in order or a random part of them.
+"""Read the grid of a sweep from TOML, and list its points or a random part of them.
 
-The tables are [sweep] with `base`, the config of every run, and `tasks`; [options], the same at all points; [grid], by
-option the list of its values; and [tasks.NAME], the lists of one task, which take the place of the grid's or add to it.
+The tables are [sweep] with `base`, the config of every run, and `tasks`; [options], the same at all points; [grid], a
+list of values by option; and [tasks.NAME], lists of one task that replace the grid's or add to it.
 """
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,17 @@ from typing import Any
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
 
-VERSION = 1  # of what a directory says that it is of
+VERSION = 1  # of sweep.json and chain.json
 FOLDER = "sweeps"  # in the shipped configs
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 PLACEHOLDER = "{task}"
-Options = Mapping[str, str]  # as a command line has them
+Options = Mapping[str, str]  # as on a command line
 Lists = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """A run of a sweep. settings: of the grid; options: all, `settings` among them; base: its config."""
+class SweepPoint:
+    """A run of a sweep. settings: of the grid; options: all, including `settings`; base: its config."""
 
     base: str
     task: str
@@ -36,80 +35,79 @@ class Point:
 
     @property
     def name(self) -> str:
-        """A name that its task and its place in the grid alone decide, whatever else is in the grid."""
+        """A name that depends only on the task and the settings, not on the rest of the grid."""
         return f"{self.task}/{_digest(self.task, self.settings)[:12]}"
 
     @property
-    def alone(self) -> bool:
-        """Whether a teacher would have no share in what is learnt."""
-        with suppress(ValueError):  # what is no number the run itself refuses
+    def without_teacher(self) -> bool:
+        """Whether alpha = 1, so that a teacher would not contribute to the loss."""
+        with suppress(ValueError):  # the run itself rejects what is not a number
             return float(self.options.get("alpha", "nan")) == 1
         return False
 
     def arguments(self, run_dir: Path | str) -> list[str]:
-        """The command line of its run. A teacher that has no share in what is learnt is left out."""
+        """The command line of its run, without --teacher if that does not contribute."""
         options = dict(self.options)
-        if self.alone:
+        if self.without_teacher:
             options.pop("teacher", None)
-        given = [f"--{key}={value.replace(PLACEHOLDER, self.task)}" for key, value in options.items()]
-        return ["finetune", self.base, f"--task={self.task}", f"--run_dir={run_dir}", *given]
+        flags = [f"--{key}={value.replace(PLACEHOLDER, self.task)}" for key, value in options.items()]
+        return ["finetune", self.base, f"--task={self.task}", f"--run_dir={run_dir}", *flags]
 
     def described(self) -> str:
-        """Its place in the grid for a person."""
+        """Its settings for a person."""
         return " ".join(f"{key}={value}" for key, value in self.settings.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """options: the same at all points; grids: by task, in the order in which they are run, its grid."""
+    """options: the same at all points; grids: the grid of each task, in the order of the runs."""
 
     base: str
     options: Options
     grids: Mapping[str, Lists]
 
-    def about(self) -> dict[str, Any]:
-        """What a directory is compared by when the sweep goes on."""
+    def identity(self) -> dict[str, Any]:
+        """What must not change when the sweep resumes."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 
-    def points(self, random: int = 0, seed: int = 0) -> list[Point]:
-        """All points, task by task, the last option of a grid changing fastest.
+    def points(self, random: int = 0, seed: int = 0) -> list[SweepPoint]:
+        """All points, task by task; the last option of a grid changes fastest.
 
-        random: of each task only so many, drawn by the seed; a larger number draws those of a smaller one and more.
+        random: only this many of each task, drawn by the seed; a larger number includes the points of a smaller one.
         """
-        return [point for task in self.grids for point in _drawn(list(self._of(task)), random, seed)]
-
-    def _of(self, task: str) -> Iterator[Point]:
-        grid = self.grids[task]
-        for values in product(*grid.values()):
-            settings = dict(zip(grid, values, strict=True))
-            options = {**{key: value for key, value in self.options.items() if key not in settings}, **settings}
-            yield Point(base=self.base, task=task, settings=settings, options=options)
-
-
-def _drawn(points: list[Point], random: int, seed: int) -> list[Point]:
-    if not random:
+        points = []
+        for task, grid in self.grids.items():
+            of_task = []
+            for values in product(*grid.values()):
+                settings = dict(zip(grid, values, strict=True))
+                common = {key: value for key, value in self.options.items() if key not in settings}
+                of_task.append(SweepPoint(base=self.base, task=task, settings=settings, options=common | settings))
+            drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed, point.name))[:random]}
+            points += [point for point in of_task if not random or point.name in drawn]
         return points
-    chosen = set(sorted((point.name for point in points), key=lambda name: _digest(seed, name))[:random])
-    return [point for point in points if point.name in chosen]
 
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def load(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
-    """A sweep from a file or by the name of a shipped one; `overrides` set an option for all points, in place of a list
-    in the grid, `tasks.NAME.option` for those of one task; `tasks`: these alone. Raises ConfigError.
+def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), tasks: Sequence[str] = ()) -> Sweep:
+    """A sweep from a file or by the name of a shipped one; raises ConfigError.
+
+    overrides: options of all points, which replace lists of the grid, or `tasks.NAME.option` of one task. tasks: only
+    these.
     """
     path = config.find(name, FOLDER)
     try:
-        sweep = _build(tomllib.loads(path.read_bytes().decode("utf-8-sig")))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        sweep = _build(config.read_toml(path))
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return _only(_overridden(sweep, overrides), tasks)
+        raise ConfigError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+    sweep = _override(sweep, overrides)
+    for task in tasks:
+        if task not in sweep.grids:
+            raise ConfigError(f"--tasks: the sweep has no task {task}{schema.nearest(task, sweep.grids)}")
+    return replace(sweep, grids={task: grid for task, grid in sweep.grids.items() if not tasks or task in tasks})
 
 
 def _build(table: Mapping[str, Any]) -> Sweep:
@@ -117,8 +115,7 @@ def _build(table: Mapping[str, Any]) -> Sweep:
     for key, part in table.items():
         if key not in known:
             raise ConfigError(f"unknown table {key}{schema.nearest(key, known)}")
-        if not isinstance(part, Mapping):
-            raise ConfigError(f"{key} must be a table, not {schema.show(part)}")
+        check_table(key, part)
     head = table.get("sweep", {})
     for key in head:
         if key not in ("base", "tasks"):
@@ -130,88 +127,80 @@ def _build(table: Mapping[str, Any]) -> Sweep:
         raise ConfigError('sweep.tasks must be a list of tasks, such as ["cola", "rte"]')
     if len(set(tasks)) < len(tasks):
         raise ConfigError(f"sweep.tasks = {tasks} names a task twice")
-    options = {key: text(f"options.{key}", value) for key, value in flat(table.get("options", {}))}
+    options = {key: to_text(f"options.{key}", value) for key, value in flatten(table.get("options", {}))}
     grid = _lists("grid", table.get("grid", {}))
-    if both := [key for key in options if key in grid]:
-        raise ConfigError(f"{both[0]} is in [options] and in [grid]; keep one")
     for key in options:
-        refuse_own(f"options.{key}", key)
-    own = table.get("tasks", {})
-    for task, lists in own.items():
+        if key in grid:
+            raise ConfigError(f"{key} is in [options] and in [grid]; keep one")
+        check_settable(f"options.{key}", key)
+    grids = {task: dict(grid) for task in tasks}
+    for task, lists in table.get("tasks", {}).items():
         if task not in tasks:
-            raise ConfigError(f"[tasks.{task}] is of no task of sweep.tasks{schema.nearest(task, tasks)}")
-        if not isinstance(lists, Mapping):
-            raise ConfigError(f"tasks.{task} must be a table, not {schema.show(lists)}")
-    grids = {task: {**grid, **_lists(f"tasks.{task}", own.get(task, {}))} for task in tasks}
+            raise ConfigError(f"[tasks.{task}]: sweep.tasks has no {task}{schema.nearest(task, tasks)}")
+        grids[task] |= _lists(f"tasks.{task}", check_table(f"tasks.{task}", lists))
     return Sweep(base=base, options=options, grids=grids)
 
 
 def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    made = {}
-    for key, values in flat(table):
-        refuse_own(f"{where}.{key}", key)
+    lists = {}
+    for key, values in flatten(table):
+        check_settable(f"{where}.{key}", key)
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}.{key} must be a list of values, not {schema.show(values)}")
-        made[key] = tuple(text(f"{where}.{key}", value) for value in values)
-        if len(set(made[key])) < len(values):
+        lists[key] = tuple(to_text(f"{where}.{key}", value) for value in values)
+        if len(set(lists[key])) < len(values):
             raise ConfigError(f"{where}.{key} = {values} has a value twice")
-    return made
+    return lists
 
 
-def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """What a table holds, with dotted keys."""
+def check_table(where: str, value: Any) -> Mapping[str, Any]:
+    """The value; raises ConfigError unless it is a table."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a table, not {schema.show(value)}")
+    return value
+
+
+def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables, with dotted keys."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from flat(value, schema.join(path, key))
+            yield from flatten(value, schema.join(path, key))
         else:
             yield schema.join(path, key), value
 
 
-def refuse_own(where: str, key: str, more: Sequence[str] = ()) -> None:
+def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
     """Raise ConfigError for an option that is set for every run anyway."""
     if key in OWN or key in more:
         raise ConfigError(f"{where} cannot be set: it is set for every run")
 
 
-def text(where: str, value: Any) -> str:
-    """A value as a command line has it."""
+def to_text(where: str, value: Any) -> str:
+    """A value as a command line has it; raises ConfigError for other than text, numbers, booleans or lists."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    if isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return json.dumps(value, ensure_ascii=False)
-    raise ConfigError(
-        f"{where} has {schema.show(value)} where only text, a number, true or false, or these in a list do"
-    )
+    raise ConfigError(f"{where} = {schema.show(value)} is not text, a number, true, false or a list of these")
 
 
-def _overridden(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
+def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
     options, grids = dict(sweep.options), {task: dict(grid) for task, grid in sweep.grids.items()}
-    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # of one task over of all
-        _, *rest = key.split(".", 2)
-        if key.startswith("tasks.") and (len(rest) < 2 or rest[0] not in grids):
-            raise ConfigError(f"--{key}: tasks.NAME.option sets an option of one of the tasks {', '.join(grids)}")
-        name = rest[1] if key.startswith("tasks.") else key
-        refuse_own(f"--{key}", name)
-        if key.startswith("tasks."):
-            grids[rest[0]][name] = (value,)
+    for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # those of one task last
+        if not key.startswith("tasks."):
+            check_settable(f"--{key}", key)
+            options[key] = value
+            for grid in grids.values():
+                if key in grid:
+                    grid[key] = (value,)
             continue
-        options[name] = value
-        for grid in grids.values():
-            if name in grid:
-                grid[name] = (value,)
+        _, task, name = (*key.split(".", 2), "")[:3]
+        if task not in grids or not name:
+            raise ConfigError(f"--{key}: tasks.NAME.option sets an option of one of the tasks {', '.join(grids)}")
+        check_settable(f"--{key}", name)
+        grids[task][name] = (value,)
     everywhere = {name for name in options if all(name in grid for grid in grids.values())}
-    return Sweep(
-        base=sweep.base,
-        options={name: value for name, value in options.items() if name not in everywhere},
-        grids=grids,
-    )
-
-
-def _only(sweep: Sweep, tasks: Sequence[str]) -> Sweep:
-    for task in tasks:
-        if task not in sweep.grids:
-            raise ConfigError(f"--tasks: there is no {task} in it{schema.nearest(task, sweep.grids)}")
-    chosen = {task: grid for task, grid in sweep.grids.items() if not tasks or task in tasks}
-    return Sweep(base=sweep.base, options=sweep.options, grids=chosen)
+    options = {name: value for name, value in options.items() if name not in everywhere}
+    return replace(sweep, options=options, grids=grids)

@@ -1,4 +1,4 @@
-"""Points run as processes of their own, so many side by side, each ended in words."""
+"""Run points as processes, several side by side, and report how each ended."""
 
 import contextlib
 import os
@@ -21,8 +21,8 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(Generic[Item]):
-    """What one process does. log: all that it prints goes there."""
+class ProcessJob(Generic[Item]):
+    """The arguments of one process, and the log of its output."""
 
     item: Item
     arguments: Sequence[str]
@@ -30,69 +30,68 @@ class Job(Generic[Item]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a process ended. error: its last line, where it failed."""
+class ProcessExit:
+    """How a process ended. error: its last line of output if it failed."""
 
     code: int
     error: str = ""
 
     @property
     def stopped(self) -> bool:
-        """Whether it asks to be run again."""
+        """Whether it stopped at a checkpoint, to be run again."""
         return self.code == Stopped.exit_code
 
 
-def run(
-    jobs: Iterable[Job[Item]],
+def run_processes(
+    jobs: Iterable[ProcessJob[Item]],
     environments: Sequence[Mapping[str, str]],
-    ended: Callable[[Item, Ended], None],
+    ended: Callable[[Item, ProcessExit], None],
     ready: Callable[[Item], bool] = lambda item: True,
 ) -> None:
-    """Run every job, in each of the environments one at a time, and tell of each when it has ended.
+    """Run every job, one at a time in each of the environments, and call `ended` for each.
 
-    One that is not ready waits until others have ended; it is left when none is at work and it still is not.
-    SIGTERM, SIGINT or SIGHUP ends the processes as SIGTERM does; then KeyboardInterrupt is raised. A second SIGINT
-    kills them.
+    A job that is not ready waits until others have ended; it is left out if none is running and it is still not ready.
+    SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills them.
     """
     waiting = list(jobs)
-    running: dict[int, tuple[Job[Item], subprocess.Popen]] = {}
-    asked: list[int] = []
-    passed = 0
+    running: dict[int, tuple[ProcessJob[Item], subprocess.Popen]] = {}
+    signals: list[int] = []
+    rounds = 0  # of signals sent to the processes
 
-    def ask(number: int, _: FrameType | None) -> None:
+    def record(number: int, _: FrameType | None) -> None:
         leave_closed_terminal()
-        asked.append(number)
+        signals.append(number)
 
-    usual = {number: signal.signal(number, ask) for number in stop_signals()}
+    usual = {number: signal.signal(number, record) for number in stop_signals()}
     try:
         while True:
             for slot, environment in enumerate(environments):
-                if asked or slot in running or not (free := [job for job in waiting if ready(job.item)]):
+                if signals or slot in running or not (free := [job for job in waiting if ready(job.item)]):
                     continue
                 waiting.remove(free[0])
                 running[slot] = free[0], _start(free[0], environment)
             if not running:
                 break
             time.sleep(_POLL)
-            if asked and (not passed or asked.count(signal.SIGINT) > 1):
+            if signals and (not rounds or signals.count(signal.SIGINT) > 1):
                 for _, process in running.values():
-                    process.kill() if passed else process.terminate()
-                passed += 1
+                    process.kill() if rounds else process.terminate()
+                rounds += 1
             for slot, (job, process) in list(running.items()):
                 if process.poll() is not None:
                     del running[slot]
-                    ended(job.item, _end(process.returncode, job.log))
+                    ended(job.item, _exit(process.returncode, job.log))
     finally:
-        for _, process in running.values():  # `ended` has raised: nothing is left behind
+        for _, process in running.values():  # left over if `ended` has raised
             process.terminate()
             process.wait()
         for number, handler in usual.items():
             signal.signal(number, handler)
-    if asked:
+    if signals:
         raise KeyboardInterrupt
 
 
-def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:
+def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("w", encoding="utf-8") as log:
         return subprocess.Popen(
@@ -101,16 +100,16 @@ def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
-            start_new_session=True,  # Ctrl-C reaches it once, from here
+            start_new_session=True,  # so that Ctrl-C reaches it only from here
         )
 
 
-def _end(code: int, log: Path) -> Ended:
+def _exit(code: int, log: Path) -> ProcessExit:
     if code == 0:
-        return Ended(code=code)
+        return ProcessExit(code=code)
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
     how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return Ended(code=code, error=f"{last.removeprefix('bertzoo: ')} ({how}; {log})")
+    return ProcessExit(code=code, error=f"{last.removeprefix('bertzoo: ')} ({how}; {log})")

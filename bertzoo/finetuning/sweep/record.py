@@ -1,4 +1,4 @@
-"""The directory of a sweep or a chain: what it is of, every point's run, one table, and the best of each task."""
+"""The directory of a sweep or a chain: its identity, the run of every point, one table, and the best of each task."""
 
 import csv
 import fcntl
@@ -13,59 +13,50 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.results import runs
-from bertzoo.finetuning.results.runs import Run
-from bertzoo.finetuning.sweep.grid import VERSION, Point
+from bertzoo.finetuning.results.runs import FinishedRun
+from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
 
-POINTS = "points"  # of a sweep, where its runs are
+POINTS = "points"  # the folder of a sweep's runs
 _LOCK = ".lock"
 
 
 class Record:
-    """A directory, which need not exist yet; points are known here by their names.
+    """A directory, which need not exist yet; points are identified by their names.
 
-    what: a sweep or a chain, after which its files are called; folder: in it, where the runs are.
+    kind: sweep or chain, the stem of its files; folder: that of the runs.
     """
 
-    def __init__(self, name: str, points: Sequence[Point], what: str = "sweep", folder: str = POINTS):
+    def __init__(self, name: str, points: Sequence[SweepPoint], kind: str = "sweep", folder: str = POINTS):
         self.path = on_disk(name, "the run directory", "name a directory, a mounted one perhaps")
-        self._what, self._folder = what, folder
+        self._kind, self._folder = kind, folder
         self.points = points
-        self.states: dict[str, tuple[str, str]] = {}  # of the others: failed or stopped, and the error
-        self.finished: dict[str, Run] = {}
+        self.states: dict[str, tuple[str, str]] = {}  # of unfinished points: failed or stopped, and the error
+        self.finished: dict[str, FinishedRun] = {}
+        self.table = self.path / f"{kind}.csv"
 
-    @property
-    def table(self) -> Path:
-        """A line a point."""
-        return self.path / f"{self._what}.csv"
-
-    @property
-    def about(self) -> Path:
-        """What the directory is of."""
-        return self.path / f"{self._what}.json"
-
-    def run_dir(self, point: Point) -> Path:
-        """Where the run of a point is."""
+    def run_dir(self, point: SweepPoint) -> Path:
+        """The directory of a point's run."""
         return self.path / self._folder / point.name
 
-    def log(self, point: Point) -> Path:
-        """What the run of a point prints."""
-        return self.path / "logs" / f"{point.name}.log"  # apart from the runs, which a pattern may name
+    def log(self, point: SweepPoint) -> Path:
+        """The log of a point's run; not in its directory, which a pattern may name."""
+        return self.path / "logs" / f"{point.name}.log"
 
-    def look(self, point: Point) -> bool:
-        """Whether a point is finished; raises UserError where its results are damaged."""
+    def look(self, point: SweepPoint) -> bool:
+        """Whether a point is finished; raises UserError if its results are damaged."""
         path = self.run_dir(point)
         if (path / runs.RESULTS).is_file():
-            self.finished[point.name] = runs.read(path, self.path)
+            self.finished[point.name] = runs.read_run(path, self.path)
         return point.name in self.finished
 
-    def best(self, task: str) -> Point | None:
-        """The finished point of a task with the best score, the first of equals; None where there is none."""
-        found = [point for point in self.points if point.task == task and point.name in self.finished]
-        return max(found, key=lambda point: self.finished[point.name].score, default=None)
+    def best(self, task: str) -> SweepPoint | None:
+        """The finished point of a task with the best score, the first of equals, or None."""
+        finished = [point for point in self.points if point.task == task and point.name in self.finished]
+        return max(finished, key=lambda point: self.finished[point.name].score, default=None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory: two sweeps in one would run each point twice. The lock ends with the process."""
+        """Hold the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -73,73 +64,67 @@ class Record:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(
-                    f"{self.path} is in use by another bertzoo {self._what}; wait for it or stop it"
-                ) from error
+                raise UserError(f"{self.path} is in use by another bertzoo {self._kind}; wait or stop it") from error
             yield
 
-    def claim(self, mine: dict[str, Any], changes: Callable[[Any, Any], list[str]] = config.difference) -> None:
-        """Make the directory the sweep's or the chain's that `mine` is about; raises ConfigError where it holds one
-        with `changes`, a function of what the two are about: of a sweep any, though its grid may have other points.
+    def claim(self, identity: dict[str, Any], changes: Callable[[Any, Any], list[str]] = config.difference) -> None:
+        """Write the identity; raises ConfigError if the directory holds another one with `changes`.
+
+        changes: a function of both; by default any difference, though a sweep's grid may gain points.
         """
-        if self.about.is_file():
-            changed = changes(_about(self.about), mine)
-            if changed:
+        file = self.path / f"{self._kind}.json"
+        if file.is_file():
+            if changed := changes(_read_identity(file), identity):
                 raise ConfigError(
-                    f"{self.path} holds a {self._what} with other options: {'; '.join(changed)}; give back these "
-                    "values, or choose another --run_dir"
+                    f"{self.path} holds a {self._kind} with other options: {'; '.join(changed)}; restore these values "
+                    "or use a different --run_dir"
                 )
         elif (self.path / self._folder).exists():
-            raise UserError(f"{self.path} has {self._folder} but no {self.about.name}; choose another --run_dir")
-        atomic.write_json(self.about, mine, indent=2)
+            raise UserError(f"{self.path} has {self._folder} but no {file.name}; use a different --run_dir")
+        atomic.write_json(file, identity, indent=2)
 
     def write(self) -> None:
-        """Write the table, a line a point."""
+        """Write the table, one line per point."""
         text = io.StringIO()
         lines = [self._line(point) for point in self.points]
-        writer = csv.DictWriter(text, _columns(lines), restval="", lineterminator="\n")
+        last = ("run", "error")
+        columns = [*dict.fromkeys(key for line in lines for key in line if key not in last), *last]
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
         atomic.write_bytes(self.table, text.getvalue().encode())
 
     def lines(self) -> Iterator[str]:
-        """The table for a person: of every point its score, its place in the grid and its run."""
-        lines = [self._line(point) for point in self.points]
+        """The table for a person: the score, the settings and the run of every point."""
         settings = dict.fromkeys(key for point in self.points for key in point.settings)
         columns = ["task", "state", "score", "low", "high", *settings, "run"]
-        rows = [columns, *([_shown(line.get(key, "")) for key in columns] for line in lines)]
+        rows = [columns]
+        for line in map(self._line, self.points):
+            values = (line.get(key, "") for key in columns)
+            rows.append([f"{value:.2f}" if isinstance(value, float) else str(value) for value in values])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
-    def _line(self, point: Point) -> Mapping[str, Any]:
+    def _line(self, point: SweepPoint) -> Mapping[str, Any]:
         head: dict[str, Any] = {"task": point.task, "state": "waiting", "score": "", "low": "", "high": "", "seeds": ""}
         state, error = self.states.get(point.name, ("waiting", ""))
         tail = {"run": str(self.run_dir(point).relative_to(self.path)), "error": error}
         if point.name not in self.finished:
             return {**head, "state": state, **point.settings, **tail}
         run = self.finished[point.name]
-        head |= {"state": "finished", "score": run.score, "low": min(run.each), "high": max(run.each)}
+        low, high = min(run.chosen_scores), max(run.chosen_scores)
+        head |= {"state": "finished", "score": run.score, "low": low, "high": high}
         head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}
-        scores = {f"{split}/{name}": value for split, found in run.median.items() for name, value in found.items()}
+        scores = {f"{split}/{name}": value for split, named in run.median.items() for name, value in named.items()}
         return {**head, **point.settings, **scores, **tail}
 
 
-def _columns(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All that any line has, what went wrong and where last."""
-    last = ("run", "error")
-    return [*dict.fromkeys(key for line in lines for key in line if key not in last), *last]
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _about(file: Path) -> dict[str, Any]:
+def _read_identity(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        identity = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{file} is damaged: it cannot be read ({error})") from error
-    if not isinstance(found, dict) or found.get("version") != VERSION:
-        raise UserError(f"{file} is of nothing that is known here")
-    return found
+    if not isinstance(identity, dict) or identity.get("version") != VERSION:
+        raise UserError(f"{file} is not of version {VERSION}, which this bertzoo reads: use a different --run_dir")
+    return identity

@@ -1,4 +1,4 @@
-"""The devices that processes side by side have, one each, by the environment that they are started with."""
+"""The environment variables that give each of several processes a device of its own."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 from bertzoo.core.errors import UserError
 
-# A chip of a TPU may hold two devices; a process of its own has the whole chip.
+# A chip of a TPU may hold two devices; a process gets a whole chip.
 _COUNT = """
 import json, jax
 devices = jax.local_devices()
@@ -17,43 +17,45 @@ print(json.dumps([jax.default_backend(), len(chips) if jax.default_backend() == 
 Environment = dict[str, str]
 
 
-def slots(processes: int | None) -> list[Environment]:
-    """What is added to the environment of each process: one a device, of a CPU one, or as many as are asked for.
+def device_environments(processes: int | None) -> list[Environment]:
+    """The variables of each process: one process per device, one on a CPU, or `processes` many.
 
-    Raises UserError where there are fewer devices than processes.
+    Raises UserError if there are fewer devices than processes.
     """
-    platform, count = found()
+    platform, count = count_devices()
     if platform == "cpu":
         return [{} for _ in range(processes or 1)]
     if (processes or 0) > count:
         raise UserError(f"--processes={processes} is more than the {count} devices of this machine, one for each")
     make = {"tpu": _chip, "gpu": _card}.get(platform)
-    if make is None:
-        if (processes or 1) > 1:
-            raise UserError(f"--processes={processes}: how to share out devices of the kind {platform} is not known")
-        return [{}]
-    return [make(number) for number in range(processes or count)]
+    if make is None and (processes or 1) > 1:
+        raise UserError(f"--processes={processes}: devices of the platform {platform} cannot be shared out; use 1")
+    return [make(number) for number in range(processes or count)] if make else [{}]
 
 
-def found() -> tuple[str, int]:
-    """The platform and the number of its devices here, or of a TPU its chips; asked in a process that ends, for
-    a device that is in use no other process can have.
+def count_devices() -> tuple[str, int]:
+    """The platform and its number of devices, for a TPU of chips.
+
+    A separate process counts them, since a device in use is not free for another process.
     """
-    asked = subprocess.run([sys.executable, "-c", _COUNT], capture_output=True, text=True)
-    if asked.returncode:
-        last = next(iter(asked.stderr.strip().splitlines()[-1:]), f"exit code {asked.returncode}")
+    result = subprocess.run([sys.executable, "-c", _COUNT], capture_output=True, text=True)
+    if result.returncode:
+        last = next(iter(result.stderr.strip().splitlines()[-1:]), f"exit code {result.returncode}")
         raise RuntimeError(f"the devices of this machine cannot be counted: {last}")
-    platform, count = json.loads(asked.stdout.splitlines()[-1])
+    platform, count = json.loads(result.stdout.splitlines()[-1])
     return platform, count
 
 
+def _visible(variable: str, number: int) -> str:
+    """Device `number` among those that `variable` gives to this process."""
+    visible = os.environ.get(variable, "")
+    return visible.split(",")[number] if visible else str(number)
+
+
 def _card(number: int) -> Environment:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # of the machine's, those that are given to this process
-    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
+    return {"CUDA_VISIBLE_DEVICES": _visible("CUDA_VISIBLE_DEVICES", number)}
 
 
 def _chip(number: int) -> Environment:
-    visible = os.environ.get("TPU_VISIBLE_CHIPS", "")
-    chip = visible.split(",")[number] if visible else str(number)
     bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}  # each is a slice of its own
-    return {"TPU_VISIBLE_CHIPS": chip, **bounds}
+    return {"TPU_VISIBLE_CHIPS": _visible("TPU_VISIBLE_CHIPS", number), **bounds}
