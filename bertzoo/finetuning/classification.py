@@ -95,11 +95,11 @@ class LabelTask(TaskKind):
             soft_labels, record = teacher_logits(teacher, recipe, task, train.examples, mesh, tell)
 
         def finish(batch: HostBatch, slot: Slot) -> HostBatch:
-            batch = scaled(batch, recipe.scale)
+            arrays = scaled(dict(batch), recipe.scale)
             if soft_labels is not None:
-                batch[TEACHER] = np.zeros((size, soft_labels.shape[1]), np.float32)
-                batch[TEACHER][: len(slot.rows)] = soft_labels[slot.rows]
-            return batch
+                arrays[TEACHER] = np.zeros((size, soft_labels.shape[1]), np.float32)
+                arrays[TEACHER][: len(slot.rows)] = soft_labels[slot.rows]
+            return arrays
 
         return TaskData(
             rows=len(train.rows),

@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
     """The figures of a model, and a function that writes its predictions into the folder of its seed."""
 
     figures: Figures
-    save: Callable[[Path], None] = lambda folder: None
+    save: Callable[[Path], object] = lambda folder: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,15 @@
 """How GLUE's tasks lie in files (Wang et al. 2018): their columns, splits, labels and metrics."""
 
 from dataclasses import dataclass
+from typing import Any
 
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
 NLI = ("contradiction", "entailment", "neutral")  # BERT's and ELECTRA's order
 _HUB_NLI = ("entailment", "neutral", "contradiction")  # by the integers of Hugging Face and TFDS
 _TWO = ("sentence1", "sentence2")
-_NLI_LABELS = {"labels": NLI, "hub_names": _HUB_NLI, "hub_labels": _HUB_NLI}
-_ENTAILMENT_LABELS = {"labels": ENTAILMENT, "hub_names": ENTAILMENT, "hub_labels": ENTAILMENT}
+_NLI_LABELS: dict[str, Any] = {"labels": NLI, "hub_names": _HUB_NLI, "hub_labels": _HUB_NLI}
+_ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILMENT, "hub_labels": ENTAILMENT}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,14 +50,14 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Pearson's correlation; 0 if all predictions, or all labels, are the same, where it is undefined."""
     import scipy.stats
 
-    return _correlation(lambda *both: scipy.stats.pearsonr(*both).statistic, predictions, labels)
+    return _correlation(lambda *both: scipy.stats.pearsonr(*both)[0], predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Spearman's rank correlation, with the mean rank for ties; 0 where Pearson's is undefined."""
     import scipy.stats
 
-    return _correlation(lambda *both: scipy.stats.spearmanr(*both).statistic, predictions, labels)
+    return _correlation(lambda *both: scipy.stats.spearmanr(*both)[0], predictions, labels)
 
 
 def _correlation(measure: Callable[..., Any], first: np.ndarray, second: np.ndarray) -> float:

@@ -191,10 +191,10 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
         if args.pair:
             raise UserError("--pair does not apply to --split, whose task has pairs or not")
         task = model.task(args.task or "", args.data_dir or "")
-        parts = task.parts(args.split)
-        if len(parts) > 1:
-            raise UserError(f"--split={args.split} of {task.name} has the parts {' and '.join(parts)}: name one")
-        return read_split(task, parts[0], args.data_dir or model.recipe.data_dir, say).examples
+        first, *others = task.parts(args.split)
+        if others:
+            raise UserError(f"--split={args.split} of {task.name} has {' and '.join((first, *others))}: name one")
+        return read_split(task, first, args.data_dir or model.recipe.data_dir, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
         raise UserError(f"--pair: {args.run} is fine-tuned on single texts")
     form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
