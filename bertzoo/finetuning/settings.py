@@ -16,25 +16,23 @@ from bertzoo.train.stages import Stage
 
 
 def _adamw() -> AdamW:
-    """BERT's: a tenth of the steps of warm-up, then linearly to 0, without a jump between."""
+    """BERT's: warm-up over a tenth of the steps, then a linear decay from there to 0."""
     return AdamW(learning_rate=5e-5, schedule=Schedule(warmup_share=0.1, decay_from="warmup"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """A model trained on one task, with several seeds one after another; a TOML file holds these keys and tables.
+    """The keys and tables of a fine-tuning config: one task, several seeds one after another. --from names the model.
 
-    The model is not in it: it is that of --from. Rows are as long as the shortest of at most `buckets` lengths that
-    holds them, the longest being max_length.
+    Each batch has the shortest of at most `buckets` lengths that holds its rows; the longest is max_length.
 
-    train_rows: only so many examples, drawn by the seed; 0: all. dropout: before the head's output; encoder_dropout:
-    of the layers and of attention, None for the model's own. hidden: the activation of a dense layer in the head.
-    pooler: with the pooler of a model that has one. layer_decay: what a layer's rate is of the rate of the layer above
-    (ELECTRA's `layerwise_lr_decay`). double_unordered: pairs whose order means nothing are learnt in both orders.
-    scale: numbers are divided by it to be learnt. alpha: the weight of the label beside a teacher's prediction.
-    wnli: under "majority" nothing is trained, and the model of WNLI says of every pair the commonest label of the
-    training set, as SqueezeBERT's authors let theirs. patience: epochs without a better score after which a seed ends;
-    0: none does. select: which epoch is kept.
+    train_rows: number of examples that the seed draws; 0: all. dropout: before the head's output; encoder_dropout: of
+    layers and attention, None for the model's own. hidden: activation of a dense layer in the head. pooler: whether to
+    use the model's pooler. layer_decay: a layer's learning rate relative to the layer above (ELECTRA's
+    `layerwise_lr_decay`). double_unordered: train on unordered pairs in both orders. scale: divisor of numeric labels.
+    alpha: weight of the labels' loss; the rest is the teacher's. wnli: with "majority" WNLI's model is not trained and
+    always predicts the most common label, as SqueezeBERT's authors do. patience: epochs without a better score after
+    which a seed ends; 0: never. select: which epoch's model is saved.
     """
 
     task: str = ""
@@ -88,10 +86,10 @@ class Finetune:
             if value is not None and not 0 <= value < 1:
                 raise ConfigError(f"{name} = {value} is not a share in [0, 1)")
         if self.patience and self.select == "last":
-            raise ConfigError(f'patience = {self.patience} waits for a better score, but select = "last" looks at none')
+            raise ConfigError(f'patience = {self.patience} does not apply to select = "last": remove it')
 
     def stage(self, rows: int) -> Stage:
-        """The whole training as one stage over so many rows an epoch; raises ConfigError as `Stage` does."""
+        """The training as one stage with `rows` rows per epoch; raises ConfigError as `Stage` does."""
         steps = -(-rows // self.batch_size)
         made = Stage(
             steps=steps * self.epochs,

@@ -1,4 +1,4 @@
-"""What a model says of windows -> answers: the decoding of BERT (§4.2, §4.3, run_squad.py) and of ELECTRA's code."""
+"""Decode a model's outputs for windows into answers, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA's code do."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,17 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks.paragraphs import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]
-NEVER = 1e6  # what null odds are where nothing can be answered; finite, since JSON has no infinity
+NEVER = 1e6  # null odds if nothing can be answered; finite, since JSON has no infinity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How answers are chosen; with `nulls` (SQuAD 2.0) none is given where the null odds are above `threshold`.
+    """How answers are chosen; with `nulls` (SQuAD 2.0) none is given if the null odds exceed `threshold`.
 
-    The threshold is 0 in BERT's code, beside logits of [CLS], and -2.75 in ELECTRA's, beside its joint head.
+    The threshold is 0 in BERT's code, with logits of [CLS], and -2.75 in ELECTRA's, with its joint head.
     """
 
-    candidates: int = 20  # starts of a window, ends of a window or start, and answers of a question
+    candidates: int = 20  # starts per window, ends per window or start, answers per question
     longest: int = 30  # pieces of an answer
     nulls: bool = False
     threshold: float = 0.0
@@ -29,15 +29,15 @@ class Decoding:
     def __post_init__(self) -> None:
         for name in ("candidates", "longest"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer: give at least 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer: use at least 1")
         if not math.isfinite(self.threshold):
             raise ConfigError(f"threshold = {self.threshold} is not a finite number")
 
 
 class Candidate(NamedTuple):
-    """A text with the scores of its start and its end, whose sum ranks it, and its share among the candidates.
+    """A text, the scores of its start and end, whose sum ranks it, and its softmax share among the candidates.
 
-    at: the character of the paragraph at which it begins; None of no answer.
+    at: its first character in the paragraph; None for no answer.
     """
 
     text: str
@@ -48,8 +48,8 @@ class Candidate(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to a question: `text`, empty where none is given, `best`, which is never withheld, and the odds that
-    there is none (None unless decoded with nulls). The best candidates come first.
+    """The answer to a question: `text`, empty for no answer, `best`, the best answer in any case, and the odds that there
+    is none (None unless decoded with nulls). The best candidates come first.
     """
 
     key: str
@@ -60,14 +60,14 @@ class Answered(NamedTuple):
 
     @property
     def given(self) -> Candidate | None:
-        """The candidate that is the answer; None where that is none and no candidate."""
+        """The candidate that is the answer, or None."""
         return next((candidate for candidate in self.candidates if candidate.text == self.text), None)
 
 
 class Pairs(NamedTuple):
-    """Possible answers (N,) in one row: positions of start and end, and their scores; `null` is the score of none.
+    """Possible answers (N,) in one row: positions of start and end, and their scores; `null` scores no answer.
 
-    null_pair: the logits that it is the sum of, where none is ranked among the answers.
+    null_pair: its two logits, if no answer is ranked among the answers.
     """
 
     row: int
@@ -80,28 +80,28 @@ class Pairs(NamedTuple):
 
 
 def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
-    """The answers to all questions, in their order, from what a model gave for every row of their windows.
+    """The answers to all questions, in their order, from a model's output for every window.
 
     An output has `start_logits` and `end_logits` (L,), or of a joint head `start_scores` and `starts` (K,),
     `end_scores` and `ends` (K,M) given each start, and `null_score` (). A question without a row gets an empty answer.
-    Raises UserError where an output is not finite.
+    Raises UserError if an output is not finite.
     """
     if len(outputs) != len(windows.windows):
-        raise ValueError(f"{len(outputs)} outputs are not of {len(windows.windows)} rows")
-    found: list[list[Pairs]] = [[] for _ in windows.questions]
+        raise ValueError(f"{len(outputs)} outputs for {len(windows.windows)} rows")
+    by_question: list[list[Pairs]] = [[] for _ in windows.questions]
     for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
         if not all(np.all(np.isfinite(array)) for array in output.values()):
             raise UserError(f"the model's output for {windows.questions[window.question].place} is not finite")
         pairs = _beams if "starts" in output else _logits
-        found[window.question].append(pairs(row, window, output, decoding))
+        by_question[window.question].append(pairs(row, window, output, decoding))
     return [
         _answer(question.key, several, windows, decoding)
-        for question, several in zip(windows.questions, found, strict=True)
+        for question, several in zip(windows.questions, by_question, strict=True)
     ]
 
 
 def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """All pairs of the best starts and the best ends; padding is no place for either."""
+    """All pairs of the best starts and the best ends, outside of the padding."""
     start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
     starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
     pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
@@ -110,7 +110,7 @@ def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pai
 
 
 def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """The pairs that a joint head's search gives; its score of none is one number."""
+    """The pairs of a joint head's beam search, whose score of no answer is one number."""
     starts = output["starts"][: decoding.candidates]
     ends = output["ends"][: decoding.candidates, : decoding.candidates]
     scores = output["end_scores"][: decoding.candidates, : decoding.candidates].astype(np.float64)
@@ -129,15 +129,15 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 
 
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """Those inside the paragraph, short enough, and whose start has its most context here."""
+    """The pairs inside the paragraph that are short enough and whose start has its most context in this window."""
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
-    kept = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
-    kept[kept] = window.best[starts[kept]]
+    inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
+    inside[inside] = window.best[starts[inside]]
     return pairs._replace(
-        starts=pairs.starts[kept],
-        ends=pairs.ends[kept],
-        start_scores=pairs.start_scores[kept],
-        end_scores=pairs.end_scores[kept],
+        starts=pairs.starts[inside],
+        ends=pairs.ends[inside],
+        start_scores=pairs.start_scores[inside],
+        end_scores=pairs.end_scores[inside],
     )
 
 
@@ -156,38 +156,38 @@ def _answer(key: str, several: list[Pairs], windows: Paragraphs, decoding: Decod
 
 
 def _null(several: list[Pairs]) -> Pairs:
-    """The row that speaks the most for an answer, the first of equals."""
+    """The row with the lowest score of no answer, the first of equals."""
     return min(several, key=lambda pairs: pairs.null)
 
 
 def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> list[Candidate]:
-    """The best answers whose texts differ, and with nulls none among them, or after them where it is not."""
+    """The best answers with distinct texts; with nulls no answer is among them, or follows them."""
     if not several:
         return []
-    found: dict[str, tuple[float, float, int | None]] = {}
+    ranked: dict[str, tuple[float, float, int | None]] = {}
     rows, *columns = (
         np.concatenate(column)
         for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
     )
     pair = _null(several).null_pair if decoding.nulls else None
-    if pair is not None:  # the last: behind an answer of the same score
+    if pair is not None:  # the last, so that an answer of the same score goes first
         rows = np.append(rows, -1)
         columns = [np.append(column, value) for column, value in zip(columns, (0, 0, *pair), strict=True)]
     starts, ends, start_scores, end_scores = columns
     for index in np.argsort(-(start_scores + end_scores), kind="stable").tolist():
-        if len(found) == decoding.candidates:
+        if len(ranked) == decoding.candidates:
             break
         row, place = int(rows[index]), (int(starts[index]), int(ends[index]))
         text = windows.text(row, *place) if row >= 0 else ""
-        if text or row < 0:  # a piece may stand for no character
+        if text or row < 0:  # a token may have no character
             at = windows.characters(row, *place)[0] if text else None
-            found.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
+            ranked.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
     if pair is not None:
-        found.setdefault("", (*pair, None))
-    shares = _softmax([start + end for start, end, _ in found.values()])
+        ranked.setdefault("", (*pair, None))
+    shares = _softmax([start + end for start, end, _ in ranked.values()])
     return [
         Candidate(text, start, end, share, at)
-        for (text, (start, end, at)), share in zip(found.items(), shares, strict=True)
+        for (text, (start, end, at)), share in zip(ranked.items(), shares, strict=True)
     ]
 
 

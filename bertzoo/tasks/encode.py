@@ -11,18 +11,18 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.rows import Rows
 from bertzoo.tasks.task import Example, Kind, Label
 
-_TOGETHER = 10_000  # texts that are tokenised at once
+_TOGETHER = 10_000  # texts per call of the tokenizer
 LEAST = 5  # [CLS], two [SEP] and a token of each text
 
 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
-    """The rows of examples, cut to max_length; raises ConfigError where that leaves no room for two texts.
+    """The rows of examples, cut to max_length; raises ConfigError if that leaves no room for two texts.
 
-    A second text without tokens is as none, as BERT's code has it. Where labels are to be predicted there are none.
-    padding: as of Rows.
+    A second text without tokens counts as none, as in BERT's code. The rows have labels if every example has one.
+    padding: as in Rows.
     """
     if max_length < LEAST:
-        raise ConfigError(f"max_length = {max_length} leaves no room for two texts, whose least is {LEAST}")
+        raise ConfigError(f"max_length = {max_length} leaves no room for two texts: use at least {LEAST}")
     make = _tokens if kind == "tokens" else _texts
     ids, middle, lengths, first, cut = make(examples, tokenizer, max_length)
     labels = [example.label for example in examples]
@@ -68,7 +68,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _Made:
-    """Also where the words begin: at their first token. A word of no token the vocabulary knows is [UNK]."""
+    """`_texts` for words, with the first token of each word; a word without tokens becomes [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
     unknown = np.array([tokenizer.specials.unk], np.int32)
     pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}
@@ -88,7 +88,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(T,): the label of a word at its first token, of those words that were not cut off."""
+    """(T,): the label of each word at its first token, without the words that were cut off."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
     found = np.zeros(len(first), np.int32)
@@ -102,9 +102,9 @@ def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 def truncated(a: np.ndarray, b: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens two texts keep where both have to fit: the longer loses its last, of equally long the second.
+    """The number of tokens that each of two texts keeps: the longer one loses its last, of equals the second.
 
-    In the end the shorter is whole, or both have half of the room.
+    In the end the shorter text is whole, or each has half of the room.
     """
     a_half, b_half = room - room // 2, room // 2
     fits = a + b <= room

@@ -1,4 +1,4 @@
-"""Rows of ids in a few lengths: which rows make a batch, the batch, and outputs back in the order of the examples."""
+"""Encoded rows, batches of them in a few lengths, and outputs back in the order of the examples."""
 
 import functools
 import hashlib
@@ -13,12 +13,12 @@ import numpy as np
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import Specials
 
-_ROWS, _BATCHES = 1, 2  # what is shuffled
-MULTIPLE = 8  # of which the length of a batch is one, or the longest allowed
+_ROWS, _BATCHES = 1, 2  # random streams
+MULTIPLE = 8  # lengths of batches are multiples of it, or the longest length
 
 
 class Slot(NamedTuple):
-    """A batch before it is made: which rows, at most as many as a batch has, and its length."""
+    """A batch to be made: its rows, at most as many as the batch size, and its length."""
 
     rows: np.ndarray
     length: int
@@ -26,13 +26,12 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """N rows of T tokens in all, one behind another.
+    """N rows with T tokens in all, concatenated.
 
-    ids: (T,) int32. lengths, middle: (N,), tokens of a row, and those before its second text; for one text they are
-    equal. cut: (N,) bool, whether it is shorter than its texts. label: (N,) int32 or float32, of words (T,) int32, or
-    None. first: (T,) bool, where words begin, and words: (N,) how many the example has; None where it has no words.
-    padding: what has to stand behind a row, up to max_length, so that a model which sees so far reads it the same in a
-    batch of any length.
+    ids: (T,) int32. lengths, middle: (N,), tokens of a row, and those before its second text; equal for single texts.
+    cut: (N,) bool, whether texts are cut. label: (N,) int32 or float32, for words (T,) int32, or None. first: (T,)
+    bool, the first token of each word, and words: (N,) their number; None without words. padding: tokens that must
+    follow a row, up to max_length, so that a model that sees them computes the same in batches of any length.
     """
 
     keys: tuple[str, ...]
@@ -52,25 +51,25 @@ class Rows:
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
-        """(N,) where each row begins among the tokens."""
+        """(N,) the index of each row's first token."""
         return np.cumsum(self.lengths) - self.lengths
 
     @functools.cached_property
     def held(self) -> np.ndarray:
-        """(N,) how long a batch has to be at least for each row."""
+        """(N,) the minimum length of a batch for each row."""
         return np.minimum(self.lengths + self.padding, self.max_length)
 
     @property
     def digest(self) -> str:
-        """A hash of the ids and of the labels, in hexadecimal."""
+        """A hash of the ids and the labels, in hexadecimal."""
         arrays = [self.ids, self.lengths, self.middle, *([] if self.label is None else [self.label])]
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """The batches of an epoch: every row once, in batches of `lengths`, of which at most one is not full.
+        """The batches of an epoch: every row once, in batches of `lengths`, at most one of them not full.
 
-        A pure function of its arguments. Without a seed rows are ordered by length; with one they are shuffled, each
-        goes to the shortest length that holds it, what does not fill a batch to the next, and batches are shuffled.
+        A pure function of its arguments. Without a seed rows are ordered by length. With one they are shuffled, each
+        row goes to the shortest length that holds it, the rest of a length to the next one, and batches are shuffled.
         """
         if len(self) and (longest := int(self.held.max())) > max(lengths):
             raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
@@ -93,7 +92,7 @@ class Rows:
         return Slot(rows, int(sizes[np.searchsorted(sizes, self.held[rows].max())]))
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """The arrays of a batch; rows beyond those of the slot have [CLS] alone and weight 0."""
+        """The arrays of a batch; rows beyond those of the slot have only [CLS] and weight 0."""
         count, length = len(slot.rows), slot.length
         inside = np.arange(length) < self.lengths[slot.rows, None]
         places = np.where(inside, self.starts[slot.rows, None] + np.arange(length), 0)
@@ -124,15 +123,15 @@ class Rows:
         return (self.batch(slot, batch_size) for slot in self.plan(batch_size, lengths, seed, epoch))
 
     def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """(N,...) in the order of the examples, of what (B,...) came of each batch; ValueError unless that is all."""
+        """Outputs (B,...) of batches as (N,...) in the order of the examples; ValueError unless every row is there."""
         order = np.concatenate([slot.rows for slot in slots])
         if not np.array_equal(np.sort(order), np.arange(len(self))):
-            raise ValueError(f"batches of {len(order)} rows are not those of all {len(self)}")
+            raise ValueError(f"batches of {len(order)} rows do not hold each of the {len(self)} rows once")
         found = np.concatenate([output[: len(slot.rows)] for slot, output in zip(slots, outputs, strict=True)])
         return found[np.argsort(order)]
 
     def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """As `restore`, of (B,L) what was said of each word: as many as the example has, -1 where it was cut off."""
+        """`restore` of (B,L) outputs by token, as one array of words per example; -1 for words that were cut off."""
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
         said = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
@@ -146,7 +145,7 @@ class Rows:
 def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple[int, ...]:
     """At most `buckets` lengths of batches that hold all rows with the least padding.
 
-    They are multiples of MULTIPLE or max_length. One is max_length itself, to which the reference codes pad.
+    They are multiples of MULTIPLE, or max_length. One bucket means max_length, to which the reference codes pad.
     """
     if buckets < 1:
         raise ValueError(f"{buckets} buckets")

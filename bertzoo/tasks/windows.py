@@ -1,4 +1,4 @@
-"""Questions on long paragraphs as rows of limited length: the sliding windows of BERT (§4.2, run_squad.py)."""
+"""Encode questions on long paragraphs as sliding windows of limited length (BERT §4.2, run_squad.py)."""
 
 import hashlib
 import json
@@ -15,23 +15,23 @@ from bertzoo.tasks.paragraphs import Paragraphs, Pieces, Window, cut, max_contex
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
-_WORD = re.compile("[^ \t\r\n\u202f]+")  # what the reference takes for space, and no other
-_NOWHERE = (-1, -1)  # the pieces of no answer
-_AT_ONCE = 4096  # texts given to the tokenizer together
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # everything but the reference's spaces
+_NOWHERE = (-1, -1)  # the tokens of no answer
+_AT_ONCE = 4096  # texts per call of the tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """How paragraphs are cut: rows `[CLS] question [SEP] part [SEP]` whose parts begin `stride` pieces apart."""
+    """How paragraphs are cut: rows `[CLS] question [SEP] part [SEP]` whose parts start `stride` tokens apart."""
 
     max_length: int = 384
     stride: int = 128
-    max_question: int = 64  # pieces, of which further ones are left out
+    max_question: int = 64  # tokens; further ones are dropped
 
     def __post_init__(self) -> None:
         for name in ("stride", "max_question"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is not a number of pieces: give at least 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1")
         if self.max_length < self.max_question + 4:
             raise ConfigError(
                 f"max_length = {self.max_length} leaves no room for the paragraph beside max_question ="
@@ -41,9 +41,8 @@ class Windowing:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows(Paragraphs):
-    """The windows of questions, in the questions' order, and as Rows, which make batches of them; `skipped` says why
-    how many questions have none. unknown: with labels, the questions whose answer cannot be learnt: no window of theirs
-    has a weight.
+    """The windows of questions, in the questions' order, and their Rows. skipped: number of questions without a window,
+    by reason. unknown: with labels, questions without a usable target, whose windows have weight 0.
     """
 
     rows: Rows
@@ -52,18 +51,18 @@ class Windows(Paragraphs):
 
     @property
     def digest(self) -> str:
-        """A hash of the rows and of what is known of the answers, in hexadecimal."""
+        """A hash of the rows and the answers, in hexadecimal."""
         known = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
         spans = [(window.question, window.start, window.end) for window in self.windows]
         return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
 
     def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """As of Rows."""
+        """`Rows.plan`."""
         return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
-        """As of Rows, and where answers are to be learnt `start`, `end` (B,) int32 and `answerable` (B,) float32, which
-        is of the question, not of the window.
+        """`Rows.batch`, and with labels `start`, `end` (B,) int32 and `answerable` (B,) float32, which refers to the
+        question, not to the window.
         """
         batch = self.rows.batch(slot, batch_size)
         if self.unknown is not None:
@@ -79,7 +78,7 @@ class Windows(Paragraphs):
     def restore(
         self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
     ) -> list[dict[str, np.ndarray]]:
-        """What came of every window, in order, of what came of each batch; ValueError unless that is all."""
+        """Outputs of batches as one per window, in order; ValueError unless every window is there."""
         places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
         batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
         return [
@@ -96,17 +95,17 @@ def make_windows(
     every: bool = False,
     padding: int = 0,
 ) -> Windows:
-    """All windows of the questions; with labels those of an answer, leaving out and counting what cannot be learnt,
-    or where `every` question is to be answered, without a weight. padding: as of Rows.
+    """All windows of the questions. labels: with targets; questions without a usable one are skipped and counted, or
+    with `every` kept at weight 0. padding: as in Rows.
 
-    Raises UserError naming the question where its answer begins outside of the paragraph, or where it has none and is
-    not known to have none.
+    Raises UserError naming a question whose answer starts outside of the paragraph, or that has no answer and is not
+    marked as impossible.
     """
     pieces = _pieces([question.context for question in questions], tokenizer)
     answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
-    asked = _encode([question.text for question in questions], tokenizer)
-    asked = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in asked.items()}
+    encoded = _encode([question.text for question in questions], tokenizer)
+    heads = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in encoded.items()}
     windows, skipped, layouts, unknown = [], Counter(), {}, set()
     for index, question in enumerate(questions):
         span = align(question, pieces[question.context], answers) if labels else _NOWHERE
@@ -116,7 +115,7 @@ def make_windows(
         elif isinstance(span, str):
             skipped[span] += 1
             continue
-        context, count = len(asked[question.text]), len(pieces[question.context].ids)
+        context, count = len(heads[question.text]), len(pieces[question.context].ids)
         if (context, count) not in layouts:
             parts = cut(count, windowing.max_length - context - 1, windowing.stride)
             layouts[context, count] = parts, max_context(parts, count)
@@ -127,7 +126,7 @@ def make_windows(
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
             windows.append(Window(index, context, first, size, number, owners, start, end))
-    rows = replace(_rows(questions, windows, asked, pieces, tokenizer.specials, windowing.max_length), padding=padding)
+    rows = replace(_rows(questions, windows, heads, pieces, tokenizer.specials, windowing.max_length), padding=padding)
     known = frozenset(unknown) if labels else None
     return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
 
@@ -135,7 +134,7 @@ def make_windows(
 def _rows(
     questions: Sequence[Question],
     windows: Sequence[Window],
-    asked: dict[str, np.ndarray],
+    heads: dict[str, np.ndarray],
     pieces: dict[str, Pieces],
     specials: Specials,
     max_length: int,
@@ -143,7 +142,7 @@ def _rows(
     sep, parts = np.array([specials.sep], np.int32), [np.zeros(0, np.int32)]
     for window in windows:
         question = questions[window.question]
-        parts += asked[question.text], pieces[question.context].ids[window.first : window.first + window.size], sep
+        parts += heads[question.text], pieces[question.context].ids[window.first : window.first + window.size], sep
     return Rows(
         keys=tuple(questions[window.question].key for window in windows),
         ids=np.concatenate(parts),
@@ -159,14 +158,14 @@ def _rows(
 
 
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
-    """The first and the last piece of a question's first answer, or in words why it has none that can be learnt.
+    """The first and the last token of a question's first answer, or the reason why it is no usable target.
 
-    As the reference: the words that the answer touches, and within them, where they occur, exactly its pieces.
+    As in the reference: the words that the answer touches, narrowed to exactly its tokens if these occur in them.
     """
     if question.impossible:
         return _NOWHERE
     if not question.answers:
-        raise UserError(f"{question.place} has no answer to learn, and is not marked as is_impossible")
+        raise UserError(f"{question.place} has no answer and is not marked as is_impossible")
     answer = question.answers[0]
     if answer.start is None:
         return "the answer is not in the paragraph"
@@ -176,14 +175,14 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
             f" {len(question.context)}"
         )
     last = answer.start + len(answer.text) - 1
-    if not (wanted := " ".join(answer.text.split())):
+    if not (target := " ".join(answer.text.split())):
         return "the answer has no text"
     if last >= len(question.context):
         return "the answer ends beyond the paragraph"
-    # A space counts as of the word before it.
+    # A space belongs to the word before it.
     word, final = np.searchsorted(pieces.places[:, 0], (answer.start, last), side="right").tolist()
     there = " ".join(question.context[a:b] for a, b in pieces.places[max(word - 1, 0) : final].tolist())
-    if word == 0 or wanted.lower() not in there.lower():
+    if word == 0 or target.lower() not in there.lower():
         return "the answer is not in the paragraph where it should start"
     start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
     if end < start:
@@ -192,7 +191,7 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
 
 
 def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """The first occurrence of the answer's own pieces between `start` and `end`, or those where there is none."""
+    """The first occurrence of the answer's tokens between `start` and `end`, or these if there is none."""
     size = len(answer)
     if size:
         for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
@@ -202,7 +201,7 @@ def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
-    """Every paragraph word by word, so that the ids are those of BERT, which cuts at its own spaces first."""
+    """Every paragraph word by word, since BERT's ids depend on its own splitting at spaces."""
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
