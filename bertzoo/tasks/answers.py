@@ -48,8 +48,8 @@ class Candidate(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to a question: `text`, empty for no answer, `best`, the best answer in any case, and the odds that there
-    is none (None unless decoded with nulls). The best candidates come first.
+    """The answer to a question: `text`, empty for no answer, `best`, the best answer in any case, and the odds for no
+    answer (None unless decoded with nulls). The best candidates come first.
     """
 
     key: str
