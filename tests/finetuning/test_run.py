@@ -87,7 +87,7 @@ def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path)
 def test_a_run_that_was_stopped_goes_on_to_the_same_models(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    plain = seeds.Seed._measure
+    plain = seeds.Seed._evaluate
 
     def interrupted(self, step, params):
         if step == 15:
@@ -95,7 +95,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_models(
         return plain(self, step, params)
 
     with monkeypatch.context() as patch:
-        patch.setattr(seeds.Seed, "_measure", interrupted)
+        patch.setattr(seeds.Seed, "_evaluate", interrupted)
         assert finetune(folder, tmp_path / "run") == 3
     assert mentions(capsys.readouterr().err, "command again") and not (tmp_path / "run" / "results.json").exists()
     assert finetune(folder, tmp_path / "run") == 0
