@@ -127,15 +127,15 @@ def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
             for question in squad.read_questions(file)
         ]
 
-    monkeypatch.setattr(tfds, "opened", opened)
+    monkeypatch.setattr(tfds, "open_split", opened)
     found = squad.load_squad("tfds:squad/v2.0", "dev", "2.0")
     assert [q._replace(place="") for q in found] == [q._replace(place="") for q in squad.read_questions(file)]
     assert found[0].place == "tfds:squad/v2.0 question a" and asked_for == [("squad/v2.0", "validation")]
-    monkeypatch.setattr(tfds, "opened", lambda name, split: [{"id": b"a", "context": b"x"}])
+    monkeypatch.setattr(tfds, "open_split", lambda name, split: [{"id": b"a", "context": b"x"}])
     with pytest.raises(UserError, match=mentioning("row 0", "answer_start")):
         squad.load_squad("tfds:squad", "train", "1.1")
     row = {"id": b"a", "context": b"\xff", "question": b"", "answers": {"text": [], "answer_start": []}}
-    monkeypatch.setattr(tfds, "opened", lambda name, split: [row])
+    monkeypatch.setattr(tfds, "open_split", lambda name, split: [row])
     with pytest.raises(UserError, match=mentioning("row 0", "'context'")):
         squad.load_squad("tfds:squad", "train", "1.1")
 
