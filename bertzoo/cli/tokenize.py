@@ -60,7 +60,7 @@ def _destination(text: str) -> str | Path:
     return text if is_url(text) else on_disk(text, "DST =", "write :// after the protocol")
 
 
-def _settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
+def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
     """The source and how to tokenise it; raises UserError for an option that cannot change a corpus."""
     for key, _ in overrides:
         if key == "data.source":
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Tokenise, and print the counts."""
     from bertzoo.data.corpus.tokenize import write_corpus
 
-    start, data = time.monotonic(), _settings(args, overrides)
+    start, data = time.monotonic(), settings(args, overrides)
     options = {"workers": args.workers, "runner": args.runner, "runner_options": shlex.split(args.runner_options)}
     with tokenising() as progress:
         manifest = write_corpus(data, args.destination, **options, progress=progress, tell=say)

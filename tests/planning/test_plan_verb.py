@@ -5,7 +5,6 @@ import json
 
 import jax
 import pytest
-import scripts
 import tiny
 from messages import mentions
 
@@ -89,7 +88,8 @@ def test_text_holds_the_plan(plan):
 
 
 def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
-    plans = scripts.loaded("plans", monkeypatch)
+    from benchmarks.speed import plans
+
     needed = compiled.CompiledStep(seconds=1.0, needed=20 << 30)
     over = dataclasses.replace(plan.stages[0], index=1, compiled=needed, fits=False)
     two = dataclasses.replace(plan, stages=(*plan.stages, over))
