@@ -9,7 +9,11 @@ after a checkpoint; the same call resumes.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+
+if TYPE_CHECKING:
+    from bertzoo.benchmarking.benchmark import BenchmarkResult
+    from bertzoo.planning.estimate import RunPlan
 
 T = TypeVar("T")
 Config = Any  # a name, a path, a sequence of these, or a config object
@@ -253,21 +257,86 @@ def convert(
     file, which is verified against the model before it appears. options: fields of
     `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
     """
-    from dataclasses import fields
-
     from bertzoo.benchmarking.interleave import memory_of_file
-    from bertzoo.core.errors import UserError
     from bertzoo.export.convert import convert
     from bertzoo.export.options import ExportOptions
 
-    names = {field.name for field in fields(ExportOptions)}
-    if unknown := sorted(options.keys() - names):
-        raise UserError(f"convert has no option {unknown[0]}; the options are {', '.join(sorted(names))}")
+    _known("convert", ExportOptions, options)
     for name in ("calibration", "python"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
     paths = _on_disk(source, "source"), _on_disk(destination, "destination")
     return convert(*paths, ExportOptions(to=to, **options), tell or _silent, memory_of_file).description
+
+
+def plan(
+    config: Config,
+    *,
+    topology: str,
+    overrides: Mapping[str, Any] | None = None,
+    compile_steps: bool = True,
+    cache_dir: Path | str | None = None,
+    price: float | None = None,
+    tell: Say | None = print,
+) -> "RunPlan":
+    """Plan a pretraining or a transfer on an absent TPU slice such as "v5e:16x16", as `bertzoo plan`.
+
+    compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
+    price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
+    """
+    from bertzoo.planning import electra_flops, estimate
+    from bertzoo.runs.kind import recipe_class
+
+    if isinstance(config, str | Path):
+        recipe, name = _resolved(recipe_class(config), config, overrides), Path(config).stem
+    else:
+        cls = recipe_class(*config) if isinstance(config, Sequence) else type(config)
+        recipe, name = _resolved(cls, config, overrides), ""
+    return estimate.plan(
+        recipe,
+        topology,
+        compile_steps=compile_steps,
+        cache_dir=cache_dir,
+        price=price,
+        # A paper's figure holds for its config without changes.
+        published=None if overrides else electra_flops.PUBLISHED_FLOPS.get(name),
+        tell=tell or _silent,
+    )
+
+
+def benchmark(
+    models: Sequence[Path | str],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    parts: bool = False,
+    tell: Say | None = print,
+    **settings: Any,
+) -> "BenchmarkResult":
+    """Measure speed, size and memory of models in their runtimes, in turns, as `bertzoo benchmark`.
+
+    models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
+    parts: also count the FLOPs of each part. settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`,
+    such as `backends=("litert",)`, `lengths=(128,)`, `threads=(1, 4)`.
+    """
+    from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
+
+    _known("benchmark", BenchmarkSettings, settings)
+    if settings.get("python") is not None:
+        settings["python"] = Path(settings["python"])
+    names = [str(model) for model in models]
+    pairs = list(_as_options(overrides or {}))
+    return benchmark(names, overrides=pairs, settings=BenchmarkSettings(**settings), parts=parts, tell=tell or _silent)
+
+
+def _known(function: str, cls: type, options: Mapping[str, Any]) -> None:
+    """Raise UserError for an option that is not a field of `cls`."""
+    from dataclasses import fields
+
+    from bertzoo.core.errors import UserError
+
+    names = {field.name for field in fields(cls)}
+    if unknown := sorted(options.keys() - names):
+        raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(sorted(names))}.")
 
 
 def _resolved(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:

@@ -143,7 +143,7 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
     return path
 
 
-def lesson(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:
+def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:
     """The four terms of a layer, counted from 1, of what whole models give (§3.3, §3.4 of MobileBERT's paper)."""
     other, weights = recipe.layer_map[layer], recipe.knowledge.weights
     tokens = np.asarray(batch["attention_mask"] * batch["row_weight"][:, None], np.float64)

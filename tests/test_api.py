@@ -1,6 +1,8 @@
 """The commands as functions: they do what the command line does, from the same settings."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +110,39 @@ def test_text_becomes_a_corpus(tmp_path: Path) -> None:
     assert sum(split["documents"] for split in manifest["splits"].values()) == 50
     with pytest.raises(UserError, match=mentioning("heldout", "2.0")):
         bertzoo.tokenize(str(tmp_path / "text.txt"), tmp_path / "x", overrides={"data.heldout": 2})
+
+
+def test_a_plan_and_a_benchmark_are_those_of_the_commands(tiny_config: str, tmp_path: Path, capsys) -> None:
+    plan = bertzoo.plan(tiny_config, topology="v5e:1x1", compile_steps=False, price=2.0, tell=None)
+    assert cli.main(["plan", tiny_config, "--topology=v5e:1x1", "--no-compile", "--price=2", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["chips"] == plan.chips == 1 and printed["model_flops"] == plan.model_flops > 0
+    assert [stage["estimated"]["total"] for stage in printed["stages"]] == [s.estimated.total for s in plan.stages]
+    with pytest.raises(UserError, match=mentioning("v9:1x1")):
+        bertzoo.plan(tiny_config, topology="v9:1x1")
+    settings = {"backends": ("jax",), "lengths": (8,), "runs": 2, "rounds": 1}
+    measured = bertzoo.benchmark([tiny_config], tell=None, **settings)
+    (row,) = measured.rows
+    assert (row.backend, row.length) == ("jax", 8) and [len(times) for times in row.rounds] == [2]
+    for wrong, named in (({"length": (8,)}, ("length", "lengths")), ({"runs": 1, "rounds": 2}, ("runs", 1, 2))):
+        with pytest.raises(UserError, match=mentioning(*named)):
+            bertzoo.benchmark([tiny_config], **{**settings, **wrong})
+
+
+def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -> None:
+    """Pretrain, predict, fine-tune and export, with a tiny config, planted labels and a format that needs no extra."""
+    script = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    script = script.split("## From Python", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    planted.fill(tmp_path)
+    options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
+    for old, new in (
+        ('"demo"', repr(tiny_config)),
+        ('{"stages.0.steps": 100}', repr(SHORT)),
+        ('{"task": "sst2", "data_dir": "glue/SST-2"}', repr(options | {"data_dir": str(tmp_path), "epochs": 1})),
+        ('"sst2.tflite", to="litert", lengths=(64, 128), precision="int8-dynamic"', '"sst2", to="bertzoo"'),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    assert len(script.strip().splitlines()) <= 12
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    assert bertzoo.load(tmp_path / "sst2").tokenizer is not None

@@ -23,7 +23,7 @@ from benchmarks.learning.budget_results import EXTREMES, TASKS, FinishedRun, dra
 from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, finetune, heldout
 from bertzoo.core import config
-from bertzoo.runs import any_model, kind, phases, provenance
+from bertzoo.runs import any_model, kind, provenance, stage_setups
 from bertzoo.runs.report import page
 
 ARTICLE = re.compile(r"= = = .+? = = =")  # titles in a file of Wikipedia's articles
@@ -78,7 +78,7 @@ def finished(arm: Arm, run: Path, scores: dict[str, Any]) -> FinishedRun:
     """What is shown of a finished run."""
     opened, file = page.read_run(run), run / "config.toml"
     recipe: Any = config.load(kind.recipe_class(file), [file])
-    flops = [phases.model_flops(recipe, index) for index in range(len(recipe.stages))]
+    flops = [stage_setups.model_flops(recipe, index) for index in range(len(recipe.stages))]
     stages = [(stage.steps, row * stage.batch_size) for stage, row in zip(recipe.stages, flops, strict=True)]
     steps, length = sum(count for count, _ in stages), recipe.stages[0].max_length
     return FinishedRun(

@@ -35,9 +35,9 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
 
 def setup_of(recipe: Any) -> Any:
     """What the stage trains, and by which loss."""
-    from bertzoo.runs import phases
+    from bertzoo.runs import stage_setups
 
-    return phases.of(recipe)[LAYER - 1]
+    return stage_setups.build_setups(recipe)[LAYER - 1]
 
 
 def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: int) -> Step:
@@ -54,9 +54,9 @@ def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: 
 
 def flops(rows: int, length: int, predictions: int) -> int:
     """Model operations of a row in the stage."""
-    from bertzoo.runs import phases
+    from bertzoo.runs import stage_setups
 
-    return phases.model_flops(recipe_of(rows, length, predictions), LAYER - 1)
+    return stage_setups.model_flops(recipe_of(rows, length, predictions), LAYER - 1)
 
 
 def their_rate(name: str) -> float:

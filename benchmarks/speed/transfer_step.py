@@ -18,7 +18,7 @@ from flax import linen as nn
 from benchmarks.lib import results
 from bertzoo.core import config
 from bertzoo.models.partial import stack
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import optim, sharding
@@ -47,7 +47,7 @@ def batch_of(recipe: Transfer, index: int, rows: int) -> dict[str, jax.Array]:
 
 def teacher_parameters(recipe: Transfer) -> Any:
     """Random parameters of the teacher, as the objectives read them."""
-    model, ids = phases.teacher_of(recipe).model, jnp.ones((1, 4), jnp.int32)
+    model, ids = stage_setups.teacher_of(recipe).model, jnp.ones((1, 4), jnp.int32)
     params = nn.unbox(jax.jit(model.init)(jax.random.key(0), ids, ids, ids, ids)["params"])
     return {"model": stack(params, model.encoder.layers)}  # type: ignore[attr-defined]
 
@@ -62,7 +62,7 @@ def main() -> None:
     stages = sorted({0, args.layers // 2 - 1, args.layers - 1, args.layers} - {-1})
     running, compiling = {}, {}
     for index in stages:
-        setup = phases.of(recipe)[index]
+        setup = stage_setups.build_setups(recipe)[index]
         optimizer = optim.build(setup.optimizer, 1_000_000, rates=setup.rates)
         state, batch = states.fresh(setup.objective, optimizer, mesh, 0), batch_of(recipe, index, args.rows)
         start = time.perf_counter()
@@ -77,11 +77,11 @@ def main() -> None:
             times[index].append(time.perf_counter() - start)
             running[index] = step, state, batch
     seconds = {index: statistics.median(times[index]) for index in stages}
-    flops = {index: phases.model_flops(recipe, index) for index in stages}
+    flops = {index: stage_setups.model_flops(recipe, index) for index in stages}
     last = args.layers - 1
     rows = [
         {
-            "stage": phases.of(recipe)[index].name,
+            "stage": stage_setups.build_setups(recipe)[index].name,
             "a step, of the last layer's": round(seconds[index] / seconds[last], 2),
             "operations of a row, of the last layer's": round(flops[index] / flops[last], 2),
             "a step, s": round(seconds[index], 1),

@@ -9,6 +9,8 @@ from typing import TextIO
 
 from bertzoo.core.errors import UserError
 
+NAME = ".lock"
+
 
 def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
     """Create and lock a file; closing it, or the end of the process, releases the lock.

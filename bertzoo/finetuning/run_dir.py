@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from bertzoo.core import atomic, config
+from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import provenance
@@ -33,11 +33,8 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
         return
     before = config.load(Finetune, [run.config])
     changed = [line for line in config.difference(before, recipe) if line.split(":")[0] not in FREE]
-    if changed and _begun(run):
-        raise ConfigError(
-            f"{run.name} holds a run with another config: {'; '.join(changed)}; restore these values or "
-            "use a different --run_dir"
-        )
+    if _begun(run):
+        config.reject(run.name, changed)
     last = recipe.seed + recipe.seeds - 1
     if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
@@ -64,7 +61,7 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
             "files or use a different --run_dir"
         )
     run.path.mkdir(parents=True, exist_ok=True)
-    atomic.write_bytes(run.config, config.dump(recipe).encode())
+    run.write_config(recipe)
     devices = sorted({device.device_kind for device in jax.devices()})
     provenance.write_run_json(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 

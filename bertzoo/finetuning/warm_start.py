@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import tensors
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.models.tasks import NoHead, parameter_shapes
 from bertzoo.runs import any_model
-from bertzoo.runs.warm_start import pad_vocabulary
+from bertzoo.runs.warm_start import match_parameters, origin_record, pad_vocabulary
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
 HEADS = (
-    *("classifier/", "token_classifier/", "span_head/", "joint_span_head/"),
-    *("masked_head/", "sentence_head/", "replaced_head/"),
+    *("classifier", "token_classifier", "span_head", "joint_span_head"),
+    *("masked_head", "sentence_head", "replaced_head"),
 )
 
 
@@ -56,27 +55,16 @@ def load_starting_model(path: Path, recipe: Finetune, task: TaskKind) -> Startin
     if recipe.max_length > model.max_positions:
         raise ConfigError(f"max_length = {recipe.max_length} exceeds the {model.max_positions} positions of {path}")
     objective = task.objective(task.head.build(model, recipe.compute))
-    shapes = state.shapes_of(objective)
-    loaded = [name for name in shapes if name in source.params and not name.startswith(HEADS)]
-    fresh = sorted(_modules(shapes.keys() - set(loaded)))
-    if missing := [name for name in fresh if name in ("embedding", "encoder")]:
-        raise ConfigError(f"{path} lacks parameters of its {missing[0]}")
-    report = [f"loaded from {path}: {', '.join(_modules(loaded))}", f"starting fresh: {', '.join(fresh)}"]
-    if unused := sorted(_modules(source.params).keys() - _modules(loaded).keys()):
-        report.append(f"not used: {', '.join(unused)}")
-    digest = tensors.digest(source.params | source.generator)
+    unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
+    padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
+    match = match_parameters(source.params, shapes, str(path), dict.fromkeys(HEADS, "trained for the task"))
+    loaded = [name for name in shapes if name.split("/")[0] in match.taken]
     return StartingModel(
         model=model,
         head=task.head,
         objective=objective,
-        initial={name: pad_vocabulary(source.params[name], shapes[name].shape) for name in loaded},
+        initial={name: pad_vocabulary(source.params[name], padded[name].shape) for name in loaded},
         tokenizer=source.tokenizer,
-        record={"path": str(path.resolve()), "parameters_sha256": digest}
-        | ({"step": source.source["step"]} if "step" in source.source else {}),
-        report=report,
+        record=origin_record(source, path),
+        report=match.report(str(path)),
     )
-
-
-def _modules(names: Any) -> dict[str, None]:
-    """The top-level modules of parameters, in order."""
-    return dict.fromkeys(name.split("/")[0] for name in names)

@@ -17,7 +17,7 @@ from bertzoo.planning import cache, chips, compiled, electra_flops, liveness, st
 from bertzoo.planning.chips import Chip, Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
@@ -224,7 +224,7 @@ def _plan_stage(
         fits = compiled_step.fits
     else:
         fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
-    model_flops = stage.batch_size * phases.model_flops(recipe, index)
+    model_flops = stage.batch_size * stage_setups.model_flops(recipe, index)
     computed, padded = padded_flops(gradients, chip.mxu)
     copies = stage.accumulate * shards  # runs of the traced gradients in a step; `tensor` splits each over its devices
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
@@ -239,7 +239,7 @@ def _plan_stage(
     slow, fast = (model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
         index=index,
-        name=phases.of(recipe)[index].name,
+        name=stage_setups.build_setups(recipe)[index].name,
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,

@@ -8,7 +8,7 @@ import jax
 from jax.extend import core
 
 from bertzoo.planning.chips import Topology
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import optim, sharding
@@ -46,7 +46,7 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
     """Describe each fallback taken for a parameter that the mesh does not divide; raises ConfigError without one."""
     boxed = _boxed_shapes(recipe)
     if isinstance(recipe, Transfer):
-        boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
+        boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
     placements = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
     leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
@@ -60,12 +60,14 @@ def planned_stages(recipe: Recipe) -> list[int]:
 
 def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
     """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as `check_mesh`."""
-    return states.abstract(phases.of(recipe)[index].objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks)
+    return states.abstract(
+        stage_setups.build_setups(recipe)[index].objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks
+    )
 
 
 def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
     """Return shapes, dtypes and shardings of a teacher's parameters, or None without a teacher."""
-    return phases.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
+    return stage_setups.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
 
 
 def parameter_shapes(recipe: Recipe) -> Any:
@@ -75,14 +77,18 @@ def parameter_shapes(recipe: Recipe) -> Any:
 
 def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
     """Return the jaxpr of (parameters, teacher, batch of `rows` rows) -> gradients in a stage's step."""
-    teacher = phases.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
+    teacher = stage_setups.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
     arguments = parameter_shapes(recipe), teacher, batch_shapes(recipe, index, rows)
-    return jax.make_jaxpr(phases.gradient_function(recipe, index))(*arguments).jaxpr
+    return jax.make_jaxpr(stage_setups.gradient_function(recipe, index))(*arguments).jaxpr
 
 
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
     """Lower the step of a stage as a run on a TPU compiles it for the mesh's devices."""
-    stage, phase, state = recipe.stages[index], phases.of(recipe)[index], state_shapes(recipe, index, mesh)
+    stage, setup, state = (
+        recipe.stages[index],
+        stage_setups.build_setups(recipe)[index],
+        state_shapes(recipe, index, mesh),
+    )
     rows = sharding.batch_sharding(mesh)
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
@@ -90,7 +96,7 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     }
     teacher = teacher_shapes(recipe, mesh)
     step = make_train_step(
-        phase.trained,
+        setup.trained,
         _optimizer(recipe, index),
         accumulate=stage.accumulate,
         shardings=states.shardings_of(state),
@@ -100,10 +106,10 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
 
 
 def _boxed_shapes(recipe: Recipe) -> Any:
-    return states.boxed_shapes(phases.of(recipe)[0].objective)
+    return states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
 
 
 def _optimizer(recipe: Recipe, index: int):
-    group, setup = staging.schedule_group(recipe.stages, index), phases.of(recipe)[index]
+    group, setup = staging.schedule_group(recipe.stages, index), stage_setups.build_setups(recipe)[index]
     # Stacked as on a TPU, whatever this process runs on.
     return optim.build(setup.optimizer, group.steps, group.learning_rate, stack=True, rates=setup.rates)

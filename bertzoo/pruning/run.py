@@ -25,7 +25,7 @@ from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import cut, fold
-from bertzoo.runs import any_model, job, phases, prune_layout, teacher, warm_start
+from bertzoo.runs import any_model, job, prune_layout, stage_setups, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, open_corpus
 from bertzoo.runs.run_dir import RunDirectory
@@ -264,7 +264,7 @@ class Pruning:
         recipe = self.recipe.tuning_recipe(model)
         plain = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
         source = warm_start.read_warm_start(path, plain)
-        shapes = state.shapes_of(phases.of(plain)[0].objective)
+        shapes = state.shapes_of(stage_setups.build_setups(plain)[0].objective)
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
             raise ConfigError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import jax
 
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
@@ -23,7 +23,7 @@ def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
     mesh = sharding.make_mesh(recipe.mesh)
     for stage in recipe.stages:
         sharding.check_rows(stage.batch_size, stage.accumulate, mesh)
-    objective = phases.of(recipe)[0].objective
+    objective = stage_setups.build_setups(recipe)[0].objective
     sharding.shardings(state.boxed_shapes(objective), mesh, recipe.mesh.fallbacks)
     return mesh
 
@@ -33,7 +33,7 @@ def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh)
     step = run.latest()
     if step is None:
         return
-    setup = phases.of(recipe)[stage_of(recipe.stages, step)]
+    setup = stage_setups.build_setups(recipe)[stage_of(recipe.stages, step)]
     abstract = state.abstract(setup.objective, setup.transformation(1), mesh, recipe.mesh.fallbacks)
     restore.check_compatible(run.checkpoints, abstract)
 
@@ -84,7 +84,7 @@ def train(
         ) as checkpoints:
             done = loop.run(
                 loop.Job(
-                    setups=phases.of(recipe) if setups is None else setups,
+                    setups=stage_setups.build_setups(recipe) if setups is None else setups,
                     stages=recipe.stages,
                     config=recipe.run,
                     mesh=mesh,
@@ -95,7 +95,7 @@ def train(
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
-                    flops_per_example=lambda index, batch: phases.model_flops(recipe, index),
+                    flops_per_example=lambda index, batch: stage_setups.model_flops(recipe, index),
                     frozen=None if start is None else start.frozen,
                     describe=batches.describe,
                     initial=None if start is None else start.params,

@@ -13,7 +13,7 @@ from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, ReplacedObjective
-from bertzoo.runs import phases, prune_layout
+from bertzoo.runs import prune_layout, stage_setups
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.kind import kind_of
 from bertzoo.runs.run_dir import RunDirectory
@@ -52,7 +52,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
         run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
     run.fetch()
     recipe = run.load()
-    padded = phases.of(recipe)[-1].objective
+    padded = stage_setups.build_setups(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
     params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
     objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))

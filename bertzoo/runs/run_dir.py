@@ -36,7 +36,6 @@ FIXED = (
 )
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 ORIGINS = ("from", "teacher")  # keys of run.json: path and hash of the parameters of the models a run is made from
-_LOCK = ".lock"
 _PATIENCE = 90  # seconds in which a network file system shows a new file, or releases a lost host's lock
 
 
@@ -170,7 +169,7 @@ class RunDirectory:
         if home.exists() and not home.is_dir():
             raise UserError(f"--run_dir={home} is a file. Name a directory.")
         absent = [path for path in (home, *home.parents) if not path.exists()]
-        file = home / _LOCK
+        file = home / lock.NAME
         # A process of a run of several that was lost may still be ending.
         with lock.hold(file, self.name, patience=1 if hosts.alone() else _PATIENCE):
             try:

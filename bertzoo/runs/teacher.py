@@ -14,7 +14,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
-from bertzoo.runs import any_model, phases
+from bertzoo.runs import any_model, stage_setups
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.runs.warm_start import (
     FREE,
@@ -65,9 +65,9 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
 
 def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> Any:
     """Place the parameters of the teacher's modules, cast and padded as the transfer computes with them."""
-    teacher, placed = phases.teacher_of(recipe), phases.teacher_shapes(recipe, mesh)
+    teacher, placed = stage_setups.teacher_of(recipe), stage_setups.teacher_shapes(recipe, mesh)
     unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-    shapes = nn.unbox(phases.teacher_of(unpadded).shapes())
+    shapes = nn.unbox(stage_setups.teacher_of(unpadded).shapes())
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
         sources["generator"] = (teacher.generator, _generator(source, recipe))
@@ -116,15 +116,15 @@ def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
 
 def _copied(source: Pretrained, recipe: Transfer) -> tuple[dict[str, np.ndarray], list[str]]:
     """The student's initial parameters that are the teacher's, padded, and lines for the user."""
-    shapes = shapes_of(phases.of(recipe)[-1].objective)
+    shapes = shapes_of(stage_setups.build_setups(recipe)[-1].objective)
     sentence = source.source.get("sentence", recipe.objective.sentence)  # unknown: taken to be the same
     copied = [
         name
-        for name in phases.copied_names(recipe)
+        for name in stage_setups.copied_names(recipe)
         if name in source.params and not (name.startswith("sentence_head/") and sentence != recipe.objective.sentence)
     ]
     params = {name: pad_vocabulary(source.params[name], shapes[name].shape) for name in copied}
-    outside = [name for name in shapes if not name.startswith(phases.ENCODER)]
+    outside = [name for name in shapes if not name.startswith(stage_setups.ENCODER)]
     fresh = [name for name in outside if name not in params and not name.startswith("projections/")]
     lines = [f"copied from the teacher: {_owners(copied)}"] if copied else ["nothing is copied from the teacher"]
     if fresh:

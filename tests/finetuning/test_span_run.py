@@ -110,15 +110,15 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
-    lessons, size = family.prepare(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
-    steps = -(-lessons.rows // size)
-    whole = list(itertools.islice(lessons.batches(1, 0), 2 * steps))
+    task_data, size = family.prepare(objective, model.tokenizer, 0, mesh, None, print), family.recipe.batch_size
+    steps = -(-task_data.rows // size)
+    whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):
-        for one, other in zip(lessons.batches(1, begun * size), whole[begun:], strict=False):
+        for one, other in zip(task_data.batches(1, begun * size), whole[begun:], strict=False):
             assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-    assert sum(float(batch["row_weight"].sum()) for batch in whole[:steps]) == lessons.rows
+    assert sum(float(batch["row_weight"].sum()) for batch in whole[:steps]) == task_data.rows
     epochs = [np.concatenate([batch["start"] for batch in whole[i : i + steps]]) for i in (0, steps)]
-    assert not np.array_equal(*epochs) and lessons.examples == {"train": 80, "dev": 24}
+    assert not np.array_equal(*epochs) and task_data.examples == {"train": 80, "dev": 24}
 
 
 @pytest.mark.slow

@@ -105,13 +105,15 @@ def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
-    lessons = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None)
+    task_data = family.prepare(
+        begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher", lambda line: None
+    )
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
     told = predict_labels.load_label_model(tmp_path / "teacher").for_task(GLUE["mrpc"]).predict(examples).probabilities
     rows = encode(examples, begun.tokenizer, made.max_length, "classification")
     ids = [tuple(rows.ids[start : start + length]) for start, length in zip(rows.starts, rows.lengths, strict=True)]
     expected, seen = dict(zip(ids, told, strict=True)), 0
-    for batch in itertools.islice(lessons.batches(3, 0), 12):
+    for batch in itertools.islice(task_data.batches(3, 0), 12):
         for row, mask, logits in zip(batch["input_ids"], batch["attention_mask"], batch["teacher"], strict=True):
             np.testing.assert_allclose(predict_labels.softmax(logits), expected[tuple(row[mask > 0])], atol=1e-6)
             seen += 1
@@ -145,8 +147,8 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
         made = recipe(folder, *own, "--own.kind=regression", f"--scale={scale}")
         family = resolve_task(made)
         begun = load_starting_model(folder / "model", made, family)
-        lessons = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None, lambda line: None)
-        learnt.append(next(lessons.batches(0, 0))["label"])
+        task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None, lambda line: None)
+        learnt.append(next(task_data.batches(0, 0))["label"])
     np.testing.assert_allclose(5 * learnt[1], learnt[0], rtol=1e-6)
     assert learnt[0].max() > 1
 
@@ -210,10 +212,7 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
 def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
     made, first = recipe(data), any_model.read_model(finished)
     begun = load_starting_model(finished, made, resolve_task(made))
-    assert begun.head.labels == ("0", "1") and begun.report[1:] == [
-        "starting fresh: classifier",
-        "not used: classifier",
-    ]
+    assert begun.head.labels == ("0", "1") and begun.report[1:] == ["starting fresh: classifier (trained for the task)"]
     assert {name.split("/")[0] for name in begun.initial} == {"embedding", "encoder", "pooler"}
     for name, array in begun.initial.items():
         np.testing.assert_array_equal(array, first.params[name])

@@ -11,7 +11,7 @@ import jax
 from flax import linen as nn
 
 from bertzoo.core import config
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.kind import kind_of, recipe_class
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
@@ -36,9 +36,9 @@ def text() -> str:
 def table(name: str) -> Iterator[str]:
     """The lines of one shipped config."""
     recipe = config.load(recipe_class(name), [name])
-    boxed = boxed_shapes(phases.of(recipe)[0].objective)
+    boxed = boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
-        boxed = {**boxed, "teacher": phases.teacher_of(recipe).shapes()}
+        boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
     leaves = jax.tree.leaves_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.meta.AxisMetadata))
     alike: dict[tuple[str, str], list[int]] = {}
     for path, leaf in leaves:

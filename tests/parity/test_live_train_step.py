@@ -136,7 +136,7 @@ def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, monkeypatch: py
 
 @pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
 def test_what_is_built_of_their_layers_is_one_graph(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that torch.compile has all of it: sampling, and the states and maps that a lesson takes out."""
+    """So that torch.compile has all of it: sampling, and the states and maps that a transfer stage takes out."""
     import torch
 
     monkeypatch.setattr(transfer_stage, "LAYER", 2)

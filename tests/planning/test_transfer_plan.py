@@ -11,7 +11,7 @@ from flax import linen as nn
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate, step
-from bertzoo.runs import phases
+from bertzoo.runs import stage_setups
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 
@@ -44,13 +44,13 @@ def test_a_stage_costs_what_its_depth_costs(plan):
     first, middle, last, _ = (stage.model_flops for stage in plan.stages)
     assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)
     # Those between lie on the line, and each is as long as the others.
-    lessons = sum(np.interp(range(4), [0, 1, 3], [first, middle, last])) * 10_000
-    assert plan.model_flops == pytest.approx(lessons + 500_000 * plan.stages[-1].model_flops)
+    strategy = sum(np.interp(range(4), [0, 1, 3], [first, middle, last])) * 10_000
+    assert plan.model_flops == pytest.approx(strategy + 500_000 * plan.stages[-1].model_flops)
 
 
 @pytest.mark.slow
 def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, plan):
-    boxed = phases.teacher_of(recipe).shapes()
+    boxed = stage_setups.teacher_of(recipe).shapes()
     count = sum(leaf.size for leaf in jax.tree.leaves(nn.meta.unbox(boxed)))
     for stage in plan.stages:
         assert stage.estimated.teacher == 2 * count  # bfloat16

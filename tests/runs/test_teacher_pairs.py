@@ -22,7 +22,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.models import Compute, Model
 from bertzoo.models.tasks import NoHead
 from bertzoo.objectives import Replaced
-from bertzoo.runs import any_model, load_run, phases, teacher
+from bertzoo.runs import any_model, load_run, stage_setups, teacher
 from bertzoo.runs.batches import RunBatches, batch_shapes
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding, state
@@ -91,7 +91,7 @@ def whole_student(recipe, params, batch):
 def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, teachers, tmp_path):
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
-    taught, found = teacher.read_teacher(path, recipe, MESH), phases.of(recipe)
+    taught, found = teacher.read_teacher(path, recipe, MESH), stage_setups.build_setups(recipe)
     shapes = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
@@ -108,7 +108,7 @@ def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, tea
         return {term: float(sums[term] / weights[term]) for term in sums}
 
     last = recipe.model.layers
-    assert terms(last - 1) == pytest.approx(pairs.lesson(recipe, last, mine, theirs, params, batch), rel=1e-4)
+    assert terms(last - 1) == pytest.approx(pairs.layer_losses(recipe, last, mine, theirs, params, batch), rel=1e-4)
     expected = pairs.distilled(recipe, mine.masked_logits, logits, batch)
     ours = terms(last)
     assert {term: ours[term] for term in expected} == pytest.approx(expected, rel=1e-4)
@@ -119,7 +119,7 @@ def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, tea
 def test_what_is_mapped_what_is_copied_and_what_stays(name, corpus):
     """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
     recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
-    shapes = named(nn.unbox(jax.eval_shape(phases.of(recipe)[0].objective.init, jax.random.key(0))))
+    shapes = named(nn.unbox(jax.eval_shape(stage_setups.build_setups(recipe)[0].objective.init, jax.random.key(0))))
     widths = recipe.model.hidden_size, recipe.teacher.hidden_size
     maps = {place: leaf.shape for place, leaf in shapes.items() if place.startswith("projections/")}
     each = {"kernel": widths, "bias": widths[1:]} if widths[0] != widths[1] else {}
@@ -128,12 +128,12 @@ def test_what_is_mapped_what_is_copied_and_what_stays(name, corpus):
         for layer in range(recipe.model.layers)
         for leaf, shape in each.items()
     }
-    assert {place.rsplit("/", 1)[0] for place in phases.copied_names(recipe)} == set(pair.copied)
+    assert {place.rsplit("/", 1)[0] for place in stage_setups.copied_names(recipe)} == set(pair.copied)
 
 
 def parameters(run: Path, recipe, step: int):
     """Of a checkpoint all parameters, the learnt maps too."""
-    wanted = state.abstract_params(phases.of(recipe)[-1].objective, MESH)
+    wanted = state.abstract_params(stage_setups.build_setups(recipe)[-1].objective, MESH)
     return restore_params(run / "checkpoints", wanted, step)[0]
 
 
@@ -159,7 +159,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         theirs, logits = whole_teacher(path, recipe, batch)
         mine = whole_student(recipe, params, batch)
         if index < layers:
-            expected = pairs.lesson(recipe, index + 1, mine, theirs, params, batch)
+            expected = pairs.layer_losses(recipe, index + 1, mine, theirs, params, batch)
         else:
             expected = pairs.distilled(recipe, mine.masked_logits, logits, batch)
             expected["mlm"] /= recipe.knowledge.ground_truth  # the metric is the loss itself
@@ -172,7 +172,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
     )
     before, after = named(before), named(after)
-    kept = phases.copied_names(recipe)
+    kept = stage_setups.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
     assert all(not np.array_equal(after[leaf], before[leaf]) for leaf in kept if leaf.endswith("kernel"))
     assert all(np.array_equal(before[leaf], after[leaf]) for leaf in before if leaf.startswith("projections/"))
@@ -349,7 +349,7 @@ def test_any_model_can_teach_any_other(theirs, mine):
         with pytest.raises(ConfigError, match=mentioning(*parts)):
             of_kinds(theirs, mine, "progressive")
     recipe = of_kinds(theirs, mine, "joint" if mine == "albert" else "progressive")
-    found, frozen = phases.of(recipe), nn.unbox(phases.teacher_of(recipe).shapes())
+    found, frozen = stage_setups.build_setups(recipe), nn.unbox(stage_setups.teacher_of(recipe).shapes())
     assert len(found) == len(recipe.stages) == (2 if mine == "albert" else 3)
     params = nn.unbox(jax.eval_shape(found[0].objective.init, jax.random.key(0)))
     mapped = recipe.model.hidden_size != recipe.teacher.hidden_size
@@ -360,7 +360,7 @@ def test_any_model_can_teach_any_other(theirs, mine):
         sums, _ = jax.eval_shape(setup.objective, params, frozen, batch, key)
         last = setup is found[-1]
         assert set(sums) == ({"mlm", "distillation"} if last else {"feature", "mean", "variance", "attention"})
-        grads = jax.eval_shape(phases.gradient_function(recipe, index), params, frozen, batch)
+        grads = jax.eval_shape(stage_setups.gradient_function(recipe, index), params, frozen, batch)
         assert {name: leaf.shape for name, leaf in named(grads).items()} == {
             name: leaf.shape for name, leaf in named(params).items()
         }

@@ -1,7 +1,6 @@
 """The directory of a sweep or a chain: its identity, the run of every point, one table, and the best of each task."""
 
 import csv
-import fcntl
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,15 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import atomic, config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core import atomic, config, lock
+from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
 
 POINTS = "points"  # the folder of a sweep's runs
-_LOCK = ".lock"
 
 
 class Record:
@@ -60,25 +58,17 @@ class Record:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / _LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(f"{self.path} is in use by another bertzoo {self._kind}; wait or stop it") from error
+        with lock.hold(self.path / lock.NAME, str(self.path)):
             yield
 
     def claim(self, identity: dict[str, Any], changes: Callable[[Any, Any], list[str]] = config.difference) -> None:
-        """Write the identity; raises ConfigError if the directory holds another one with `changes`.
+        """Write the identity; raises ConfigError if the directory holds another one with changes.
 
         changes: a function of both; by default any difference, though a sweep's grid may gain points.
         """
         file = self.path / f"{self._kind}.json"
         if file.is_file():
-            if changed := changes(_read_identity(file), identity):
-                raise ConfigError(
-                    f"{self.path} holds a {self._kind} with other options: {'; '.join(changed)}; restore these values "
-                    "or use a different --run_dir"
-                )
+            config.reject(str(self.path), changes(_read_identity(file), identity))
         elif (self.path / self._folder).exists():
             raise UserError(f"{self.path} has {self._folder} but no {file.name}; use a different --run_dir")
         atomic.write_json(file, identity, indent=2)

@@ -28,19 +28,19 @@ BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 
 @functools.lru_cache(maxsize=4)
-def of(recipe: Recipe) -> tuple[StageSetup, ...]:
-    """Return the phases of a recipe's stages; raises ConfigError if its models cannot be built."""
+def build_setups(recipe: Recipe) -> tuple[StageSetup, ...]:
+    """Return the setups of a recipe's stages; raises ConfigError if its models cannot be built."""
     if isinstance(recipe, Pretrain):
         objective = recipe.objective.build(recipe.model, recipe.compute)
         return (StageSetup(objective=objective, optimizer=recipe.optimizer),) * len(recipe.stages)
-    phases = _TransferPhases(recipe)
-    strategy = [phases.of_layers(index, layers) for index, layers in enumerate(recipe.layer_groups)]
-    return (*strategy, *[phases.distillation()] * len(recipe.distillation))
+    setups = _TransferSetups(recipe)
+    strategy = [setups.of_layers(index, layers) for index, layers in enumerate(recipe.layer_groups)]
+    return (*strategy, *[setups.distillation()] * len(recipe.distillation))
 
 
 def gradient_function(recipe: Recipe, index: int) -> Callable[[Any, Any, Any], Any]:
     """Return the function (params, frozen, batch) -> gradients of a stage."""
-    setup = of(recipe)[index]
+    setup = build_setups(recipe)[index]
 
     def function(params: Any, frozen: Any, batch: Any) -> Any:
         return gradients(setup.trained, params, frozen, batch, setup.objective.weights(batch), jax.random.key(0))[0]
@@ -55,7 +55,7 @@ def model_flops(recipe: Recipe, index: int) -> int:
     parameter.
     """
     recipe = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))
-    objective, batch = of(recipe)[index].objective, batch_shapes(recipe, index)
+    objective, batch = build_setups(recipe)[index].objective, batch_shapes(recipe, index)
     params = nn.meta.unbox(boxed_shapes(objective))
     if isinstance(recipe, Transfer):
         return matmul_flops(gradient_function(recipe, index), params, nn.meta.unbox(teacher_of(recipe).shapes()), batch)
@@ -117,8 +117,8 @@ def _owner(module: object, name: str) -> type:
     return type(module)
 
 
-class _TransferPhases:
-    """Builds the phases of one transfer."""
+class _TransferSetups:
+    """Builds the setups of one transfer."""
 
     def __init__(self, recipe: Transfer):
         self._recipe = recipe
