@@ -92,7 +92,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
     """The models by their names; raises UserError for those that are not there, not given, or not asked for."""
-    from bertzoo.cli.support.training import model_flag
+    from bertzoo.cli.support.training import model_path
     from bertzoo.core.schema import nearest
     from bertzoo.runs import any_model
 
@@ -102,7 +102,7 @@ def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
     needed = {name for link in chain.links for name in link.links.values() if name in chain.models}
     if missing := [name for name in chain.models if name in needed and name not in paths]:
         raise UserError(f"the chain begins with {missing[0]}: name that model with --{_MODEL}{missing[0]}")
-    given = {name: model_flag(f"--{_MODEL}{name}")(text) for name, text in paths.items()}
+    given = {name: model_path(f"--{_MODEL}{name}", text) for name, text in paths.items()}
     for path in given.values():
         any_model.check_model(path)
     return given

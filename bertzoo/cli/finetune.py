@@ -39,15 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
     parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
     parser.add_argument("--run_dir", required=True, metavar="RUN", help="the run's directory")
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        type=training.model_flag("--from"),
-        metavar="MODEL",
-        help="the model to fine-tune; a resumed run has recorded it",
-    )
-    teacher = training.model_flag("--teacher")
-    parser.add_argument("--teacher", type=teacher, metavar="RUN", help="a fine-tuning run whose predictions to learn")
+    training.model_option(parser, "--from", "the model to fine-tune; a resumed run has recorded it")
+    training.model_option(parser, "--teacher", "a fine-tuning run whose predictions to learn")
     parser.add_argument("--json", action="store_true", help="print results.json, too")
 
 

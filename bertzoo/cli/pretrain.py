@@ -32,12 +32,10 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
-    parser.add_argument(
+    training.model_option(
+        parser,
         "--from",
-        dest="origin",
-        type=training.model_flag("--from"),
-        metavar="MODEL",
-        help="start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
+        "start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
         "checkpoint; a resumed run does not read it again",
     )
 

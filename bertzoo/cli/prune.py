@@ -37,13 +37,7 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        type=training.model_flag("--from"),
-        metavar="MODEL",
-        help="the model to prune; a resumed run knows it",
-    )
+    training.model_option(parser, "--from", "the model to prune; a resumed run knows it")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -33,11 +33,10 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
-    parser.add_argument(
+    training.model_option(
+        parser,
         "--teacher",
-        type=training.model_flag("--teacher"),
-        metavar="MODEL",
-        help="the teacher; a resumed run finds its own in run.json",
+        "the teacher; a resumed run finds its own in run.json",
     )
     parser.add_argument(
         "--stages",

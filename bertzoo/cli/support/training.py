@@ -1,6 +1,7 @@
 """Flags and start-up of the verbs that train, with one process or several."""
 
 import argparse
+import functools
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -47,15 +48,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def model_flag(flag: str) -> Callable[[str], Path]:
-    """Return the argparse type of a flag that names a model on this machine's disk."""
+def model_path(flag: str, name: str) -> Path:
+    """Return the path of a model; raises UserError, naming the flag, for a URL or an empty name."""
+    if name:
+        return on_disk(name, f"{flag} =", "copy the model to this machine and name the copy")
+    raise UserError(f"{flag} is empty. Name a model.")
 
-    def path(text: str) -> Path:
-        if text:
-            return on_disk(text, f"{flag} =", "copy the model to this machine and name the copy")
-        raise UserError(f"{flag} is empty. Name a model.")
 
-    return path
+def model_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
+    """Declare --from (`args.origin`) or --teacher: a model on this machine's disk."""
+    kind = functools.partial(model_path, flag)
+    parser.add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
 
 
 def main(

@@ -1,4 +1,4 @@
-"""The numbers that the papers print: scores on GLUE and SQuAD, hyperparameters searched and chosen, latencies.
+"""The numbers that the papers print: scores on GLUE and SQuAD, latencies.
 
 `published.csv` was transcribed from the papers' tables, value by value; `note` marks doubtful print or scans.
 """
