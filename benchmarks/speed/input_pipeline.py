@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from benchmarks.lib import results
 from bertzoo.data.corpus.reader import Corpus
@@ -72,7 +72,7 @@ def measure_batches(corpus: Corpus, directory: Path) -> list[dict[str, Any]]:
 
         rows.append(measure(f"pack, {sentence}", "sentences/s", 300_000, sentences, pack, repeats=2))
     shape: dict[str, int] = {"max_length": LENGTH, "max_predictions": PREDICTIONS, "seed": 0}
-    for kind in ("token", "word", "ngram", "span"):
+    for kind in get_args(get_type_hints(Masking)["kind"]):
         batches = Batches(corpus, "train", plans["sop"], Masking(kind=kind), **shape)
         steps, size = max(1, min(40, batches.rows // BATCH)), min(BATCH, batches.rows)
 

@@ -42,7 +42,7 @@ CHOICES = (
         "grouped convolution",
         "grouped einsum",
         1.6,
-        "a feed-forward takes 197 ms against 112 (benchmarks/speed/grouped.py)",
+        "a feed-forward takes 197 ms against 112",
     ),
     Choice("LAMB", "AdamW", 1.03, "two norms of each parameter: one more pass over 51 M"),
     Choice("a batch that stays on the device", "one from the host each step", 1.0, "it is 30 kB"),

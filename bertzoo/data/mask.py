@@ -17,7 +17,7 @@ from bertzoo.data.rng import below, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 _SPAN_P = 0.2
-_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}
+_LONGEST = {"token": 1, "word": 1, "ngram": 3, "span": 10}  # words of the longest unit without max_span; 1: no units
 _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 
@@ -40,10 +40,9 @@ class Masking:
             )
         if self.max_span < 0:
             raise ConfigError(f"max_span = {self.max_span} must not be negative")
-        if self.max_span and self.kind in ("token", "word"):
-            raise ConfigError(
-                f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to ngram and span"
-            )
+        if self.max_span and _LONGEST[self.kind] == 1:
+            others = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
+            raise ConfigError(f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to {others}")
 
     @property
     def span_probabilities(self) -> np.ndarray:
@@ -66,7 +65,8 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     A row of n tokens gets min(P, max(1, round(share * n))) predictions, halves to even, or fewer if whole units do not
-    fill them. Positions ascend; unused slots have position, id and weight 0. epochs, records: (B,), identify the rows.
+    fill them. Positions ascend; unused slots have position, id and weight 0. epochs, records: (B,), the epoch and the
+    row of the plan; with the seed they fix every draw.
     """
     ids, attention, specials = batch["input_ids"], batch["attention_mask"] > 0, tokenizer.specials
     candidates = attention & (ids != specials.cls) & (ids != specials.sep) & (ids != specials.pad)
@@ -74,7 +74,7 @@ def mask(
     count = np.minimum(np.minimum(count, max_predictions), candidates.sum(1))
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
-    # A strategy chooses tokens (B, L) and, if it replaces whole units alike, gives each the position of its unit.
+    # A strategy chooses tokens (B, L) and may give each the position of its unit, for units that are replaced alike.
     if masking.kind == "token":
         chosen = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys))
         owners = None
@@ -123,8 +123,9 @@ def _choose_words(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(B, L) bool, the chosen tokens, in whole words; and (B, L) the position of the first token of each token's unit.
 
-    Starting words are tried in random order, for all rows at once. A unit that meets a chosen word is skipped; one
-    longer than the tokens left to choose is shortened by words, or skipped (as in both papers' code).
+    Every row tries its starting words in random order; one pass of the loop tries one word of each row. A unit that
+    meets a chosen word is skipped; one longer than the tokens left to choose is shortened by words, or skipped (as in
+    both papers' code).
     """
     rows, length = ids.shape
     every = np.arange(rows)

@@ -1,4 +1,5 @@
-"""Pack the sentences of a split into rows: an index computed once per (corpus, split, length, objective, seed).
+"""Pack the sentences of a split into rows: an index computed once per corpus, split, packing,
+sentence labels, length and seed.
 
 A row is two ranges of the split's flat stream of tokens. Sentence pairs are BERT's (google-research/bert
 create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order prediction).
@@ -36,7 +37,7 @@ ROW = np.dtype(
     ]
 )
 FALLBACK_LIMIT = 0.1  # above this share, sentence order prediction becomes next sentence prediction
-_FORMAT = 1
+_FORMAT = 1  # part of the key of saved plans; raise it when the same key gives other rows
 _ROWS_TOGETHER = 1 << 16
 
 

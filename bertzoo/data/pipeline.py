@@ -1,8 +1,8 @@
 """Batches as a pure function of (seed, step), and what a run needs around them.
 
-Sample i = step * batch_size + r of a run belongs to epoch i // R and is the row that a pseudo-random permutation of
-that epoch puts at i % R. So a resume is arithmetic, any host can compute any rows of any batch, and a global shuffle
-needs no memory.
+Row r of the batch of a step is sample i = step * batch_size + r. With R rows in the plan it belongs to epoch i // R
+and is the row that a pseudo-random permutation of that epoch puts at i % R. So a resume is arithmetic, any host can
+compute any rows of any batch, and a global shuffle needs no memory.
 """
 
 import functools
@@ -37,7 +37,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 Batch = dict[str, np.ndarray]
 Rows = slice | np.ndarray  # of a batch
 T = TypeVar("T")
-_SHUFFLE, _MASK = 0, 1  # independent streams of the seed
+_SHUFFLE, _MASK = 0, 1  # independent streams of the seed: `mask` gets fold(seed, _MASK)
 
 
 def open_corpus(

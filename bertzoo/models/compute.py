@@ -29,7 +29,7 @@ class Compute:
     """Number format and memory trade-offs; parameters, softmax, norms and losses are always float32.
 
     dtype: of matrix products and activations. remat: recompute each layer in the backward pass instead of keeping its
-    activations. grouped: how grouped products of window 1 are lowered (measured in benchmarks/speed/grouped.py).
+    activations. grouped: how grouped products of window 1 are lowered (docs/performance.md has the times).
     vocab_multiple: pad the word table with spare rows of zeros to a multiple of this, so that a mesh or a chip's tiles
     divide it. No token is looked up or predicted there, and nothing that leaves the run has spare rows.
     """
