@@ -132,6 +132,16 @@ def test_every_point_of_fidelity_is_made_once() -> None:
     assert len(points) > 50 and len(points) == len(set(points))
 
 
+def test_the_architecture_page_names_what_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([a-z_]+/[\w/.]+)`", page) if "NAME" not in path]
+    assert len(paths) > 30
+    for path in paths:
+        module = re.sub(r"\.(?!py$|md$|toml$)\w+$", "", path)  # train/loop.run names a function
+        places = (ROOT / path, PACKAGE / path, PACKAGE / f"{module}.py", PACKAGE / module)
+        assert any(place.exists() for place in places), path
+
+
 def test_nothing_names_a_machine() -> None:
     path = re.compile(r"(?<![\w.}~-])/(tmp|work|root|home|opt|mnt)/\w")
     found = {str(f): m[0] for f in tracked() if (m := path.search(f.read_text(encoding="utf-8")))}
