@@ -14,6 +14,7 @@ import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs.pretrain_config import Pretrain
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -124,9 +125,32 @@ def test_a_plan_and_a_benchmark_are_those_of_the_commands(tiny_config: str, tmp_
     measured = bertzoo.benchmark([tiny_config], tell=None, **settings)
     (row,) = measured.rows
     assert (row.backend, row.length) == ("jax", 8) and [len(times) for times in row.rounds] == [2]
-    for wrong, named in (({"length": (8,)}, ("length", "lengths")), ({"runs": 1, "rounds": 2}, ("runs", 1, 2))):
+    for wrong, named in (
+        ({"length": (8,)}, ("length", "lengths")),
+        ({"runs": 1, "rounds": 2}, ("runs", 1, 2)),
+        ({"backends": "jax"}, ("backends", "'jax'")),
+        ({"threads": 1}, ("threads", 1)),
+    ):
         with pytest.raises(UserError, match=mentioning(*named)):
             bertzoo.benchmark([tiny_config], **{**settings, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: bertzoo.benchmark("demo"), ("models", "'demo'")),
+        (lambda: bertzoo.plan(Finetune(task="rte", epochs=1), topology="v5e:1x1"), ("config", "Finetune")),
+        (lambda: bertzoo.plan("finetune", topology="v5e:1x1"), ("finetune",)),
+        (lambda: bertzoo.pretrain("demo", run_dir="x", worker=2), ("worker", "workers")),
+        (lambda: bertzoo.tokenize("x", "y", overrides={"data.masking.kind": "word"}), ("data.masking.kind",)),
+        (lambda: bertzoo.tokenize("x", "y", overrides={"data.source": "z"}), ("x", "z")),
+    ],
+)
+def test_wrong_arguments_name_what_is_wrong(call, named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=mentioning(*named)):
+        call()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ class BenchmarkSettings:
     python: Path = Path(sys.executable)
 
     def __post_init__(self):
+        for field in ("backends", "precisions", "lengths", "threads"):
+            value = getattr(self, field)
+            if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+                raise UserError(f"{field} = {value!r} is not a list, such as {[value]!r}")
         for flag, names, known in (
             ("backends", self.backends, tuple(BACKENDS)),
             ("precision", self.precisions, PRECISIONS),

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     run = RunDirectory(args.run)
     run.fetch()
     run.load()
-    checkpoint = find_checkpoint(run.checkpoints, args.checkpoint or "latest")  # raises if there is none
+    checkpoint = find_checkpoint(run.checkpoints, "latest" if args.checkpoint is None else args.checkpoint)
     if args.checkpoint is not None:
         contents = read_checkpoint(checkpoint, args.verify)
         print(json.dumps(as_json(contents, arrays=True)) if args.json else listing(contents))

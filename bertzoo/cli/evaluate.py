@@ -57,7 +57,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def _pretrained(args: argparse.Namespace) -> int:
     from bertzoo.runs.load_run import evaluate_run, load_run
 
-    figures = evaluate_run(load_run(args.run, args.checkpoint or "latest"), args.corpus, args.stage)
+    figures = evaluate_run(
+        load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint), args.corpus, args.stage
+    )
     if args.json:
         print(json.dumps(figures))
     else:

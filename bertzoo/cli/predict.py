@@ -65,7 +65,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def _filled(args: argparse.Namespace) -> int:
     from bertzoo.runs.load_run import fill_blanks, load_run
 
-    trained, top = load_run(args.run, args.checkpoint or "latest"), TOP if args.top is None else args.top
+    trained, top = (
+        load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint),
+        TOP if args.top is None else args.top,
+    )
     entries = trained.tokenizer.vocab_size
     if not 1 <= top <= entries:
         raise UserError(f"--top={top} is not between 1 and the {entries} entries of the vocabulary")

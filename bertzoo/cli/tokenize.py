@@ -21,14 +21,11 @@ import json
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from bertzoo.cli.support.options import say, tokenising, workers_option
-from bertzoo.core import config as loader
-from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
-from bertzoo.data.settings import CorpusConfig, Data
+from bertzoo.data.settings import CorpusConfig, Data, corpus_settings
 
 _DROPPED = {
     "duplicate": "documents that equal an earlier one",
@@ -61,18 +58,12 @@ def _destination(text: str) -> str | Path:
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:
-    """The source and how to tokenise it; raises UserError for an option that cannot change a corpus."""
-    for key, _ in overrides:
-        if key == "data.source":
-            raise UserError("--data.source repeats SRC; give SRC alone")
-        if key.startswith(("data.packing", "data.masking")):
-            raise UserError(f"--{key} changes the rows and not the corpus; give it to `bertzoo pretrain`")
-    cls: type = CorpusConfig
-    if args.config:
-        from bertzoo.runs.pretrain_config import Pretrain
+    """Return the source and how to tokenise it."""
+    if not args.config:
+        return corpus_settings(args.source, overrides)
+    from bertzoo.runs.pretrain_config import Pretrain
 
-        cls = Pretrain
-    return replace(loader.load(cls, args.config, overrides).data, source=args.source)
+    return corpus_settings(args.source, overrides, args.config, Pretrain)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

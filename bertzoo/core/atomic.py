@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,12 +20,14 @@ class WriteError(UserError):
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, shared: bool = False) -> Iterator[Path]:
     """A temporary path beside `path`, synced and renamed to it at the end; removed if anything is raised.
 
-    Whatever was at `path` stays readable until then. OSErrors carry the name of `path` if they have none.
+    Whatever was at `path` stays readable until then. shared: other processes may write the same file at once, so the
+    temporary name is unique; otherwise the next write replaces what a killed one left. OSErrors carry the name of
+    `path` if they have none.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + (f".{uuid.uuid4().hex[:8]}.tmp" if shared else ".tmp"))
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -43,9 +46,10 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def write_json(path: Path, value: Any, indent: int = 1) -> None:
-    """Write a JSON file that ends in a line break; no reader ever sees half of it."""
-    write_bytes(path, (json.dumps(value, indent=indent) + "\n").encode())
+def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) -> None:
+    """Write a JSON file that ends in a line break; no reader ever sees half of it. shared: as in `replacing`."""
+    with replacing(path, shared) as temporary:
+        temporary.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
 
 
 def check_new_directory(destination: Path) -> None:

@@ -7,6 +7,7 @@ default of its field; a table whose `kind` names another class replaces the whol
 """
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import tomli_w
 
 from bertzoo.core import schema
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.schema import NONE
 
 T = TypeVar("T")
@@ -78,6 +79,21 @@ def difference(a: Any, b: Any) -> list[str]:
     old, new = dict(_leaves(plain(a), "")), dict(_leaves(plain(b), ""))
     pairs = {key: (old.get(key, NONE), new.get(key, NONE)) for key in old | new}
     return [f"{key}: {schema.show(x)} -> {schema.show(y)}" for key, (x, y) in pairs.items() if x != y]
+
+
+def as_options(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return Python values by dotted key as the pairs that `load` takes."""
+    return [
+        (key, str(value) if isinstance(value, str | Path) else NONE if value is None else json.dumps(value))
+        for key, value in values.items()
+    ]
+
+
+def check_fields(function: str, cls: type, options: Mapping[str, Any]) -> None:
+    """Raise UserError for a keyword argument of a function that is not a field of `cls`."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    if unknown := sorted(options.keys() - names):
+        raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(sorted(names))}.")
 
 
 def reject(run: str, changed: Sequence[str]) -> None:

@@ -33,8 +33,8 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
                 continue
             except OSError as error:
                 raise UserError(
-                    f"--run_dir={lock.parent} is on a file system without file locks ({error.strerror}). Mount it with "
-                    "locks or use another directory."
+                    f"{lock.parent} is on a file system without file locks ({error.strerror}). Mount it with locks or "
+                    "use another directory."
                 ) from error
             # The last holder may have removed the file, and another process created it anew. After ten tries a file
             # system that reports two inodes for one file is believed.

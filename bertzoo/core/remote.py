@@ -1,14 +1,13 @@
 """Files behind a URL, through fsspec: gs://, s3://, hf://, http://, memory:// and whatever else it reads."""
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertzoo.core import atomic, paths
 from bertzoo.core.errors import CorpusError
@@ -16,12 +15,12 @@ from bertzoo.core.errors import CorpusError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-_LOCAL_DISK = (errno.ENOSPC, errno.EDQUOT)
+_CHUNK = 8 << 20  # bytes of one read
 
 
 @contextlib.contextmanager
 def remote_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Turn whatever a file system raises into a CorpusError of one line; a full disk here stays an OSError."""
+    """Turn whatever a file system raises into a CorpusError of one line."""
     try:
         yield
     except CorpusError:
@@ -29,8 +28,6 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     except ImportError as error:
         raise CorpusError(f"{url} needs a package that is not installed: {error}") from error
     except Exception as error:  # every file system has its own exceptions
-        if isinstance(error, OSError) and error.errno in _LOCAL_DISK:
-            raise
         reason = " ".join(str(error).split()) or "no reason given"
         raise CorpusError(f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}") from error
 
@@ -89,8 +86,17 @@ class RemoteFolder:
 
     def download(self, name: str, destination: Path) -> None:
         """Copy a file to this machine, where it appears complete or not at all."""
-        with atomic.replacing(destination) as temporary, remote_errors(f"{self.url}/{name}"):
-            self.system.get_file(f"{self.path}/{name}", str(temporary))
+        url = f"{self.url}/{name}"
+        with atomic.replacing(destination) as temporary, temporary.open("wb") as file:
+            with remote_errors(url):
+                source = cast(BinaryIO, self.system.open(f"{self.path}/{name}", "rb", block_size=_CHUNK))
+            with source:
+                while True:
+                    with remote_errors(url):
+                        chunk = source.read(_CHUNK)
+                    if not chunk:
+                        break
+                    file.write(chunk)  # outside remote_errors: an error here is this disk's
 
     def upload(self, source: Path, name: str) -> None:
         """Copy a file there, unless one of the same size is there already."""

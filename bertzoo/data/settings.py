@@ -1,10 +1,13 @@
 """The [data] table of a config."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart, check_mixture
@@ -54,3 +57,19 @@ class CorpusConfig:
     """The part of a pretraining config that a corpus depends on."""
 
     data: Data = field(default_factory=Data)
+
+
+def corpus_settings(
+    source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
+) -> Data:
+    """Return how to tokenise a source; cls: the class of the config in `files`.
+
+    Raises UserError for an option that cannot change a corpus.
+    """
+    for key, value in overrides:
+        if key == "data.source":
+            raise UserError(f"--data.source={value} repeats the source {source}. Leave it out.")
+        if key.startswith(("data.packing", "data.masking")):
+            raise UserError(f"--{key} changes the rows and not the corpus. Give it to `bertzoo pretrain`.")
+    loaded: Any = config.load(cls, files, overrides)
+    return replace(loaded.data, source=source)

@@ -73,7 +73,7 @@ def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExampl
 
 
 def predict_texts(
-    model: LabelModel | QuestionModel, texts: Sequence[str] | Sequence[tuple[str, str]]
+    model: LabelModel | QuestionModel, texts: Sequence[str] | Sequence[tuple[str, str]], batch_size: int = 0
 ) -> list[dict[str, Any]]:
     """The records (`tasks.predictions`) of texts, or of pairs of texts, in their order.
 
@@ -84,8 +84,8 @@ def predict_texts(
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
     examples = inputs.from_texts(flat, inputs.InputForm(pair=pair, words=words))
     if isinstance(model, QuestionModel):
-        return list(predictions.answer_records(model.answer(to_questions(examples, "the texts")).answered))
-    found = model.predict(examples)
+        return list(predictions.answer_records(model.answer(to_questions(examples, "the texts"), batch_size).answered))
+    found = model.predict(examples, batch_size)
     return list(predictions.label_records(examples, model.labels, found.values, found.probabilities, found.cut))
 
 

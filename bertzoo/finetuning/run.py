@@ -79,7 +79,8 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Path | None, record
     if recipe.alpha < 1 and teacher is None and not recorded:
         raise ConfigError(f"alpha = {recipe.alpha} needs a teacher: name it with --teacher")
     if recipe.alpha == 1 and (teacher is not None or recorded):
-        raise ConfigError(f"alpha = 1 trains on the labels alone, without --teacher={teacher}: set it below 1")
+        source = f"--teacher={teacher}" if teacher is not None else "the teacher in run.json"
+        raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}: set it below 1")
 
 
 def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:

@@ -30,4 +30,4 @@ def read_result(folder: Path, name: str) -> dict[str, Any] | None:
 def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
     """Save a result; the folder need not exist."""
     folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_json(folder / f"{name}.json", result)
+    atomic.write_json(folder / f"{name}.json", result, shared=True)  # another plan may compile the same step

@@ -78,11 +78,10 @@ def match_parameters(
     for module, names in wanted.items():
         differing = [n for n in sorted(names | there.get(module, set())) if _shape(target, n) != _shape(source, n)]
         if differing and module in BACKBONE:
-            name = differing[0]
-            raise ConfigError(
-                f"{origin} is not the model of the config: {name} has shape {_shape(source, name)} there and "
-                f"{_shape(target, name)} here"
-            )
+            name, there_, here = differing[0], _shape(source, differing[0]), _shape(target, differing[0])
+            if there_ is None:
+                raise ConfigError(f"{origin} lacks {name}, of shape {here}")
+            raise ConfigError(f"{origin} does not fit this model: {name} has shape {there_} there and {here} here")
         if module not in there:
             match.fresh[module] = "not in the source"
         elif differing:

@@ -112,8 +112,14 @@ def connect(cluster: Cluster) -> None:
         heartbeat_timeout_seconds=cluster.heartbeat_timeout,
         shutdown_timeout_seconds=cluster.heartbeat_timeout,
     )
+    counts: list[int] = []
+
+    def join() -> None:
+        initialize()
+        counts.append(share("the number of processes", lambda: _state().num_processes, cluster.start_timeout))
+
     try:
-        _in_thread(initialize)
+        _in_thread(join)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
             f"this process could not join the others ({error}); run the same command on every host"
@@ -122,8 +128,7 @@ def connect(cluster: Cluster) -> None:
         raise Stopped(
             "stopped by a signal before the other processes had connected; run the same command on every host"
         ) from error
-    processes = _state().num_processes
-    expected = share("the number of processes", lambda: processes, cluster.start_timeout)
+    processes, expected = _state().num_processes, counts[0]
     if processes != expected:
         raise ConfigError(
             f"process {_state().process_id} has --distributed.processes={processes}, but process 0 has {expected}; "

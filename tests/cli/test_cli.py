@@ -242,7 +242,7 @@ def test_tokenize_writes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture)
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--data.source=x", ("SRC",)),
+        ("--data.source=x", ("--data.source=x",)),
         ("--data.masking.share=0.2", ("--data.masking.share",)),
         ("--data.heldot=0.2", ("data.heldot", "data.heldout")),
         ("--workers=-1", ("--workers=-1",)),

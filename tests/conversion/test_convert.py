@@ -355,5 +355,5 @@ def test_the_example_in_the_docstring(tmp_path: Path, monkeypatch: pytest.Monkey
         architectures=["BertModel"],
     )
     monkeypatch.chdir(tmp_path)
-    result = doctest.testmod(bertzoo.api, extraglobs={"bertzoo": bertzoo}, report=True)
+    result = doctest.testmod(bertzoo.api.models, extraglobs={"bertzoo": bertzoo}, report=True)
     assert result.attempted >= 6 and not result.failed

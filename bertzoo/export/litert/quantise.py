@@ -8,7 +8,7 @@ import numpy as np
 
 from bertzoo.export.failure import tool_errors
 from bertzoo.export.litert import flatbuffer
-from bertzoo.export.litert.write import without_announcement
+from bertzoo.export.litert.write import announce_delegate
 from bertzoo.export.options import Precision
 
 Calibration = Mapping[str, Sequence[Mapping[str, np.ndarray]]]  # rows by signature
@@ -27,7 +27,8 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
         return content
     from litert_quantizer.quantizer import Quantizer
 
-    with tool_errors("the LiteRT quantiser", f"this model at {precision}"), without_announcement():
+    announce_delegate()  # calibration runs the file
+    with tool_errors("the LiteRT quantiser", f"this model at {precision}"):
         quantizer = Quantizer(content, _recipe(precision))
         rows: Any = dict(calibration or {})
         statistics = quantizer.calibrate(rows) if rows else None

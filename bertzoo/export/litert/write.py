@@ -4,6 +4,8 @@
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
 
+import contextlib
+import functools
 import os
 import pickle
 import re
@@ -12,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +98,10 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
     return signature(length), text, list(inputs), outputs
 
 
-@contextmanager
-def without_announcement() -> Iterator[None]:
-    """Hold back what is written to file descriptor 2, and write it at the end without XNNPACK's announcement."""
+@functools.cache
+def announce_delegate() -> None:
+    """Create the delegate for a file of one operator and drop its announcement, so that errors of real files show."""
     if sys.stderr is None:
-        yield
         return
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -109,15 +109,34 @@ def without_announcement() -> Iterator[None]:
         with tempfile.TemporaryFile() as file:
             os.dup2(file.fileno(), 2)
             try:
-                yield
+                _run_one_operator()
             finally:
                 os.dup2(stderr, 2)
-                file.seek(0)
-                for line in file:
-                    if line.strip() != ANNOUNCEMENT:
-                        os.write(2, line)
+            file.seek(0)
+            for line in file:
+                if line.strip() != ANNOUNCEMENT:
+                    os.write(2, line)
     finally:
         os.close(stderr)
+
+
+def _run_one_operator() -> None:
+    """Run the absolute value of one number in an interpreter."""
+    import flatbuffers
+    from ai_edge_litert import interpreter
+    from ai_edge_litert import schema_py_generated as schema
+
+    types: Any = schema
+    tensors = [types.TensorT(shape=[1], type=types.TensorType.FLOAT32) for _ in range(2)]
+    operator = types.OperatorT(inputs=[0], outputs=[1])
+    graph = types.SubGraphT(tensors=tensors, inputs=[0], outputs=[1], operators=[operator])
+    absolute = types.BuiltinOperator.ABS
+    code = types.OperatorCodeT(builtinCode=absolute, deprecatedBuiltinCode=absolute)
+    model = types.ModelT(version=3, subgraphs=[graph], buffers=[types.BufferT()], operatorCodes=[code])
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    with contextlib.suppress(ValueError, RuntimeError):  # then real files raise, too
+        interpreter.Interpreter(model_content=bytes(builder.Output()), num_threads=1).allocate_tensors()
 
 
 class Interpreter:
@@ -127,9 +146,9 @@ class Interpreter:
         from ai_edge_litert import interpreter
 
         try:
-            with without_announcement():
-                self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
-                self._interpreter.allocate_tensors()
+            announce_delegate()
+            self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
+            self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
             raise ExportFailed(f"LiteRT's interpreter does not take the file: {error}") from error
         self._runners: dict[str, Any] = {}

@@ -121,7 +121,7 @@ def _check_median(run: FinishedRun, file: Path) -> None:
     names = {(split, name) for split, named in run.median.items() for name in named}
     for seed in run.seeds:
         scored = {(split, name) for split, named in seed.items() for name in named}
-        for split, name in names - scored:
+        for split, name in sorted(names - scored):
             raise UserError(f"{damaged}a seed has no {name} of {split}, but there is a median of it")
         for split, name in scored - names:
             raise UserError(f"{damaged}its seeds have {name} of {split}, but there is no median of it")

@@ -1,0 +1,75 @@
+"""Arguments that several functions share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+Config = Any  # a name, a path, a sequence of these, or a config object
+Say = Callable[[str], None]
+
+
+def resolve(cls: type[T], config: Config, overrides: Mapping[str, Any] | None) -> T:
+    """Return the config object that the arguments describe."""
+    from bertzoo.core import config as loader
+
+    pairs = loader.as_options(overrides or {})
+    if isinstance(config, cls):
+        return loader.changed(config, pairs)
+    return loader.load(cls, config_files(config), pairs)
+
+
+def config_files(config: Config) -> list[str | Path]:
+    """Return the files or names of a config argument; raises UserError for anything else."""
+    from bertzoo.core.errors import UserError
+
+    files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None
+    if files is None or not all(isinstance(file, str | Path) for file in files):
+        raise UserError(f"config is {type(config).__name__}. Give a name, a file, a list of these, or a config object.")
+    return list(files)
+
+
+def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
+    """Return the options of a training run."""
+    from bertzoo.core.errors import UserError
+    from bertzoo.runs.open_run import Options
+
+    names = ("batch_workers", "corpus", "workers")
+    if unknown := sorted(options.keys() - set(names)):
+        raise UserError(f"{function} has no option {unknown[0]}. Its options are {', '.join(names)}.")
+    return Options(**options, tell=tell or silent, console=tell is not None)
+
+
+def check_at_least_one(name: str, number: int | None) -> int | None:
+    """Return the number; raises UserError if it is less than 1."""
+    from bertzoo.core.errors import UserError
+
+    if number is not None and number < 1:
+        raise UserError(f"{name}={number} is less than 1")
+    return number
+
+
+def reject(path: Path | str, what: str, **arguments: Any) -> None:
+    """Raise UserError for an argument that does not apply to what the path holds."""
+    from bertzoo.core.errors import UserError
+
+    for name, value in arguments.items():
+        if value is not None:
+            raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds. Leave it out.")
+
+
+@overload
+def on_disk(name: None, argument: str) -> None: ...
+@overload
+def on_disk(name: Path | str, argument: str) -> Path: ...
+@overload
+def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
+def on_disk(name: Path | str | None, argument: str) -> Path | None:
+    """Return a path on this machine; raises UserError for a URL."""
+    from bertzoo.core import paths
+
+    return None if name is None else paths.on_disk(name, f"{argument} =", "copy it to this machine and name the copy")
+
+
+def silent(line: str) -> None:
+    pass

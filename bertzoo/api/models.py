@@ -1,0 +1,219 @@
+"""Functions that use a model: load, evaluate, predict, convert, plan, benchmark."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bertzoo.api.arguments import Config, Say, check_at_least_one, config_files, on_disk, reject, resolve, silent
+
+if TYPE_CHECKING:
+    from bertzoo.benchmarking.benchmark import BenchmarkResult
+    from bertzoo.planning.estimate import RunPlan
+
+
+class Loaded(NamedTuple):
+    """A model. model: a Linen module; params: its parameters; tokenizer: None if the source has none."""
+
+    model: Any
+    params: Any
+    tokenizer: Any
+
+
+def load(path: Path | str) -> Loaded:
+    """Load the model at `path`: a run or one of its checkpoints, a model directory, a Hugging Face directory, or an
+    original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
+
+    A masked language model takes the positions to predict as a fourth array (B,P) and returns `masked_logits` (B,P,V);
+    any other head returns `logits`.
+
+    >>> import jax, numpy as np
+    >>> model, params, tokenizer = bertzoo.load("tiny")
+    >>> words = [tokenizer.specials.cls, *tokenizer.encode_batch(["a model"])[0], tokenizer.specials.sep]
+    >>> ids = np.array([words])
+    >>> output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, ids >= 0)
+    >>> output.hidden_states[-1].shape
+    (1, 4, 24)
+    >>> output.pooled.shape
+    (1, 24)
+    """
+    from bertzoo.runs.any_model import read_model
+
+    pretrained = read_model(path)
+    return Loaded(*pretrained.module(), pretrained.tokenizer)
+
+
+def evaluate(
+    path: Path | str,
+    *,
+    checkpoint: str | int | None = None,
+    stage: int | None = None,
+    corpus: str | None = None,
+    split: str | None = None,
+    task: str | None = None,
+    data_dir: Path | str | None = None,
+    seed: int | None = None,
+    batch_size: int | None = None,
+    output: Path | str | None = None,
+) -> dict[str, Any]:
+    """Measure a model, as `bertzoo evaluate`.
+
+    A pretraining run: held-out losses (nats) and metrics at a `checkpoint` (latest, best or a step; default latest)
+    over the rows of a `stage` (default: the last), with the unigram entropy; corpus: where its corpus is now.
+    A fine-tuned model: its task, the number of examples and `scores` by split and metric, in points, on `split` (train,
+    dev or test; default dev) of its task or of `task`, read from `data_dir` (default: the training files' folder), with
+    the model of a `seed` (default: the best). output: a folder for the answers to questions.
+    """
+    from bertzoo.finetuning import evaluate
+    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.runs.load_run import evaluate_run, load_run
+
+    if is_finetuned(path):
+        reject(path, "a fine-tuned model", checkpoint=checkpoint, stage=stage, corpus=corpus)
+        return evaluate.evaluate_split(
+            evaluate.load_model(path, seed),
+            split=split or "dev",
+            task=task or "",
+            data_dir=str(data_dir or ""),
+            batch_size=check_at_least_one("batch_size", batch_size) or 0,
+            output=on_disk(output, "output"),
+        )
+    only = {
+        "split": split,
+        "task": task,
+        "data_dir": data_dir,
+        "seed": seed,
+        "batch_size": batch_size,
+        "output": output,
+    }
+    reject(path, "a pretraining run", **only)
+    which: Any = "latest" if checkpoint is None else checkpoint
+    return evaluate_run(load_run(path, which), corpus, stage)
+
+
+def predict(
+    path: Path | str,
+    texts: Sequence[str] | Sequence[tuple[str, str]],
+    *,
+    top: int | None = None,
+    checkpoint: str | int | None = None,
+    seed: int | None = None,
+    batch_size: int | None = None,
+) -> list[dict[str, Any]]:
+    """Apply a model to texts, in their order, as `bertzoo predict`.
+
+    A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
+    `tags`; a model of questions takes pairs of a question and its context and returns `answer`, `start`, `end`. A
+    pretraining run fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
+    probabilities. `checkpoint`, `seed` and `batch_size` are as in `evaluate`.
+    """
+    from bertzoo.core.errors import UserError
+    from bertzoo.finetuning import evaluate
+    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.runs.load_run import fill_blanks, load_run
+
+    if isinstance(texts, str):
+        raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
+    if is_finetuned(path):
+        reject(path, "a fine-tuned model", top=top, checkpoint=checkpoint)
+        size = check_at_least_one("batch_size", batch_size) or 0
+        return evaluate.predict_texts(evaluate.load_model(path, seed), texts, size)
+    reject(path, "a pretraining run", seed=seed, batch_size=batch_size)
+    if pairs := [text for text in texts if not isinstance(text, str)]:
+        raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
+    which: Any = "latest" if checkpoint is None else checkpoint
+    loaded = load_run(path, which)
+    entries = loaded.tokenizer.vocab_size
+    if top is not None and not 1 <= top <= entries:
+        raise UserError(f"top={top} is not between 1 and the {entries} entries of the vocabulary")
+    filled = [fill_blanks(loaded, str(text), "[MASK]", top or 5) for text in texts]
+    return [
+        {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
+        for text, blanks in zip(texts, filled, strict=True)
+    ]
+
+
+def convert(
+    source: Path | str, destination: Path | str, *, to: str, tell: Say | None = print, **options: Any
+) -> dict[str, Any] | None:
+    """Convert a model to a directory or a file, as `bertzoo convert`; return a file's description or None.
+
+    to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
+    file, which is verified against the model before it appears. options: fields of
+    `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
+    """
+    from bertzoo.benchmarking.interleave import memory_of_file
+    from bertzoo.core import config as loader
+    from bertzoo.export.convert import convert
+    from bertzoo.export.options import ExportOptions
+
+    loader.check_fields("convert", ExportOptions, options)
+    for name in ("calibration", "python"):
+        if options.get(name) is not None:
+            options[name] = Path(options[name])
+    paths = on_disk(source, "source"), on_disk(destination, "destination")
+    return convert(*paths, ExportOptions(to=to, **options), tell or silent, memory_of_file).description
+
+
+def plan(
+    config: Config,
+    *,
+    topology: str,
+    overrides: Mapping[str, Any] | None = None,
+    compile_steps: bool = True,
+    cache_dir: Path | str | None = None,
+    price: float | None = None,
+    tell: Say | None = print,
+) -> "RunPlan":
+    """Plan a pretraining or a transfer on an absent TPU slice such as "v5e:16x16", as `bertzoo plan`.
+
+    compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
+    price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
+    """
+    from bertzoo.planning import electra_flops, estimate
+    from bertzoo.runs.kind import recipe_class
+    from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.transfer_config import Transfer
+
+    if isinstance(config, Pretrain | Transfer):
+        recipe, name = resolve(type(config), config, overrides), ""
+    else:
+        files = config_files(config)
+        recipe, name = resolve(recipe_class(*files), files, overrides), Path(files[0]).stem if len(files) == 1 else ""
+    return estimate.plan(
+        recipe,
+        topology,
+        compile_steps=compile_steps,
+        cache_dir=cache_dir,
+        price=price,
+        # A paper's figure holds for its config without changes.
+        published=None if overrides else electra_flops.PUBLISHED_FLOPS.get(name),
+        tell=tell or silent,
+    )
+
+
+def benchmark(
+    models: Sequence[Path | str],
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    parts: bool = False,
+    tell: Say | None = print,
+    **settings: Any,
+) -> "BenchmarkResult":
+    """Measure speed, size and memory of models in their runtimes, in turns, as `bertzoo benchmark`.
+
+    models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
+    parts: also count the FLOPs of each part. settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`,
+    such as `backends=("litert",)`, `lengths=(128,)`, `threads=(1, 4)`.
+    """
+    from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
+    from bertzoo.core import config as loader
+    from bertzoo.core.errors import UserError
+
+    loader.check_fields("benchmark", BenchmarkSettings, settings)
+    if settings.get("python") is not None:
+        settings["python"] = Path(settings["python"])
+    if isinstance(models, str | Path):
+        raise UserError(f"models is one name, {str(models)!r}. Give a list of names.")
+    names = [str(model) for model in models]
+    pairs = loader.as_options(overrides or {})
+    return benchmark(names, overrides=pairs, settings=BenchmarkSettings(**settings), parts=parts, tell=tell or silent)

@@ -1,0 +1,163 @@
+"""Functions that train: tokenize, pretrain, transfer, prune, finetune."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertzoo.api import models
+from bertzoo.api.arguments import Config, Say, config_files, on_disk, options_of, resolve, silent
+
+
+class Run(NamedTuple):
+    """A finished training run. run_dir: its directory, or its URL; step: the last step."""
+
+    run_dir: Path | str
+    step: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last held-out losses and metrics."""
+        from bertzoo.runs.report.page import read_history
+        from bertzoo.runs.run_dir import RunDirectory
+
+        run = RunDirectory(self.run_dir)
+        run.fetch()
+        lines = read_history(run.metrics).heldout
+        return dict(lines[-1]) if lines else {}
+
+    def load(self) -> models.Loaded:
+        """Load the model with its newest parameters."""
+        return models.load(self.run_dir)
+
+
+class FineTuned(NamedTuple):
+    """A finished fine-tuning run. run_dir: its directory; results: what its results.json holds."""
+
+    run_dir: Path
+    results: dict[str, Any]
+
+    @property
+    def score(self) -> dict[str, dict[str, float]]:
+        """The median over seeds, by split and metric, in points."""
+        return self.results["median"]
+
+    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Apply the model of the best seed to texts, as `bertzoo.predict`."""
+        return models.predict(self.run_dir, texts)
+
+
+def tokenize(
+    source: Path | str,
+    destination: Path | str,
+    *,
+    config: Config = (),
+    overrides: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    runner: str = "",
+    runner_options: Sequence[str] = (),
+    tell: Say | None = None,
+) -> dict[str, Any]:
+    """Tokenise text into a corpus, as `bertzoo tokenize`; return its manifest.
+
+    source: files, as `data.source` names them. destination: a directory, or a URL. config: pretraining configs that
+    hold [data], as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`. workers:
+    processes, 0 for one per core. runner: an Apache Beam runner, with its own options.
+    """
+    from bertzoo.core import config as loader
+    from bertzoo.core.paths import is_url
+    from bertzoo.data.corpus.tokenize import write_corpus
+    from bertzoo.data.settings import corpus_settings
+
+    pairs, files = loader.as_options(overrides or {}), config_files(config)
+    if files:
+        from bertzoo.runs.pretrain_config import Pretrain
+
+        data = corpus_settings(str(source), pairs, files, Pretrain)
+    else:
+        data = corpus_settings(str(source), pairs)
+    place = str(destination) if is_url(str(destination)) else on_disk(destination, "destination")
+    options = {"workers": workers, "runner": runner, "runner_options": runner_options}
+    return write_corpus(data, place, **options, tell=tell or silent).raw
+
+
+def pretrain(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    overrides: Mapping[str, Any] | None = None,
+    from_model: Path | str | None = None,
+    tell: Say | None = print,
+    **options: Any,
+) -> Run:
+    """Pretrain a model, or resume the run, as `bertzoo pretrain`.
+
+    from_model: the model that a new run starts from. options: `workers` (processes that tokenise, 0 for one per core),
+    `batch_workers` (processes that make batches, 0 for a thread), `corpus` (where a resumed run's corpus is now).
+    """
+    from bertzoo.runs import open_run
+    from bertzoo.runs.pretrain_config import Pretrain
+
+    recipe, settings = resolve(Pretrain, config, overrides), options_of("pretrain", tell, options)
+    return Run(run_dir, open_run.pretrain(recipe, run_dir, on_disk(from_model, "from_model"), settings))
+
+
+def transfer(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    teacher: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    stages: tuple[int, int] | None = None,
+    tell: Say | None = print,
+    **options: Any,
+) -> Run:
+    """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
+
+    stages: train only from stage A to B, counted from 1. options: as in `pretrain`.
+    """
+    from bertzoo.runs import open_run
+    from bertzoo.runs.transfer_config import Transfer
+
+    recipe, settings = resolve(Transfer, config, overrides), options_of("transfer", tell, options)
+    return Run(run_dir, open_run.transfer(recipe, run_dir, on_disk(teacher, "teacher"), stages, settings))
+
+
+def prune(
+    config: Config,
+    *,
+    run_dir: Path | str,
+    from_model: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    tell: Say | None = print,
+    **options: Any,
+) -> Path:
+    """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
+
+    options: as in `pretrain`.
+    """
+    from bertzoo.pruning.run import prune
+    from bertzoo.pruning.settings import Prune
+
+    recipe, settings = resolve(Prune, config, overrides), options_of("prune", tell, options)
+    return prune(recipe, run_dir, on_disk(from_model, "from_model"), settings).model.absolute()
+
+
+def finetune(
+    config: Config = "finetune",
+    *,
+    run_dir: Path | str,
+    from_model: Path | str | None = None,
+    teacher: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    tell: Say | None = print,
+) -> FineTuned:
+    """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune`.
+
+    overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
+    """
+    from bertzoo.finetuning import run
+    from bertzoo.finetuning.settings import Finetune
+
+    recipe = resolve(Finetune, config, overrides)
+    models = on_disk(from_model, "from_model"), on_disk(teacher, "teacher")
+    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or silent))
