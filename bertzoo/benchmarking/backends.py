@@ -127,7 +127,7 @@ SUFFIXES = {suffix: name for name, backend in BACKENDS.items() for suffix in bac
 
 
 def check_backend(name: str, writes: bool, threads: Sequence[int], python: Path) -> None:
-    """Raise UserError if a backend's packages are not installed, or it cannot have so many threads.
+    """Raise UserError if a backend's packages are not installed, or it does not support a number of threads.
 
     writes: whether a model will be written for it. python: one that has executorch.
     """

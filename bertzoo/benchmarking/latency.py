@@ -70,7 +70,7 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
     """
     for letter in dimensions:
         if letter not in LETTERS:
-            raise UserError(f'--dimensions: "{letter}" is no dimension: known are {", ".join(LETTERS)}')
+            raise UserError(f'--dimensions: unknown dimension "{letter}": use one of {", ".join(LETTERS)}')
         if letter not in cuttable(model):
             raise UserError(f"--dimensions: {refusal(model, letter)}")
     sizes = {}

@@ -1,4 +1,4 @@
-"""Convert a model to another format: SRC says itself what it is, --to says what DST becomes.
+"""Convert a model to another format: the format of SRC is detected, --to sets that of DST.
 
 SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, a Hugging Face
 directory, or an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT (its directory, or the prefix

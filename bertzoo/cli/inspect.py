@@ -1,7 +1,7 @@
 """Look into a model: `attention` draws its attention maps as a PNG, or those of a teacher and a student side by side.
 
-Every head of the layers is a map: queries from above, keys from the left, one colour scale for all, whose last colour
-covers the highest 0.5 %. With --teacher, every head of the teacher stands above the student's head that the best
+Every head of the layers is a map: rows are queries, columns are keys. All maps share one colour scale, clipped at the
+99.5th percentile. With --teacher, every head of the teacher stands above the student's head that the best
 one-to-one matching assigns to it; the mean KL divergence of a query is printed in nats (MobileBERT Fig. 3 and Appendix
 C). --average draws the mean over all heads, layers and rows instead (ConvBERT Fig. 2).
 

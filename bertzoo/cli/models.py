@@ -1,7 +1,7 @@
 """Print parameters, operations and memory of every shipped config's model, beside the published figures.
 
 Parameters in millions: the encoder with its embeddings, the same with the pooler, and everything that is pretrained,
-with the generator of replaced token detection if there is one. GFLOPs (2 per multiply-add) and activations are those of
+with the generator of replaced token detection if there is one. GFLOPs (2 per multiply-add) and activations are for
 one inference of 128 tokens in float32; activations are the peak bytes of values that depend on the input, without
 fusion. Published figures are shown only for the shipped model and objective.
 

@@ -38,7 +38,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.tasks.metrics import is_threshold
 
     if not args.file.is_file():
-        raise UserError(f"{args.file} is no file")
+        raise UserError(f"{args.file} does not exist or is not a file")
     if args.action == "pack":
         for name, flag in (("given", "GIVEN"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
             if getattr(args, name) is not None and getattr(args, name) is not False:

@@ -2,8 +2,8 @@
 
 A directory is a run or holds runs. Runs in one directory that start from one model make one row: for each task the run
 with the best score, its median over the seeds, the lowest and the highest. Every row is marked as measured or quoted.
-Without a directory the table has only the paper's rows. SQuAD has tables of its own, or stands beside GLUE (schubert,
-mobilebert_dev).
+Without a directory the table has only the paper's rows. SQuAD has its own tables; schubert and
+mobilebert_dev have columns of both.
 
 --leaderboard=FILE adds a row with GLUE's leaderboard scores of a submission: a .csv with the header score,value and
 lines such as mnli_matched/accuracy,82.0; its name becomes the row's.

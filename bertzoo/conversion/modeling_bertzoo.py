@@ -44,7 +44,7 @@ class Part(nn.Module):
                 setattr(self, name, FUNCTIONS.get(value, value) if isinstance(value, str) else value)
 
     def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
-        """Parts in a row; one that stands there again shares the parameters of its first place."""
+        """Modules in order; a repeated module shares the parameters of its first place."""
         places = [value.get("same_as", index) for index, value in enumerate(values)]
         for index in sorted(set(places)):
             self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
@@ -395,5 +395,5 @@ def load(directory: str | Path) -> nn.Module:
 
     model = make(description["architecture"], take, "")
     if tensors:
-        raise ValueError(f"model.safetensors holds {next(iter(tensors))}, which no part of config.json asks for")
+        raise ValueError(f"model.safetensors holds {next(iter(tensors))}, but config.json describes no such parameter")
     return model.eval()

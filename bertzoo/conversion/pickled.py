@@ -39,6 +39,9 @@ def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
         kind = str(tensor.dtype).removeprefix("torch.")
         raise UserError(f"{path}: the tensor {name} is of type {kind}; only {names} can be read")
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        raise UserError(f"{path}: the tensor {name} is not a dense tensor in memory; only those can be read")
+        layout = str(tensor.layout).removeprefix("torch.")
+        raise UserError(
+            f"{path}: the tensor {name} has layout {layout} on {tensor.device}; only dense tensors on the CPU work"
+        )
     # A file may hold parameters, which must be detached first.
     return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()

@@ -178,8 +178,8 @@ def _read_bert(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) -> 
     origin = prefix.parent / CONFIG
     if config is None:
         raise UserError(
-            f"{prefix} has no {CONFIG} beside it, without which the number of heads is unknown: "
-            "copy there the file of such a name from the release or its code's repository"
+            f"{prefix} needs {CONFIG} beside it for the number of heads. Copy that file from the release or from "
+            "its code's repository."
         )
     if "vocab_size" not in config:
         raise UserError(f"{origin} has no vocab_size")

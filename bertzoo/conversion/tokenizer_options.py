@@ -138,9 +138,9 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
         for setting, value in read_table(path).items():
             ours, content = names.get(setting), _content(value)
             if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
-                raise UserError(f"{path}: {setting} = {value!r} are not supported, only none is")
+                raise UserError(f"{path}: {setting} must be empty, not {value!r}")
             if ours is not None and value is not None and content != ours:
-                raise UserError(f"{path}: {setting} = {content!r} is not supported, only {ours!r} is")
+                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}")
             if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
                 raise UserError(f"{path}: the setting {setting} = {value!r} is not understood")
     ids = {tokenizer.token(index): index for index in special.values()}

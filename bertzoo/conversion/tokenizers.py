@@ -50,7 +50,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     path = directory / WHOLE
     model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
     if model.get("type") == "Unigram":
-        raise UserError(f"{path} is of a SentencePiece model, which is read from {PIECES}, but {directory} has none")
+        raise UserError(f"{path} describes a SentencePiece tokenizer, but {directory} has no {PIECES}. Add it.")
     supported = {
         "model.type": (model.get("type"), "WordPiece"),
         "model.unk_token": (model.get("unk_token"), "[UNK]"),
@@ -126,7 +126,7 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     try:
         theirs = [(str(piece), float(score)) for piece, score in model["vocab"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: its vocabulary is no list of pieces with their scores") from error
+        raise UserError(f"{path} is damaged: its vocabulary must be a list of [piece, score] pairs") from error
     if (different := unigram.describe_difference(tokenizer.contents, theirs)) is not None:
         raise UserError(f"{pieces} and {WHOLE} disagree: {different}")
     return tokenizer

@@ -29,7 +29,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionModel(SavedModel):
-    """nulls: whether it may answer that there is no answer."""
+    """A model that answers questions. nulls: whether it can predict "no answer"."""
 
     nulls: bool
 

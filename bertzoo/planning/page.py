@@ -39,7 +39,7 @@ def plan_to_text(name: str, plan: RunPlan) -> str:
 
 
 def fold_layers(lines: Iterable[str]) -> list[str]:
-    """Join lines that differ in a layer's number alone into one, as of layers_0,1,2."""
+    """Join lines that differ only in the number of the layer: layers_0,1,2."""
     numbers: dict[str, list[str]] = {}
     for line in lines:
         numbers.setdefault(_LAYER.sub("layers_*", line, count=1), []).extend(_LAYER.findall(line)[:1])

@@ -133,7 +133,7 @@ class Pruning:
             model = part.run.load().model
         else:
             model, start = self._cut(iteration, corpus)
-        tuning = recipe.taught_recipe(model)
+        tuning = recipe.distillation_recipe(model)
         self.tell(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
             unpruned = teacher.read_teacher(self.origin, tuning, self.mesh)

@@ -232,7 +232,7 @@ class Prune:
         """Return the recipe of the fine-tuning after a cut, without a teacher."""
         return self._pretrain(model, self.optimizer, self.tuning_stages)
 
-    def taught_recipe(self, model: Model) -> Pretrain | Transfer:
+    def distillation_recipe(self, model: Model) -> Pretrain | Transfer:
         """Return the recipe of the fine-tuning after a cut, with the teacher if there is one."""
         if not self.teaching.enabled or isinstance(self.objective, Replaced):
             return self.tuning_recipe(model)

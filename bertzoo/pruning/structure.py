@@ -1,4 +1,4 @@
-"""The dimensions of a model that can be cut, and the axes of parameters that each of them is.
+"""Prunable dimensions of a model, and the parameter axes that hold them.
 
 The table is derived from the model's own modules, whose parameters name their axes; no parameter is listed by hand.
 """
@@ -73,7 +73,7 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     """
     for letter in letters:
         if letter not in LETTERS:
-            raise ConfigError(f'"{letter}" is no dimension: known are {", ".join(LETTERS)}')
+            raise ConfigError(f'unknown dimension "{letter}": use one of {", ".join(LETTERS)}')
         if letter not in cuttable(model):
             raise ConfigError(refusal(model, letter))
     shapes, axes = parameter_shapes(model, head), parameter_axes(model, head)

@@ -40,7 +40,7 @@ class LoadedRun:
 
 
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
-    """Load a checkpoint of a run, of a pruning its last run's; raises UserError if there is no run or checkpoint."""
+    """Load a checkpoint; for a pruning run, of its last part. Raises UserError if there is no run or checkpoint."""
     run = RunDirectory(path)
     if run.bucket is None and kind_of(run.config) == "prune":
         try:

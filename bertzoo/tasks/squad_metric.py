@@ -99,9 +99,10 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """The highest score over all thresholds of the null odds, and its threshold.
+    """Return the highest score over all thresholds of the null odds, and its threshold.
 
-    As in the script the threshold is 0.0 if no answer at all is best, and each of several equal odds is tried alone.
+    As in the official script: the threshold is 0.0 if predicting no answer everywhere scores best, and equal odds are
+    tried one at a time.
     """
     current = highest = float(sum(not question.answers for question in questions))
     threshold = 0.0

@@ -318,7 +318,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, tuple]] = {
     "a layer more": (changed(), BERT | {"num_hidden_layers": 1}, ("holds", "bert/encoder/layer_1/")),
     "another shape": (changed() | {QUERY: np.ones((10, 12), np.float32)}, BERT, (QUERY, "(10, 12)", "(12, 12)")),
     "integers": (changed() | {QUERY: np.ones((12, 12), np.int32)}, BERT, (QUERY, "int32")),
-    "no config": (changed(), None, ("no bert_config.json",)),
+    "no config": (changed(), None, ("bert_config.json",)),
     "no size": (changed(), {"hidden_size": 12}, ("bert_config.json", "vocab_size")),
     "damaged": (changed(), "{", ("bert_config.json", "line 1")),
     "a list": (changed(), "[1]", ("bert_config.json", "config of")),

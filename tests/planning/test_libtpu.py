@@ -49,7 +49,7 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     # The state and the batch are the arguments, but for the padding of arrays to tiles.
     assert memory.parameters + memory.optimizer + memory.batch == pytest.approx(step.arguments, rel=0.05)
     # The program, which grows with the layers and not with the rows, is outside the bound.
-    assert step.wanted - (step.code or 0) <= memory.total
+    assert step.wanted - (step.code or 0) <= memory.total <= 5 * step.wanted, (step.wanted, memory.total)
     assert step.collectives is not None
     sent = sum(one.sent for one in step.collectives)
     assert stage.roofline.interconnect == pytest.approx(sent / topology.chip.ici_bandwidth)

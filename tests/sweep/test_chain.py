@@ -254,7 +254,7 @@ def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None
         (("", ""), ["--model.teacher=m"], ("m is neither", "Hugging Face")),
         (("", ""), ["--data_dir=nowhere"], ("nowhere", "train", "CoLA")),
         (("", ""), ["--tasks=sst2"], ("--tasks", "sst2")),
-        (("", ""), ["--stages.studens.seeds=1"], ("--stages.studens.seeds", "stages.NAME.option")),
+        (("", ""), ["--stages.studens.seeds=1"], ("--stages.studens.seeds", "students")),
         (("", ""), ["--from=m/student"], ("--from ", "cannot")),
     ],
 )

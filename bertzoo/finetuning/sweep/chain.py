@@ -156,7 +156,7 @@ def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list
         if kind in parts:
             if len(rest) < 2 or rest[0] not in parts[kind]:
                 raise ConfigError(
-                    f"--{key}: {kind}.NAME.option is of one of the {kind} {', '.join(sorted(parts[kind]))}"
+                    f"--{key} names no option of one of the {kind}. The {kind} are {', '.join(sorted(parts[kind]))}."
                 )
             which, name = rest
         check_settable(f"--{key}", name, LINKS)

@@ -46,7 +46,7 @@ class History:
 class RunRecord:
     """A run directory: its history, its resolved config and its run.json.
 
-    since: the step at which the last part of a pruning began; a best figure before it is of another model.
+    since: the step at which the last part of a pruning began; best figures before it belong to a larger model.
     """
 
     directory: Path
