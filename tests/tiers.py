@@ -53,14 +53,8 @@ LONG_FILES = tuple(
     f"tests/{name}.py"
     for name in (
         *("launch/test_phone", "runs/test_transfer", "runs/test_pretrain", "train/test_loop", "pruning/test_prune_run"),
-        *(
-            "finetuning/test_trained",
-            "runs/test_configs",
-            "launch/test_tpu_vm",
-            "export/test_rewrites",
-            "runs/test_taught",
-        ),
-        *("runs/test_taught", "train/test_checkpoint", "models/test_models", "finetuning/test_run"),
+        *("finetuning/test_predict_labels", "runs/test_configs", "launch/test_tpu_vm", "export/test_rewrites"),
+        *("runs/test_transfer_stages", "train/test_checkpoint", "models/test_models", "finetuning/test_run"),
     )
 )
 STALE = 14 * 86_400  # seconds after which the cache of another key is deleted

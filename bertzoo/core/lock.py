@@ -1,9 +1,10 @@
-"""A lock on a directory, held by one process until it ends."""
+"""Locks on directories, held by one process until it ends."""
 
 import fcntl
 import os
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -42,3 +43,12 @@ def hold(lock: Path, name: str, patience: int = 1) -> TextIO:
             if not tries or os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 stack.pop_all()
                 return file
+
+
+@contextmanager
+def wait_for(directory: Path) -> Iterator[None]:
+    """Wait until no other process of this machine holds a directory's lock, which lies beside it, then hold it."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_name(directory.name + NAME).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,7 +1,6 @@
 """Files behind a URL, through fsspec: gs://, s3://, hf://, http://, memory:// and whatever else it reads."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -113,12 +112,3 @@ def scratch_directory(kind: str, *identity: object) -> Path:
     """A directory of the user's cache for work on its way to a bucket; the same identity gives the same directory."""
     text = json.dumps(identity, sort_keys=True)
     return paths.cache_folder(kind) / hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-@contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Wait until no other process of this machine holds the lock of a directory, then hold it."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with open(directory.with_name(directory.name + ".lock"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

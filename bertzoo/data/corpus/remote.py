@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from bertzoo.core import atomic, paths
+from bertzoo.core import atomic, lock, paths
 from bertzoo.core.errors import CorpusError
-from bertzoo.core.remote import RemoteFolder, locked
+from bertzoo.core.remote import RemoteFolder
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.shard import FileRecord
@@ -57,7 +57,7 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
     folder = RemoteFolder.at(url)
     manifest = _read_manifest(folder)
     directory = paths.cache_folder("corpora") / manifest.hash
-    with locked(directory):
+    with lock.wait_for(directory):
         if (directory / NAME).is_file():
             try:
                 return Corpus.open(directory, url)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.core import atomic
+from bertzoo.core import atomic, lock
 from bertzoo.core.errors import ConfigError, CorpusError, UserError
-from bertzoo.core.remote import RemoteFolder, locked, scratch_directory
+from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.corpus import beam, remote
 from bertzoo.data.corpus.manifest import FORMAT, NAME, SETTINGS, Manifest, check_same_settings, write_manifest
 from bertzoo.data.corpus.piece import PIECES, is_finished, tokenize_piece
@@ -129,7 +129,7 @@ def tokenize_to_url(
     if (manifest := remote.claim(folder, settings)) is not None:
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
-    with locked(directory):
+    with lock.wait_for(directory):
         corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
         remote.upload(corpus, folder, tell)
         shutil.rmtree(directory)
