@@ -104,7 +104,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(lock.fcntl, "flock", flock)
-    said = mentioning(f"--run_dir={tmp_path}", os.strerror(errno.ENOSYS))
+    said = mentioning(tmp_path, os.strerror(errno.ENOSYS))
     with pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
 
