@@ -187,8 +187,8 @@ def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
         return list(settings.backends or ["litert"])
     backend = SUFFIXES[model.file.suffix]
     if settings.backends and backend not in settings.backends:
-        given = ",".join(settings.backends)
-        raise UserError(f"--backends={given} lacks {backend}, the only one that runs {model.name}. Add it.")
+        names = ",".join(settings.backends)
+        raise UserError(f"--backends={names} lacks {backend}, the only one that runs {model.name}. Add it.")
     return [backend]
 
 

@@ -102,32 +102,32 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
         raise ConfigError(f"{path}: {error}" if path else str(error)) from error
 
 
-def _value(tp: Any, given: Any, path: str, base: Any, complete: bool) -> Any:
-    if types.NoneType in members(tp) and (given is None or given == NONE):
+def _value(tp: Any, value: Any, path: str, base: Any, complete: bool) -> Any:
+    if types.NoneType in members(tp) and (value is None or value == NONE):
         return None
-    if isinstance(given, Mapping) and tables(tp):
-        if not complete and "kind" not in given and pick(tp, given, base) is None:
+    if isinstance(value, Mapping) and tables(tp):
+        if not complete and "kind" not in value and pick(tp, value, base) is None:
             return None
-        return build(member(tp, given, base, path), given, path, base, complete)
-    if (inner := item(tp)) is not None and isinstance(given, list | tuple):
-        return tuple(_value(inner, v, f"{path}.{i}", None, complete) for i, v in enumerate(given))
+        return build(member(tp, value, base, path), value, path, base, complete)
+    if (inner := item(tp)) is not None and isinstance(value, list | tuple):
+        return tuple(_value(inner, v, f"{path}.{i}", None, complete) for i, v in enumerate(value))
     for one in members(tp):
-        if (result := _scalar(one, given)) is not _MISMATCH:
+        if (result := _scalar(one, value)) is not _MISMATCH:
             return result
     choices = [str(choice) for choice in literals(tp)]
-    near = nearest(given, choices, say_all=False) if isinstance(given, str) else ""
-    kind = _TYPES.get(type(given), type(given).__name__)
-    raise ConfigError(f"{path} must be {describe(tp)}, not {show(given)} ({kind}){near}")
+    near = nearest(value, choices, say_all=False) if isinstance(value, str) else ""
+    kind = _TYPES.get(type(value), type(value).__name__)
+    raise ConfigError(f"{path} must be {describe(tp)}, not {show(value)} ({kind}){near}")
 
 
-def _scalar(tp: Any, given: Any) -> Any:
+def _scalar(tp: Any, value: Any) -> Any:
     if tp is float:
-        is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
-        return float(given) if is_number else _MISMATCH
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return float(value) if is_number else _MISMATCH
     if typing.get_origin(tp) is Literal:
-        return given if any(type(a) is type(given) and a == given for a in typing.get_args(tp)) else _MISMATCH
+        return value if any(type(a) is type(value) and a == value for a in typing.get_args(tp)) else _MISMATCH
     if tp in _WORDS:
-        return given if type(given) is tp else _MISMATCH
+        return value if type(value) is tp else _MISMATCH
     if tp is types.NoneType or dataclasses.is_dataclass(tp) or typing.get_origin(tp) is tuple:
         return _MISMATCH
     raise TypeError(f"a config field cannot be of type {tp}")
@@ -141,10 +141,10 @@ def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
     if before not in (None, after):
         return dict(new)
     known, merged = hints(after) if after else {}, dict(old)
-    for key, given in new.items():
+    for key, value in new.items():
         if key in known and key in old and after:
-            given = merge(known[key], old[key], given, default(after, base, key))
-        merged[key] = given
+            value = merge(known[key], old[key], value, default(after, base, key))
+        merged[key] = value
     return merged
 
 

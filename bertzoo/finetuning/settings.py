@@ -91,12 +91,12 @@ class Finetune:
     def stage(self, rows: int) -> Stage:
         """The training as one stage with `rows` rows per epoch; raises ConfigError as `Stage` does."""
         steps = -(-rows // self.batch_size)
-        made = Stage(
+        stage = Stage(
             steps=steps * self.epochs,
             batch_size=self.batch_size,
             max_length=self.max_length,
             max_predictions=1,
             accumulate=self.accumulate,
         )
-        stages.validate([made])
-        return made
+        stages.validate([stage])
+        return stage

@@ -135,9 +135,9 @@ class TaskKind(ABC):
 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
     """`name = value` of the first field, among `names` if any, that is not at its default."""
-    for each in dataclasses.fields(table):
-        if (not names or each.name in names) and getattr(table, each.name) != each.default:
-            return f"{each.name} = {getattr(table, each.name)!r}"
+    for field in dataclasses.fields(table):
+        if (not names or field.name in names) and getattr(table, field.name) != field.default:
+            return f"{field.name} = {getattr(table, field.name)!r}"
     return None
 
 

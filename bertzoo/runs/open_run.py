@@ -181,10 +181,10 @@ def _warm_start(
     return start, start.tokenizer
 
 
-def _check_same_everywhere(record: dict[str, Any], what: str, path: Path) -> None:
+def _check_same_everywhere(record: dict[str, Any], label: str, path: Path) -> None:
     """Raise UserError if this process finds other parameters in a model's directory than process 0."""
     digest = record["parameters_sha256"]
-    first = hosts.share(what, lambda: digest)
+    first = hosts.share(label, lambda: digest)
     if digest != first:
         raise UserError(
             f"the parameters in {path} have hash {digest} here and {first} in process 0. Give every process the same."

@@ -157,6 +157,6 @@ def _open_corpus(where: str, record: dict[str, Any], run: str) -> "Corpus":
     from bertzoo.data.corpus.reader import Corpus
 
     path = None if is_url(where) else on_disk(where, "the corpus", "write :// after the protocol")
-    found = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
-    check_corpus(where, found.hash, record, run)  # before copying it
+    contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
+    check_corpus(where, contents.hash, record, run)  # before copying it
     return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)

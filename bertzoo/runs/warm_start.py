@@ -74,15 +74,17 @@ def match_parameters(
     A module is taken if both have the same parameters of the same shapes in it. fresh: modules never to take, with the
     reason. Raises ConfigError if a module of the backbone cannot be taken.
     """
-    match, wanted, there = Match(), _modules(target), _modules(source)
-    for module, names in wanted.items():
-        differing = [n for n in sorted(names | there.get(module, set())) if _shape(target, n) != _shape(source, n)]
+    match, target_modules, source_modules = Match(), _modules(target), _modules(source)
+    for module, names in target_modules.items():
+        differing = [
+            n for n in sorted(names | source_modules.get(module, set())) if _shape(target, n) != _shape(source, n)
+        ]
         if differing and module in BACKBONE:
-            name, there_, here = differing[0], _shape(source, differing[0]), _shape(target, differing[0])
-            if there_ is None:
+            name, there, here = differing[0], _shape(source, differing[0]), _shape(target, differing[0])
+            if there is None:
                 raise ConfigError(f"{origin} lacks {name}, of shape {here}")
-            raise ConfigError(f"{origin} does not fit this model: {name} has shape {there_} there and {here} here")
-        if module not in there:
+            raise ConfigError(f"{origin} does not fit this model: {name} has shape {there} there and {here} here")
+        if module not in source_modules:
             match.fresh[module] = "not in the source"
         elif differing:
             match.fresh[module] = "another size in the source"
@@ -90,7 +92,7 @@ def match_parameters(
             match.fresh[module] = fresh[module]
         else:
             match.taken.append(module)
-    match.left.extend(module for module in there if module not in wanted)
+    match.left.extend(module for module in source_modules if module not in target_modules)
     return match
 
 

@@ -55,8 +55,8 @@ def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) ->
     if not any(text.strip() for text in texts):
         return ()
     if not own.start:
-        found = ((text.strip(), context.find(text.strip())) for text in texts if text.strip())
-        return tuple(Answer(text, None if start < 0 else start) for text, start in found)
+        places = ((text.strip(), context.find(text.strip())) for text in texts if text.strip())
+        return tuple(Answer(text, None if start < 0 else start) for text, start in places)
     starts = [_start(cell, place, own.start) for cell in _as_list(row[own.start])]
     if len(starts) != len(texts):
         raise UserError(f"{place} has {len(texts)} answers in {own.answer!r} and {len(starts)} in {own.start!r}")

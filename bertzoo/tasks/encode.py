@@ -83,17 +83,17 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) 
         first += [False, *starts[:kept], False]
         lengths.append(kept + 2)
         cut.append(kept < len(text))
-    made = np.array(lengths, np.int64)
-    return np.array(ids, np.int32), made, made, np.array(first, bool), np.array(cut, bool)
+    counts = np.array(lengths, np.int64)
+    return np.array(ids, np.int32), counts, counts, np.array(first, bool), np.array(cut, bool)
 
 
 def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """(T,): the label of each word at its first token, without the words that were cut off."""
     ends = np.cumsum(lengths)
     kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
-    found = np.zeros(len(first), np.int32)
-    found[first] = [tag for label, count in zip(labels, kept, strict=True) for tag in cast(tuple, label)[:count]]
-    return found
+    tags = np.zeros(len(first), np.int32)
+    tags[first] = [tag for label, count in zip(labels, kept, strict=True) for tag in cast(tuple, label)[:count]]
+    return tags
 
 
 def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

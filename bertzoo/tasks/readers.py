@@ -143,8 +143,8 @@ def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]
     if twice := next((name for name in columns if columns.count(name) > 1), None):
         raise UserError(f"{path} has the column {twice!r} twice: rename one of them")
 
-    def rows(wanted: Sequence[str]) -> Iterator[TableRow]:
-        places, width = [columns.index(name) for name in wanted], len(columns)
+    def rows(names: Sequence[str]) -> Iterator[TableRow]:
+        places, width = [columns.index(name) for name in names], len(columns)
         records = parse(path)
         if header:
             next(record for record in records if record[1])

@@ -134,10 +134,10 @@ class Rows:
         """`restore` of (B,L) outputs by token, as one array of words per example; -1 for words that were cut off."""
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
-        said = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
+        restored = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
         found = []
         for row, (start, length, words) in enumerate(zip(self.starts, self.lengths, self.words, strict=True)):
-            kept = said[row, :length][self.first[start : start + length]]
+            kept = restored[row, :length][self.first[start : start + length]]
             found.append(np.concatenate([kept, np.full(words - len(kept), -1, kept.dtype)]))
         return found
 
@@ -151,7 +151,7 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
         raise ValueError(f"{buckets} buckets")
     if buckets == 1:
         return (max_length,)
-    held = np.minimum(-(-np.concatenate([each.held for each in rows]) // MULTIPLE) * MULTIPLE, max_length)
+    held = np.minimum(-(-np.concatenate([part.held for part in rows]) // MULTIPLE) * MULTIPLE, max_length)
     sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
     shorter = [0, *itertools.accumulate(counts)]  # rows of the first n sizes
 

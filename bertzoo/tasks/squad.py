@@ -87,11 +87,11 @@ def _find(path: Path, split: str, version: str) -> Path:
     name = _JSON[split].format(version)
     if (path / name).is_file():
         return path / name
-    found = sorted([*path.glob(f"{_PARTS[split]}*.parquet"), *path.glob(f"*/{_PARTS[split]}*.parquet")])
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"{path} holds {len(found)} files {_PARTS[split]}*.parquet, not one: name the one to read")
+    files = sorted([*path.glob(f"{_PARTS[split]}*.parquet"), *path.glob(f"*/{_PARTS[split]}*.parquet")])
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one: name the one to read")
     raise UserError(
         f"{path / name} does not exist: put SQuAD's file or a {_PARTS[split]}*.parquet there, or name the file itself"
     )

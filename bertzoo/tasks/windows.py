@@ -212,12 +212,12 @@ def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
 
 
 def _joined(text: str, spans: list[tuple[int, int]], known: dict[str, tuple[np.ndarray, np.ndarray]]) -> Pieces:
-    found = [known[text[a:b]] for a, b in spans]
-    counts = [len(ids) for ids, _ in found]
+    pieces = [known[text[a:b]] for a, b in spans]
+    counts = [len(ids) for ids, _ in pieces]
     shifts = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
-    offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in found)])
+    offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in pieces)])
     return Pieces(
-        np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in found)]),
+        np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in pieces)]),
         offsets + shifts[:, None],
         np.cumsum([0, *counts]),
         np.array(spans, np.int64).reshape(-1, 2),

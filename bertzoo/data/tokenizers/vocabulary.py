@@ -45,14 +45,14 @@ class Tokenizer(ABC):
 
     def _find_specials(self, origin: str) -> Specials:
         ids = {entry: index for index, entry in enumerate(self._entries)}
-        found = {
+        special_ids = {
             field: next((ids[name] for name in names if name in ids), None) for field, names in self.spellings.items()
         }
-        if missing := [self.spellings[field][0] for field, index in found.items() if index is None]:
+        if missing := [self.spellings[field][0] for field, index in special_ids.items() if index is None]:
             raise CorpusError(
                 f"the vocabulary {origin} has no {', '.join(missing)}: add these entries or train a new vocabulary"
             )
-        return Specials(**found)  # pyright: ignore[reportArgumentType] (none is None)
+        return Specials(**special_ids)  # pyright: ignore[reportArgumentType] (none is None)
 
     @property
     def vocab_size(self) -> int:

@@ -174,7 +174,7 @@ def judge(
     for row, arrays in zip(beside.golden, outputs, strict=False):
         for name, actual, expected in _pairs(arrays, row["outputs"]):
             pairs.setdefault(name, []).append((actual, expected))
-    figures = {name: _figures(*map(np.concatenate, zip(*each, strict=True))) for name, each in pairs.items()}
+    figures = {name: _figures(*map(np.concatenate, zip(*values, strict=True))) for name, values in pairs.items()}
     scores = _exam_scores(beside.exam, outputs[len(beside.golden) :])
     wrong = [*_beyond_limits(figures, limits), *_lower_scores(scores, limits)]
     return {

@@ -143,5 +143,5 @@ class Questions:
 def _joint_candidates(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = ("start_logits", "starts", "end_logits", "null_logit")
     start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name])[None] for name in names)
-    found = jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
-    return {name: array[0] for name, array in found.items()}
+    candidates = jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
+    return {name: array[0] for name, array in candidates.items()}

@@ -33,12 +33,12 @@ class PaperTable:
 
 def _glue(part: str, *columns: tuple[str, str, tuple[str, ...]]) -> tuple[Column, ...]:
     """Columns from names, metrics and scores; a metric starts with its task and ends with m or mm for MNLI's splits."""
-    made = []
+    result = []
     for name, metric, scores in columns:
         task = metric.split("_")[0]
         split = {"mnli_mm": f"{part}_mismatched"}.get(metric, f"{part}_matched" if task == "mnli" else part)
-        made.append(Column(name=name, metric=metric, task=task, split=split, scores=scores))
-    return tuple(made)
+        result.append(Column(name=name, metric=metric, task=task, split=split, scores=scores))
+    return tuple(result)
 
 
 def _squad() -> tuple[Column, ...]:
