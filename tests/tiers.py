@@ -52,9 +52,10 @@ EVERY_LANDING = (
 LONG_FILES = tuple(
     f"tests/{name}.py"
     for name in (
-        *("launch/test_phone", "runs/test_transfer", "runs/test_pretrain", "train/test_loop", "pruning/test_prune_run"),
+        *("launch/test_phone", "runs/test_transfer", "test_api", "runs/test_pretrain", "train/test_loop"),
+        *("pruning/test_prune_run", "models/test_models", "finetuning/test_run"),
         *("finetuning/test_predict_labels", "runs/test_configs", "launch/test_tpu_vm", "export/test_rewrites"),
-        *("runs/test_transfer_stages", "train/test_checkpoint", "models/test_models", "finetuning/test_run"),
+        *("runs/test_transfer_stages", "train/test_checkpoint"),
     )
 )
 STALE = 14 * 86_400  # seconds after which the cache of another key is deleted
