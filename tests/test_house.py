@@ -93,6 +93,34 @@ def test_imports_point_one_way(file: Path) -> None:
             assert inner == room(name) or inner in BELOW[room(name)], f"{name} imports {imported}"
 
 
+def definitions() -> Iterator[tuple[str, ast.AST]]:
+    """Every module-level function and every class of the package, with its module."""
+    for file in FILES:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        yield from ((module(file), node) for node in tree.body if isinstance(node, ast.FunctionDef))
+        yield from ((module(file), node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
+def test_names_say_what() -> None:
+    """No two classes share a name, but for the PyTorch twin of nn; no function has a name that says nothing."""
+    classes: dict[str, list[str]] = {}
+    for name, node in definitions():
+        if isinstance(node, ast.ClassDef) and name != "bertzoo.conversion.modeling_bertzoo":
+            classes.setdefault(node.name, []).append(name)
+        elif isinstance(node, ast.FunctionDef):
+            assert node.name not in {"read", "write", "check", "of", "begin", "found", "made", "given"}, (
+                name,
+                node.name,
+            )
+    assert len(classes) > 250
+    assert not {name: modules for name, modules in classes.items() if len(modules) > 1}
+
+
+def test_one_module_uses_private_parts_of_jax() -> None:
+    users = {module(file) for file in FILES if any(name.startswith("jax._src") for name in imports(file))}
+    assert users == {"bertzoo.train.hosts"}
+
+
 def test_every_room_is_listed() -> None:
     rooms = {file.name.removesuffix(".py") for file in PACKAGE.iterdir() if file.is_dir() or file.suffix == ".py"}
     assert rooms - {"__init__", "__main__", "__pycache__"} == set(BELOW)

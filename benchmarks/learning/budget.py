@@ -55,8 +55,8 @@ def train(arm: Arm, runs: Path, data: Path) -> Path:
 def tune(run: Path, task: str, glue: Path, options: Sequence[str]) -> dict[str, dict[str, float]]:
     """Median, least and greatest scores of a run's model on a task's development set, by metric."""
     words = [f"--task={task}", f"--data_dir={glue / TASKS[task][0]}", f"--from={run}", *options]
-    found = finetune(words, run.parent / f"{run.name}-{task}")
-    return {which: found[which]["dev"] for which in EXTREMES}
+    result = finetune(words, run.parent / f"{run.name}-{task}")
+    return {which: result[which]["dev"] for which in EXTREMES}
 
 
 def elapsed_minutes(lines: Sequence[Mapping[str, Any]]) -> float:
@@ -96,7 +96,7 @@ def finished(arm: Arm, run: Path, scores: dict[str, Any]) -> FinishedRun:
 
 
 def pool_of(jobs: int) -> ThreadPoolExecutor:
-    """Threads, each of which keeps the processes that it starts to its own share of the cores."""
+    """Return a pool of threads; the processes that a thread starts run on its own share of the cores."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     shares: queue.Queue[list[int]] = queue.Queue()
     for job in range(jobs):
@@ -136,7 +136,7 @@ def train_all(args: argparse.Namespace, data: Path) -> list[FinishedRun]:
 
 
 def main() -> None:
-    """Train what is not trained yet, write the result and draw it."""
+    """Train the missing models, write the result and draw it."""
     parser = results.parser("learning", __doc__)
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="files of text (default: the embedded corpus)")
     parser.add_argument("--glue", type=Path, help="the folder of CoLA, MRPC, STS-B and SST-2")

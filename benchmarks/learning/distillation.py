@@ -54,17 +54,17 @@ def shallower(path: str, layers: Sequence[int], directory: Path) -> Path:
     return directory
 
 
-def rows_of(name: str, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A run's scores, one row for each metric of each split."""
     title = "teacher" if name == "teacher" else f"student, α = {float(name.removeprefix('alpha_')):g}"
-    if collapsed := sum(seed["collapsed"] for seed in found["seeds"]):
+    if collapsed := sum(seed["collapsed"] for seed in result["seeds"]):
         title += f"; {collapsed} collapsed to one class"
-    for split, scores in found["median"].items():
+    for split, scores in result["median"].items():
         for metric in scores:
-            points = [found[which][split][metric] for which in ("median", "min", "max")]
-            row = {"run": title, "examples": found["examples"]["train"], "seeds": len(found["seeds"])}
-            label = metric if len(found["median"]) == 1 else f"{split} {metric}"
-            score = tables.spread(points, 2) if len(found["seeds"]) > 1 else round(points[0], 2)
+            points = [result[which][split][metric] for which in ("median", "min", "max")]
+            row = {"run": title, "examples": result["examples"]["train"], "seeds": len(result["seeds"])}
+            label = metric if len(result["median"]) == 1 else f"{split} {metric}"
+            score = tables.spread(points, 2) if len(result["seeds"]) > 1 else round(points[0], 2)
             yield row | {"metric": label, "score": score}
 
 
@@ -86,9 +86,9 @@ def main() -> None:
     args, more = parser.parse_known_args()
     if args.student_layers:
         args.student = shallower(args.teacher, args.student_layers, args.runs / "student")
-    found = {name: finetune(words, args.runs / name) for name, words in options_of_runs(args, more).items()}
-    sizes = [found[name]["model"] for name in ("teacher", f"alpha_{ALPHAS[0]}")]
+    runs = {name: finetune(words, args.runs / name) for name, words in options_of_runs(args, more).items()}
+    sizes = [runs[name]["model"] for name in ("teacher", f"alpha_{ALPHAS[0]}")]
     shown = [f"{size['kind']} of {size['parameters'] / 1e6:.1f} M parameters" for size in sizes]
-    rows = [row for name, result in found.items() for row in rows_of(name, result)]
+    rows = [row for name, result in runs.items() for row in rows_of(name, result)]
     context = [f"the teacher is a {shown[0]}, its students a {shown[1]}"]
     results.write(args.out, context, {"runs": rows})

@@ -120,7 +120,7 @@ class TransformersSide:
             for exempt, decay in ((False, recipe.optimizer.weight_decay), (True, 0.0))
         ]
         optimizer = torch.optim.AdamW(groups, eps=recipe.optimizer.epsilon)
-        found = []
+        scores = []
         for step, batch in zip(range(steps * recipe.epochs), self.batches.batches(seed, 0), strict=False):
             network.train()
             for group in optimizer.param_groups:
@@ -133,8 +133,8 @@ class TransformersSide:
             torch.nn.utils.clip_grad_norm_(network.parameters(), recipe.optimizer.clip_norm)
             optimizer.step()
             if (step + 1) % steps == 0:
-                found.append({split: dict(self._scored(network, split)) for split in self.dev})
-        return found
+                scores.append({split: dict(self._scored(network, split)) for split in self.dev})
+        return scores
 
     def _scored(self, network: Any, split: str) -> Iterator[tuple[str, float]]:
         import torch

@@ -96,16 +96,16 @@ def silenced(run: Path) -> float:
 
 def figures(run: Path, glue: Path | None) -> dict[str, Any]:
     """A run's figures on the held-out text, and its scores on GLUE tasks."""
-    found = heldout(run, f"--below_unigram={BELOW}")
-    if "silenced" not in found:
-        found["silenced"] = silenced(run)
-        atomic.write_json(run / "heldout.json", found)
-    found["worth"] = found["silenced"] - found["mlm_loss"]
+    result = heldout(run, f"--below_unigram={BELOW}")
+    if "silenced" not in result:
+        result["silenced"] = silenced(run)
+        atomic.write_json(run / "heldout.json", result)
+    result["worth"] = result["silenced"] - result["mlm_loss"]
     for task, (folder, metric) in TASKS.items() if glue else ():
         words = [f"--task={task}", f"--data_dir={glue / folder}", f"--from={run}", *TUNING]
-        found[task] = finetune(words, run.parent / f"{run.name}-{task}")["median"]["dev"][metric]
-    print(f"{run.name}: {found['mlm_loss']:.3f}, its attention is worth {found['worth']:.3f}", flush=True)
-    return found
+        result[task] = finetune(words, run.parent / f"{run.name}-{task}")["median"]["dev"][metric]
+    print(f"{run.name}: {result['mlm_loss']:.3f}, its attention is worth {result['worth']:.3f}", flush=True)
+    return result
 
 
 def teacher(seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def teacher(seed: int, args: argparse.Namespace) -> dict[str, Any]:
     run = args.runs / f"{seed}-teacher"
     words = [*sized("model", SIZES), *LEARNING, *SAVING, f"--stages.0.steps={args.before}", f"--seed={seed}"]
     bertzoo("pretrain", "demo_teacher", *words, f"--run_dir={run}")
-    found = figures(run, args.glue)
-    if found["worth"] < ATTENDS:
-        sys.exit(f"the attention of {run} is worth {found['worth']:.3f} nats, not {ATTENDS}: it has little to teach")
-    return found
+    result = figures(run, args.glue)
+    if result["worth"] < ATTENDS:
+        sys.exit(f"the attention of {run} is worth {result['worth']:.3f} nats, not {ATTENDS}: it has little to teach")
+    return result
 
 
 def student(seed: int, name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def row(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train what is not trained yet, and write the result."""
+    """Train the missing models and write the result."""
     parser = results.parser("knowledge", __doc__)
     parser.add_argument("--runs", type=Path, default=Path("runs/knowledge"), help="where the runs are kept")
     results.add_numbers(parser, seeds=3, jobs=1, before=BEFORE)

@@ -73,9 +73,9 @@ def count_parameters(path: Path) -> int:
 
 def figures(run: Path) -> dict[str, float]:
     """Parameters, and the losses on all held-out text."""
-    found = heldout(run) | {"parameters": count_parameters(run)}
-    print(f"{run.name}: {found['mlm_loss']:.3f} with {found['parameters']:,} parameters", flush=True)
-    return found
+    result = heldout(run) | {"parameters": count_parameters(run)}
+    print(f"{run.name}: {result['mlm_loss']:.3f} with {result['parameters']:,} parameters", flush=True)
+    return result
 
 
 def unpruned(seed: int, args: argparse.Namespace) -> dict[str, float]:
@@ -84,11 +84,11 @@ def unpruned(seed: int, args: argparse.Namespace) -> dict[str, float]:
     stages = [{"steps": args.before, **SHAPE}]
     file = write_config(args.runs / f"{seed}-unpruned.toml", seed=seed, data=data, stages=stages)
     bertzoo("pretrain", str(file), f"--run_dir={run}")
-    found = figures(run)
-    below = found["unigram_entropy"] - found["mlm_loss"]
+    result = figures(run)
+    below = result["unigram_entropy"] - result["mlm_loss"]
     if below < args.below:
         sys.exit(f"{run} is {below:.3f} nats below the unigram entropy, not {args.below}: it has little to lose")
-    return found
+    return result
 
 
 def shortened(run: Path, layers: int, directory: Path) -> Path:

@@ -29,9 +29,9 @@ def main() -> None:
     rows, model = [], {}
     for name, options in RUNS.items():
         words = [*SHARED, "--encoder_dropout=0", *options, *more, f"--from={args.model}", f"--data_dir={args.data}"]
-        found = finetune(words, args.runs / name, "finetune_squad")
-        model, scores, (least, most) = found["model"], found["median"]["dev"], TARGETS[name]
-        row = {"run": name, "questions learnt": found["examples"]["train"], "asked": found["examples"]["dev"]}
+        result = finetune(words, args.runs / name, "finetune_squad")
+        model, scores, (least, most) = result["model"], result["median"]["dev"], TARGETS[name]
+        row = {"run": name, "questions learnt": result["examples"]["train"], "asked": result["examples"]["dev"]}
         row |= {"exact match": round(scores["exact_match"], 2), "F1": round(scores["f1"], 2)}
         rows.append(row | {"met": least <= scores["f1"] < most})
     context = [f"{model['kind']}, {model['parameters'] / 1e6:.1f} M parameters"]

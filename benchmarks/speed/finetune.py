@@ -137,14 +137,14 @@ def compare_sentences(args: argparse.Namespace) -> list[dict[str, Any]]:
     for side in sides.values():
         side.close()
     first = next(iter(sides.values()))
-    found = []
+    table = []
     for name, side in sides.items():
         ratio = processes.ratio(first, side, 1)["median"]
         met = ratio >= 2 if name.endswith(f"of {args.length}") else None
         speed = len(bucketed) * size / side.median(WALL, 1)
         row = {"padding": name, "sentences a second": round(speed, 1), "time of the first": ratio}
-        found.append(row | {"met": met})
-    return found
+        table.append(row | {"met": met})
+    return table
 
 
 def main() -> None:

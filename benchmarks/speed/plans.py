@@ -42,9 +42,9 @@ def cases() -> Iterator[tuple[str, Pretrain, chips.Topology, str]]:
         return len(shapes) * len(recipes[name].stages)
 
     names = sorted(recipes, key=size)
-    for name, wanted in [(name, USUAL) for name in names] + list(OTHERS):
+    for name, topology_name in [(name, USUAL) for name in names] + list(OTHERS):
         refused = ""
-        for slice_ in (wanted, *(SMALLER if wanted == USUAL else ())):
+        for slice_ in (topology_name, *(SMALLER if topology_name == USUAL else ())):
             topology = chips.parse_topology(slice_)
             try:
                 step.abstract_mesh(recipes[name], topology)
@@ -186,8 +186,8 @@ def memory_row(name: str, plan: RunPlan, stage: StagePlan) -> tuple[str, ...]:
 def progress(stages: Sequence[StagePlan]) -> str:
     """How many steps have been compiled, and how many of these take no more than the bound."""
     pairs = [(stage.compiled.wanted, stage.estimated) for stage in stages if stage.compiled is not None]
-    within = sum(wanted <= memory.total for wanted, memory in pairs)
-    ample = sum(wanted <= memory.ample for wanted, memory in pairs)
+    within = sum(topology_name <= memory.total for topology_name, memory in pairs)
+    ample = sum(topology_name <= memory.ample for topology_name, memory in pairs)
     return (
         f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them take no more than\nthe exact bytes "
         f"and the bound together, {ample} no more than these and a second copy of parameters and moments."

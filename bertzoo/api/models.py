@@ -54,6 +54,7 @@ def evaluate(
     seed: int | None = None,
     batch_size: int | None = None,
     output: Path | str | None = None,
+    tell: Say | None = print,
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate`.
 
@@ -76,6 +77,7 @@ def evaluate(
             data_dir=str(data_dir or ""),
             batch_size=check_at_least_one("batch_size", batch_size) or 0,
             output=on_disk(output, "output"),
+            tell=tell or silent,
         )
     only = {
         "split": split,

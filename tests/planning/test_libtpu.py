@@ -46,8 +46,9 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     (stage,) = plan.stages
     assert stage.compiled is not None and stage.fits
     memory, step = stage.estimated, stage.compiled
-    # The state and the batch are the arguments, but for the padding of arrays to tiles.
-    assert memory.parameters + memory.optimizer + memory.batch == pytest.approx(step.arguments, rel=0.05)
+    # The arguments are the state and the batch; padding arrays to tiles only adds to them.
+    exact = memory.parameters + memory.optimizer + memory.batch
+    assert exact <= step.arguments <= 1.05 * exact, (exact, step.arguments)
     # The program, which grows with the layers and not with the rows, is outside the bound.
     assert step.wanted - (step.code or 0) <= memory.total <= 5 * step.wanted, (step.wanted, memory.total)
     assert step.collectives is not None
