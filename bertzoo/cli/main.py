@@ -116,6 +116,8 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()
+        if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
+            error = UserError(f"there is too little memory: {str(error)[:200]}. Use fewer rows or shorter texts.")
         print(f"bertzoo: {sentence(error)}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
 

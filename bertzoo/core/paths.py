@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +31,22 @@ def on_disk(name: Path | str, what: str, instead: str) -> Path:
 def run_directory(name: Path | str) -> Path:
     """Return the path of a run's directory; raises UserError for a URL."""
     return on_disk(name, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
+
+
+def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
+    """Raise UserError if a run directory holds files, but none that marks a run.
+
+    directory: what the error calls it. names: of the entries that it holds. marks: names of which every run has one.
+    leftovers: what a run that was killed before it wrote a mark may have left.
+    """
+    names = sorted(names)
+    foreign = [name for name in names if name not in leftovers and not name.endswith(".tmp")]
+    if foreign and not any(mark in names for mark in marks):
+        more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
+        raise UserError(
+            f"--run_dir={directory} is not a run and not empty: it holds {foreign[0]}{more}, but no {marks[0]}. Name a "
+            "new directory."
+        )
 
 
 def place(name: Path | str) -> Path:

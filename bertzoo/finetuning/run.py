@@ -23,6 +23,7 @@ from bertzoo.tasks import custom_questions
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.train import sharding
+from bertzoo.train.compilation import keep_programs
 
 NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, "own")  # tasks with a training set
 Results = dict[str, Any]
@@ -61,6 +62,7 @@ def train(
         data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher, tell)
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
         claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
+        keep_programs()
         job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]

@@ -26,6 +26,7 @@ from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.compilation import StepProgram
 from bertzoo.train.progress import Console, JsonLines, Reporter
 from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
@@ -46,7 +47,7 @@ class SeedJob:
     mesh: jax.sharding.Mesh
     data: TaskData
     tell: Callable[[str], None]
-    programs: dict[int, Callable[..., Any]] = field(default_factory=dict)
+    programs: dict[int, StepProgram] = field(default_factory=dict)
     flops: dict[int, int] = field(default_factory=dict)
 
     def row_flops(self, batch: Batch) -> int:
@@ -115,6 +116,7 @@ class Seed:
                         flops_per_example=lambda _, batch: job.row_flops(batch),
                         measure=self._evaluate,
                         programs=job.programs,
+                        memory_advice=lambda _, share: _memory_advice(recipe, share),
                         enough=lambda step: step == self._last_step and self._out_of_patience(),
                     )
                 )
@@ -214,6 +216,15 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
         return decay if name.startswith("pooler/") else 1.0
 
     return rate
+
+
+def _memory_advice(recipe: Finetune, share: float) -> str:
+    """The options whose step has at most a share of the rows of today's."""
+    rows, least = recipe.batch_size, recipe.accumulate / share
+    parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
+    if parts is None:
+        return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
+    return f"Use --accumulate={parts}, which computes the same in {parts} parts, or a smaller --batch_size."
 
 
 def _length(batch: Batch) -> int:

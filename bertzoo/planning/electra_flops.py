@@ -15,9 +15,9 @@ from bertzoo.models.generator import generator_config, generator_sizes
 from bertzoo.models.uneven import per_layer
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
-from bertzoo.planning import step
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.step_memory import parameter_shapes
 
 OUTPUT_SHARE = 0.15625
 _DROPOUT, _NORM, _ACTIVATION, _SOFTMAX = 4, 5, 8, 5
@@ -45,7 +45,7 @@ def train_flops(recipe: Pretrain) -> float:
 def _row_flops(recipe: Pretrain, index: int) -> float:
     """Return the operations of the forward pass of one row."""
     objective: Any = recipe.objective.build(recipe.model, recipe.compute)
-    params = step.parameter_shapes(recipe)
+    params = parameter_shapes(recipe)
     batch, model = batch_shapes(recipe, index), recipe.model
     length = recipe.stages[index].max_length
     width = params["embedding"]["word"]["embedding"].shape[1]

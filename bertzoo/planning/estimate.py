@@ -7,18 +7,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core
 
-from bertzoo.planning import cache, chips, compiled, electra_flops, liveness, step
+from bertzoo.planning import cache, chips, compiled, electra_flops, step
 from bertzoo.planning.chips import Chip, Topology
 from bertzoo.planning.compiled import CompiledStep
 from bertzoo.planning.matrix_unit import padded_flops
 from bertzoo.runs import stage_setups
-from bertzoo.runs.batches import batch_shapes
+from bertzoo.runs.step_memory import StepMemory, bytes_of, state_shapes, step_memory, trace_gradients
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import sharding
 
@@ -37,35 +35,6 @@ ASSUMPTIONS = (
     "interconnect: what the collectives send on rings, over all links of a chip at once; without the compiler these "
     "are the sums of float32 gradients and the gathers of what fsdp splits, and nothing for tensor",
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepMemory:
-    """Bytes of one device during a step. All are exact but `activations`, an upper bound (ASSUMPTIONS).
-
-    gradients: float32; in microbatches, those of one microbatch and their sum.
-    """
-
-    parameters: int
-    optimizer: int
-    teacher: int
-    batch: int
-    gradients: int
-    activations: int
-
-    @property
-    def total(self) -> int:
-        return sum(dataclasses.astuple(self))
-
-    @property
-    def exact(self) -> int:
-        """Everything but the activations."""
-        return self.total - self.activations
-
-    @property
-    def ample(self) -> int:
-        """The total and a second copy of parameters and moments, for what only the compiler knows (ASSUMPTIONS)."""
-        return self.total + self.parameters + self.optimizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,7 +170,7 @@ def make_plan(
         mesh=dict(mesh.shape),
         fallbacks=step.mesh_fallbacks(recipe, mesh),
         stages=stages,
-        checkpoint_bytes=max(_bytes(step.state_shapes(recipe, index, mesh), whole=True) for index in planned),
+        checkpoint_bytes=max(bytes_of(state_shapes(recipe, index, mesh), whole=True) for index in planned),
         model_flops=total(lambda stage: stage.model_flops),
         electra_flops=None if isinstance(recipe, Transfer) else electra_flops.train_flops(recipe),
         published_flops=published[0] if published else None,
@@ -218,8 +187,8 @@ def _plan_stage(
     stage, chip = recipe.stages[index], topology.chip
     shards = sharding.row_shards(mesh)
     rows = stage.batch_size // stage.accumulate // shards
-    gradients = step.trace_gradients(recipe, index, rows)
-    memory = step_memory(recipe, index, mesh, gradients)
+    gradients = trace_gradients(recipe, index, rows)
+    memory = step_memory(recipe, index, mesh, gradients=gradients)
     if compiled_step is not None:
         fits = compiled_step.fits
     else:
@@ -258,21 +227,6 @@ def _plan_stage(
     )
 
 
-def step_memory(recipe: Recipe, index: int, mesh: jax.sharding.Mesh, gradients: core.Jaxpr) -> StepMemory:
-    """Return the memory of a stage's step; `gradients`: its traced gradients for the rows of one device."""
-    stage, state = recipe.stages[index], step.state_shapes(recipe, index, mesh)
-    rows = stage.batch_size // sharding.row_shards(mesh)
-    parameters = _bytes(state.params)
-    return StepMemory(
-        parameters=parameters,
-        optimizer=_bytes(state.opt_state),
-        teacher=_bytes(step.teacher_shapes(recipe, mesh)),
-        batch=_bytes(batch_shapes(recipe, index, rows)),
-        gradients=parameters * (2 if stage.accumulate > 1 else 1),
-        activations=liveness.peak_beside_results(gradients) + _bytes(state.params, whole=True) - parameters,
-    )
-
-
 def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
@@ -282,8 +236,8 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
     data, fsdp = mesh.shape["data"], mesh.shape["fsdp"]
     width = np.dtype(recipe.compute.dtype).itemsize
     sent = 0.0
-    for leaf in jax.tree.leaves(step.state_shapes(recipe, index, mesh).params):
-        part = _bytes(leaf)
+    for leaf in jax.tree.leaves(state_shapes(recipe, index, mesh).params):
+        part = bytes_of(leaf)
         if any("fsdp" in np.atleast_1d(axes) for axes in leaf.sharding.spec if axes):
             gathers = 2 * recipe.stages[index].accumulate * (fsdp - 1) * part * width / leaf.dtype.itemsize
             sent += (fsdp - 1 + _ring_share(data)) * part + gathers
@@ -295,15 +249,6 @@ def _derived_traffic(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> int
 def _ring_share(devices: int) -> float:
     """Return the bytes that a device sends on a ring for each byte of an all-reduce."""
     return 2 * (devices - 1) / devices
-
-
-def _bytes(tree: Any, whole: bool = False) -> int:
-    """Return the bytes of all leaves on one device, or with `whole` over all devices."""
-    total = 0
-    for leaf in jax.tree.leaves(tree):
-        place = None if whole else getattr(leaf, "sharding", None)
-        total += math.prod(place.shard_shape(leaf.shape) if place else leaf.shape) * np.dtype(leaf.dtype).itemsize
-    return total
 
 
 def _advice(

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from bertzoo.models import Compute, Model, pretraining
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.liveness import peak_bytes
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import Masked, MaskedObjective, Replaced
-from bertzoo.planning.liveness import peak_bytes
 
 LENGTH = 128  # tokens of the one row whose operations and memory are counted
 

@@ -1,20 +1,17 @@
 """The training step of a run for devices that are not there: its mesh, state, batch, gradients and lowered program."""
 
 import dataclasses
-from typing import Any
 
-import flax.linen as nn
 import jax
-from jax.extend import core
 
 from bertzoo.planning.chips import Topology
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
+from bertzoo.runs.step_memory import state_shapes, teacher_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
-from bertzoo.train.state import State
 from bertzoo.train.step import make_train_step
 
 
@@ -44,7 +41,7 @@ def check_mesh(recipe: Recipe, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
 
 def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
     """Describe each fallback taken for a parameter that the mesh does not divide; raises ConfigError without one."""
-    boxed = _boxed_shapes(recipe)
+    boxed = states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
     if isinstance(recipe, Transfer):
         boxed = {**boxed, "teacher": stage_setups.teacher_of(recipe).shapes()}
     placements = sharding.placements(boxed, mesh, recipe.mesh.fallbacks)
@@ -58,37 +55,10 @@ def planned_stages(recipe: Recipe) -> list[int]:
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
 
-def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
-    """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as `check_mesh`."""
-    return states.abstract(
-        stage_setups.build_setups(recipe)[index].objective, _optimizer(recipe, index), mesh, recipe.mesh.fallbacks
-    )
-
-
-def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
-    """Return shapes, dtypes and shardings of a teacher's parameters, or None without a teacher."""
-    return stage_setups.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
-
-
-def parameter_shapes(recipe: Recipe) -> Any:
-    """Return shapes and dtypes of the parameters."""
-    return nn.unbox(_boxed_shapes(recipe))
-
-
-def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
-    """Return the jaxpr of (parameters, teacher, batch of `rows` rows) -> gradients in a stage's step."""
-    teacher = stage_setups.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
-    arguments = parameter_shapes(recipe), teacher, batch_shapes(recipe, index, rows)
-    return jax.make_jaxpr(stage_setups.gradient_function(recipe, index))(*arguments).jaxpr
-
-
 def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
     """Lower the step of a stage as a run on a TPU compiles it for the mesh's devices."""
-    stage, setup, state = (
-        recipe.stages[index],
-        stage_setups.build_setups(recipe)[index],
-        state_shapes(recipe, index, mesh),
-    )
+    stage, setup = recipe.stages[index], stage_setups.build_setups(recipe)[index]
+    state, group = state_shapes(recipe, index, mesh), staging.schedule_group(recipe.stages, index)
     rows = sharding.batch_sharding(mesh)
     batch = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=rows)
@@ -97,19 +67,10 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     teacher = teacher_shapes(recipe, mesh)
     step = make_train_step(
         setup.trained,
-        _optimizer(recipe, index),
+        # Stacked as on a TPU, whatever this process runs on.
+        optim.build(setup.optimizer, group.steps, group.learning_rate, stack=True, rates=setup.rates),
         accumulate=stage.accumulate,
         shardings=states.shardings_of(state),
         frozen_shardings=states.shardings_of(teacher),
     )
     return step.lower(state, teacher, batch)  # type: ignore[attr-defined]  # it is jitted
-
-
-def _boxed_shapes(recipe: Recipe) -> Any:
-    return states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective)
-
-
-def _optimizer(recipe: Recipe, index: int):
-    group, setup = staging.schedule_group(recipe.stages, index), stage_setups.build_setups(recipe)[index]
-    # Stacked as on a TPU, whatever this process runs on.
-    return optim.build(setup.optimizer, group.steps, group.learning_rate, stack=True, rates=setup.rates)

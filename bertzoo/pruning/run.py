@@ -29,9 +29,11 @@ from bertzoo.runs import any_model, job, prune_layout, stage_setups, teacher, wa
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.open_run import Options, check_apart, open_corpus
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.step_memory import check_memory
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
+from bertzoo.train.compilation import keep_programs
 from bertzoo.train.restore import restore_params
 from bertzoo.train.stage_setup import StageSetup
 
@@ -66,7 +68,10 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             options.tell_once(f"changed since the run began: {line}")
-        pruning = Pruning(recipe, run, Path(path), digest, devices(recipe), options)
+        mesh = devices(recipe)
+        check_memory(recipe.distillation_recipe(recipe.model), mesh, lambda stage: f"tuning.{stage}")
+        keep_programs()
+        pruning = Pruning(recipe, run, Path(path), digest, mesh, options)
         vocabulary = pruning.tokenizer()
         # A finished run does not open its corpus again: the text may be gone.
         model = pruning.train(lambda: open_corpus(recipe, run, vocabulary, options))
@@ -226,7 +231,13 @@ class Pruning:
         hosts.share("a directory", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers, console = self.options.batch_workers, self.options.console
         batches = RunBatches(recipe, corpus, self.run.plans, self.warn_once, workers=workers, first=part.first)
-        job.train(recipe, batches, part.run, self.mesh, start, setups=setups, followed=followed, console=console)
+
+        def where(stage: int) -> str:
+            return self.recipe.where(part.first + stage)
+
+        job.train(
+            recipe, batches, part.run, self.mesh, start, setups=setups, followed=followed, console=console, where=where
+        )
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]

@@ -14,11 +14,12 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import check_vacant
 from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.runs import provenance
@@ -49,6 +50,10 @@ class Bucket:
         self.directory.mkdir()
         self._sent: dict[str, tuple[int, int]] = {}
         self._mark = b""
+
+    def check_vacant(self, leftovers: Sequence[str]) -> None:
+        """Raise UserError if the folder holds files, but no run."""
+        check_vacant(self.folder.url, self.folder.file_sizes(), [FILES[0], OWNER], leftovers)
 
     def fetch(self, names: Iterable[str] = FILES) -> None:
         """Make the local small files equal to the bucket's."""

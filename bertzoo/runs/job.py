@@ -1,11 +1,11 @@
 """Build a training job from a recipe, its batches and its directory, and run it."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 
-from bertzoo.runs import stage_setups
+from bertzoo.runs import stage_setups, step_memory
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.bucket import Sender
 from bertzoo.runs.run_dir import ORIGINS, RunDirectory
@@ -48,12 +48,14 @@ def train(
     setups: Sequence[StageSetup] | None = None,
     followed: bool = False,
     console: bool = True,
+    where: Callable[[int], str] | None = None,
 ) -> int:
     """Train from the newest checkpoint to the end and return the number of steps done; raises as `loop.run` does.
 
     start: initial parameters of a run without a checkpoint, and frozen ones; until: the step to stop after;
     setups: replace the recipe's own; followed: other runs come after this one; console: print progress to
-    standard error. Process 0 writes everything but the checkpoints.
+    standard error; where: the config key of a stage, by default the recipe's. Process 0 writes everything but the
+    checkpoints.
     """
 
     def begin() -> None:
@@ -102,6 +104,7 @@ def train(
                     fallbacks=recipe.mesh.fallbacks,
                     until=until,
                     followed=followed,
+                    memory_advice=step_memory.advice(recipe, mesh, where),
                 )
             )
     finally:

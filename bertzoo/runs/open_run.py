@@ -18,13 +18,13 @@ from bertzoo.core.errors import UserError
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.runs import any_model, job, teacher, warm_start
+from bertzoo.runs import any_model, job, step_memory, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Checked, Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Recipe, Transfer
 from bertzoo.runs.warm_start import WarmStart
-from bertzoo.train import hosts
+from bertzoo.train import compilation, hosts
 from bertzoo.train.stages import locate, start_of
 
 _DAY = 24 * 3600.0  # seconds that the other processes wait while the first tokenises
@@ -161,6 +161,8 @@ def _checked_devices(
         tell(f"changed since the run began: {line}")
     mesh = job.make_mesh(recipe)
     hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
+    step_memory.check_memory(recipe, mesh)
+    compilation.keep_programs()
     return mesh
 
 

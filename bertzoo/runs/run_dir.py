@@ -9,7 +9,7 @@ from typing import Any
 
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import place, run_directory
+from bertzoo.core.paths import check_vacant, place, run_directory
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
@@ -36,6 +36,9 @@ FIXED = (
 )
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
 ORIGINS = ("from", "teacher")  # keys of run.json: path and hash of the parameters of the models a run is made from
+CONFIG = "config.toml"
+_MARK = ".processes-"  # begins the names of files by which processes find out that they share a directory
+_LEFTOVERS = (lock.NAME, "corpus", "plans")  # of a run that ended before it wrote its config
 _PATIENCE = 90  # seconds in which a network file system shows a new file, or releases a lost host's lock
 
 
@@ -65,7 +68,7 @@ class RunDirectory:
     @property
     def config(self) -> Path:
         """The resolved config, as TOML."""
-        return self.path / "config.toml"
+        return self.path / CONFIG
 
     @property
     def metrics(self) -> Path:
@@ -168,6 +171,13 @@ class RunDirectory:
         home = self.path if self.bucket is None else self.bucket.local  # a bucket has no locks
         if home.exists() and not home.is_dir():
             raise UserError(f"--run_dir={home} is a file. Name a directory.")
+        if self.bucket is None:
+            here = [path.name for path in home.iterdir()] if home.exists() else []
+            check_vacant(
+                self.name, here, [CONFIG, "checkpoints"], [*_LEFTOVERS, *(n for n in here if n.startswith(_MARK))]
+            )
+        else:
+            self.bucket.check_vacant(_LEFTOVERS)
         absent = [path for path in (home, *home.parents) if not path.exists()]
         file = home / lock.NAME
         # A process of a run of several that was lost may still be ending.
@@ -193,7 +203,7 @@ class RunDirectory:
                     return self.bucket.take()
                 if hosts.alone():
                     return ""
-                mark = f".processes-{uuid.uuid4().hex}"  # a new name, which no file system has cached
+                mark = f"{_MARK}{uuid.uuid4().hex}"  # a new name, which no file system has cached
                 (self.path / mark).touch()
                 stack.callback((self.path / mark).unlink, missing_ok=True)
                 return mark

@@ -14,6 +14,7 @@ from bertzoo.train import optim, sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.compilation import Advice, StepProgram
 from bertzoo.train.progress import Reporter
 from bertzoo.train.stage_setup import StageSetup
 from bertzoo.train.stages import Stage
@@ -70,6 +71,7 @@ class Job:
     enough(step): whether to finish after a step, before the last one.
     followed: whether another run follows, so that a signal at the last step still stops the program.
     programs: compiled steps by stage, shared by jobs that differ only in seed and batches.
+    memory_advice(stage, share): what to change so that a step needs at most that share of the memory that it needs now.
 
     Raises ConfigError if the stages contradict one another or a batch does not divide over the mesh.
     """
@@ -93,7 +95,8 @@ class Job:
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
     followed: bool = False
-    programs: dict[int, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    programs: dict[int, StepProgram] = dataclasses.field(default_factory=dict)
+    memory_advice: Advice = lambda stage, share: "Use a smaller batch."
 
     def __post_init__(self):
         staging.validate(self.stages)
@@ -124,16 +127,17 @@ class Job:
         objective = self.setups[index].objective
         return states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
 
-    def train_step(self, index: int) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
-        """Return the compiled step of a stage."""
+    def train_step(self, index: int) -> StepProgram:
+        """Return the step of a stage."""
         if index not in self.programs:
-            self.programs[index] = make_train_step(
+            step = make_train_step(
                 self.setups[index].trained,
                 self.transformation(index),
                 accumulate=self.stages[index].accumulate,
                 shardings=states.shardings_of(self.abstract(index)),
                 frozen_shardings=states.shardings_of(self.frozen),
             )
+            self.programs[index] = StepProgram(step)
         return self.programs[index]
 
     def initial_state(self) -> tuple[State, bool]:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bertzoo.train.compilation import memory_errors
 from bertzoo.train.hosts import Agreement
 from bertzoo.train.job import Job, RunSettings
 from bertzoo.train.notice import MaintenanceWatch
@@ -20,14 +21,15 @@ def run(job: Job) -> State:
     """Train from the newest checkpoint, or from the start, to the job's end.
 
     Raises NonFinite; Stopped after SIGTERM, SIGINT, SIGHUP or a maintenance notice, once the state is saved;
-    CheckpointError; ConfigError.
+    OutOfMemory; CheckpointError; ConfigError.
     """
     record, measure, agreed = Recorder(job), _evaluation(job), Agreement()
     state, resumed = job.initial_state()
     step = int(state.step)
     if resumed:
         record.event("resumed", step)
-    with StopRequest() as stop, MaintenanceWatch(stop.request):
+    memory = memory_errors(lambda: record.stage, job.memory_advice)
+    with StopRequest() as stop, MaintenanceWatch(stop.request), memory:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, 0, state.params))
@@ -38,6 +40,8 @@ def run(job: Job) -> State:
             train_step = job.train_step(index)
             record.enter_stage(index, fresh=not inside)
             for step, row, batch in _steps(job, state):
+                if not train_step.is_compiled(batch):
+                    record.compiled(step, batch, functools.partial(train_step.compile, state, job.frozen, batch))
                 # 1. Dispatch the step: the device computes while the host continues.
                 state, report = train_step(state, job.frozen, batch)
                 # 2. Read the previous step's metrics, which are ready; a number that is not finite ends the run.

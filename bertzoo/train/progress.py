@@ -132,6 +132,13 @@ def event_line(record: Record) -> str:
     if record["event"] == "stage":
         sizes = f"{record['steps']:,} steps of {record['batch_size']:,} x {record['max_length']}"
         return f"after step {record['step']}  {record['name']} begins: {sizes}"
+    if record["event"] == "compiling":
+        return (
+            f"compiling the step of stage {record['stage']}: {record['rows']:,} rows of {record['length']} tokens ..."
+        )
+    if record["event"] == "compiled":
+        memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
+        return f"compiled in {record['seconds']:.1f} s{memory}"
     rest = [f"{name} {value}" for name, value in record.items() if name not in ("event", "step")]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
 

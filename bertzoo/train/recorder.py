@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from bertzoo.train.stages import locate, start_of
 from bertzoo.train.step import Batch
 
 _WATCH_SHARE = 0.05  # of the time, at most, for a stage's `watch`
+_FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # these are logged too
 
 
 class Recorder:
@@ -26,6 +28,7 @@ class Recorder:
         self._meter = metrics.Meter()
         self._started = time.perf_counter()
         self._next_watch = self._started
+        self._stage = 0
 
     def enter_stage(self, index: int, fresh: bool) -> None:
         """Start a stage, or resume in the middle of one: its first step of each length compiles and is not timed."""
@@ -35,7 +38,20 @@ class Recorder:
             start = start_of(self._job.stages, index)
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
         self._learning_rate = self._job.learning_rate(index)
-        self._flops = {}
+        self._stage, self._flops = index, {}
+
+    @property
+    def stage(self) -> int:
+        """The stage entered last, 0 before any."""
+        return self._stage
+
+    def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
+        """Compile the program of the batch of `step` and record when it begins, what it took and the bytes it needs."""
+        shape = {"rows": self._job.stages[self._stage].batch_size, "length": self._length(batch)}
+        self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
+        start = time.perf_counter()
+        figures = {"memory_bytes": compile_step(), "seconds": time.perf_counter() - start}
+        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **figures})
 
     def event(self, name: str, step: int, **details: Any) -> None:
         """Record an event after `step`."""
@@ -47,8 +63,7 @@ class Recorder:
         params: the parameters after that step; the next step reuses their memory.
         """
         index, _ = locate(self._job.stages, step - 1)
-        stage = self._job.stages[index]
-        length = self._job.length(batch) if self._job.length else stage.max_length
+        stage, length = self._job.stages[index], self._length(batch)
         if length not in self._flops:
             self._meter.restart()  # else the compilation would count as the previous step's time
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
@@ -85,6 +100,9 @@ class Recorder:
         """Exclude the time of an evaluation or a save, which has just ended, from the steps' time."""
         self._meter.resume()
 
+    def _length(self, batch: Batch) -> int:
+        return self._job.length(batch) if self._job.length else self._job.stages[self._stage].max_length
+
     def _stage_of(self, step: int) -> int:
         """Return the stage that did `step`; 0 before the first step."""
         return locate(self._job.stages, max(step - 1, 0))[0]
@@ -103,8 +121,9 @@ class Recorder:
         return figures
 
     def _is_logged(self, step: int) -> bool:
-        """Return whether a step has a record: at the interval, and at the end of a stage."""
-        return step % self._job.config.log_every == 0 or locate(self._job.stages, step)[1] == 0
+        """Return whether a step has a record: the first ones, at the interval, and at the end of a stage."""
+        regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
+        return regular or locate(self._job.stages, step)[1] == 0
 
     def _emit(self, record: dict[str, Any]) -> None:
         for reporter in self._job.reporters:

@@ -13,8 +13,9 @@ from messages import mentioning, mentions
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.nn.liveness import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate, step
-from bertzoo.planning.liveness import peak_beside_results
+from bertzoo.runs import step_memory
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.train import sharding
 
@@ -39,7 +40,7 @@ def usual(load) -> estimate.StagePlan:
 
 def test_the_state_is_exact(load, usual):
     recipe, memory = load(), usual.estimated
-    count = sum(leaf.size for leaf in jax.tree.leaves(step.parameter_shapes(recipe)))
+    count = sum(leaf.size for leaf in jax.tree.leaves(step_memory.parameter_shapes(recipe)))
     assert memory.parameters == memory.gradients == 4 * count
     assert memory.optimizer == pytest.approx(8 * count, abs=16)  # two moments, and the step counter
     assert memory.batch == 4 * (4 * (3 * 32 + 3 * 5) + 2 * 4)  # 4 rows of 32 tokens, 5 predictions, 2 numbers a row
@@ -69,7 +70,7 @@ def test_microbatches_hold_fewer_activations_beside_the_sum_of_their_gradients(l
 def test_remat_and_fewer_rows_lower_the_bound(load):
     def bound(rows: int, remat: str) -> int:
         recipe = load(model__layers="3", compute__remat=remat)
-        return peak_beside_results(step.trace_gradients(recipe, 0, rows))
+        return peak_beside_results(step_memory.trace_gradients(recipe, 0, rows))
 
     usual = bound(64, "false")
     assert bound(64, "true") < 0.8 * usual and bound(16, "false") < usual / 3
@@ -78,7 +79,7 @@ def test_remat_and_fewer_rows_lower_the_bound(load):
 def test_the_bound_holds_for_the_compiler_of_this_machine(load):
     """The temporaries of the gradient function, compiled for the CPU, without the returned gradients."""
     recipe, rows = load(model__layers="2", compute__dtype="float32"), 64
-    jaxpr = step.trace_gradients(recipe, 0, rows)
+    jaxpr = step_memory.trace_gradients(recipe, 0, rows)
     arguments: Any = [variable.aval for variable in jaxpr.invars]
     run = jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ())))
     memory: Any = run.lower(*arguments).compile().memory_analysis()
@@ -133,7 +134,7 @@ def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
     mesh = step.check_mesh(recipe, sharding.make_mesh(recipe.mesh))
     lowered = step.lower(recipe, 1, mesh)
     sizes = [math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(lowered.args_info)]
-    state = step.state_shapes(recipe, 1, mesh)
+    state = step_memory.state_shapes(recipe, 1, mesh)
     held = sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(state))
     batch = 4 * (8 * (3 * 48 + 3 * 7) + 2 * 8)
     assert sum(sizes) == held + batch

@@ -13,9 +13,9 @@ import pytest
 from bertzoo.cli.main import main
 from bertzoo.core.config import find
 from bertzoo.models import Bert
+from bertzoo.nn.liveness import peak_bytes
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning import sizes
-from bertzoo.planning.liveness import peak_bytes
 from bertzoo.planning.sizes import PUBLISHED, measure
 from bertzoo.runs.kind import shipped
 

@@ -11,7 +11,7 @@ from flax import linen as nn
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate, step
-from bertzoo.runs import stage_setups
+from bertzoo.runs import stage_setups, step_memory
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 
@@ -62,7 +62,7 @@ def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, 
 @pytest.mark.slow
 def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
-    frozen = jax.tree.leaves(step.teacher_shapes(recipe, mesh))
+    frozen = jax.tree.leaves(step_memory.teacher_shapes(recipe, mesh))
     assert {leaf.dtype.name for leaf in frozen} == {"bfloat16"}
     assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10
     texts = [step.lower(recipe, index, mesh).as_text() for index in (2, 3)]

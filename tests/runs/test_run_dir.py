@@ -30,11 +30,21 @@ def test_a_directory_that_was_there_before_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
         fail()
     assert tmp_path.is_dir() and not list(tmp_path.iterdir())
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "corpus").mkdir()  # of a run that ended while it tokenised
     for _ in range(2):
         with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
             fail()
-        assert (tmp_path / "notes.txt").read_text() == "mine"
+        assert [path.name for path in tmp_path.iterdir()] == ["corpus", ".lock"]
+
+
+def test_a_directory_of_other_files_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=mentioning(tmp_path, "notes.txt")), RunDirectory(tmp_path).locked():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "config.toml").write_text("seed = 1\n")
+    with RunDirectory(tmp_path).locked():
+        pass
 
 
 def test_what_was_begun_stays(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import check_vacant, on_disk
 from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
@@ -57,6 +57,9 @@ class Record:
         """Hold the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file; name a directory")
+        if self.path.exists():
+            marks = [f"{self._kind}.json", self._folder]
+            check_vacant(str(self.path), [path.name for path in self.path.iterdir()], marks, [lock.NAME])
         self.path.mkdir(parents=True, exist_ok=True)
         with lock.hold(self.path / lock.NAME, str(self.path)):
             yield

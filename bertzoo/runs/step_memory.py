@@ -1,0 +1,158 @@
+"""The memory of a stage's step, from shapes alone, and what to change when the devices have less."""
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.extend import core
+
+from bertzoo.core.errors import OutOfMemory
+from bertzoo.nn import liveness
+from bertzoo.runs import stage_setups
+from bertzoo.runs.batches import batch_shapes
+from bertzoo.runs.transfer_config import Recipe, Transfer
+from bertzoo.train import compilation, sharding
+from bertzoo.train import stages as staging
+from bertzoo.train import state as states
+from bertzoo.train.state import State
+
+# Compilers need 0.85 to 1.32 of the estimate on a CPU and less where they fuse more; above this, no step fits.
+_CERTAIN = 2.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepMemory:
+    """Bytes of one device during a step. All are exact but `activations`: all values alive at once, nothing fused.
+
+    gradients: float32; in microbatches, those of one microbatch and their sum.
+    """
+
+    parameters: int
+    optimizer: int
+    teacher: int
+    batch: int
+    gradients: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(dataclasses.astuple(self))
+
+    @property
+    def exact(self) -> int:
+        """Everything but the activations."""
+        return self.total - self.activations
+
+    @property
+    def ample(self) -> int:
+        """The total and a second copy of parameters and moments, for what only the compiler knows."""
+        return self.total + self.parameters + self.optimizer
+
+
+def step_memory(
+    recipe: Recipe,
+    index: int,
+    mesh: jax.sharding.Mesh,
+    accumulate: int | None = None,
+    gradients: core.Jaxpr | None = None,
+) -> StepMemory:
+    """Return the memory of a stage's step in `accumulate` microbatches, by default the stage's.
+
+    gradients: the traced gradients for the rows that a device computes at once, if the caller has them.
+    """
+    stage, state = recipe.stages[index], state_shapes(recipe, index, mesh)
+    rows, accumulate = stage.batch_size // sharding.row_shards(mesh), accumulate or stage.accumulate
+    if gradients is None:
+        gradients = trace_gradients(recipe, index, rows // accumulate)
+    parameters = bytes_of(state.params)
+    return StepMemory(
+        parameters=parameters,
+        optimizer=bytes_of(state.opt_state),
+        teacher=bytes_of(teacher_shapes(recipe, mesh)),
+        batch=bytes_of(batch_shapes(recipe, index, rows)),
+        gradients=parameters * (2 if accumulate > 1 else 1),
+        activations=liveness.peak_beside_results(gradients) + bytes_of(state.params, whole=True) - parameters,
+    )
+
+
+def check_memory(recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None) -> None:
+    """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
+
+    The compiled step decides what is closer (`compilation.check_fits`). where: the config key of a stage, by default
+    the recipe's.
+    """
+    index = max(range(len(recipe.stages)), key=lambda i: _tokens(recipe.stages[i]))
+    memory, there = step_memory(recipe, index, mesh), compilation.device_memory().total
+    if memory.exact > there or memory.total > _CERTAIN * there:
+        error = OutOfMemory(memory.total, there)
+        raise error.with_advice(advice(recipe, mesh, where)(index, there / memory.total))
+
+
+def advice(
+    recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
+) -> Callable[[int, float], str]:
+    """Return the function from (stage, share) to the options whose step has at most that share of the memory."""
+
+    shards = sharding.row_shards(mesh)
+
+    def sentence(index: int, share: float) -> str:
+        stage, key = recipe.stages[index], (where or recipe.where)(index)
+        limit, rows = share * step_memory(recipe, index, mesh).total, stage.batch_size // shards
+        parts = [n for n in range(stage.accumulate, rows + 1) if rows % n == 0]
+        fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(recipe, index, mesh, n).total <= limit)
+        if fitting == len(parts):
+            return (
+                "Not even one row at a time fits. Use a smaller model, a device with more memory, or --mesh.fsdp to "
+                "split the parameters over more devices."
+            )
+        n, (table, _, number) = parts[fitting], key.rpartition(".")
+        together = number.isdecimal() and all(other.batch_size % (n * shards) == 0 for other in recipe.stages)
+        return (
+            f"Use --{f'{table}.*' if together else key}.accumulate={n}, which computes the same in {n} parts, or "
+            f"--{key}.batch_size={stage.batch_size * stage.accumulate // n}."
+        )
+
+    return sentence
+
+
+def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
+    """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as a run does."""
+    setup = stage_setups.build_setups(recipe)[index]
+    return states.abstract(setup.objective, setup.transformation(1), mesh, recipe.mesh.fallbacks)
+
+
+def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
+    """Return shapes, dtypes and shardings of a teacher's parameters, or None without a teacher."""
+    return stage_setups.teacher_shapes(recipe, mesh) if isinstance(recipe, Transfer) else None
+
+
+def parameter_shapes(recipe: Recipe) -> Any:
+    """Return shapes and dtypes of the parameters."""
+    return nn.unbox(states.boxed_shapes(stage_setups.build_setups(recipe)[0].objective))
+
+
+def trace_gradients(recipe: Recipe, index: int, rows: int) -> core.Jaxpr:
+    """Return the jaxpr of (parameters, teacher, batch of `rows` rows) -> gradients in a stage's step."""
+    teacher = stage_setups.teacher_shapes(recipe) if isinstance(recipe, Transfer) else None
+    arguments = parameter_shapes(recipe), teacher, batch_shapes(recipe, index, rows)
+    return jax.make_jaxpr(stage_setups.gradient_function(recipe, index))(*arguments).jaxpr
+
+
+def bytes_of(tree: Any, whole: bool = False) -> int:
+    """Return the bytes of all leaves on one device, or with `whole` over all devices."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        place = None if whole else getattr(leaf, "sharding", None)
+        total += math.prod(place.shard_shape(leaf.shape) if place else leaf.shape) * np.dtype(leaf.dtype).itemsize
+    return total
+
+
+def _tokens(stage: staging.Stage) -> int:
+    """Tokens that a step computes at once."""
+    return stage.batch_size // stage.accumulate * stage.max_length

@@ -1,0 +1,117 @@
+"""Compile the training step, compare its memory with the device's, and keep compiled programs between runs."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import psutil
+
+from bertzoo.core.errors import OutOfMemory
+from bertzoo.core.paths import cache_folder
+from bertzoo.train import hosts
+from bertzoo.train.objective import Batch
+
+_LARGEST_CACHE = 2**31  # bytes; the programs that were not used for longest are dropped first
+Advice = Callable[[int, float], str]  # (stage, share of today's memory to stay below) -> what the user can change
+
+
+class DeviceMemory(NamedTuple):
+    """Bytes of one device. total: what a process can use of it; free: what is left now, on a CPU alone."""
+
+    total: int
+    free: int | None
+
+
+def device_memory() -> DeviceMemory:
+    """Return the memory of the first local device; CPU devices share the machine's memory evenly."""
+    if limit := (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit"):
+        return DeviceMemory(int(limit), None)
+    memory, devices = psutil.virtual_memory(), jax.local_device_count()
+    total = memory.total
+    with suppress(OSError, ValueError):  # a container's own limit, which is "max" without one
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return DeviceMemory(total // devices, min(memory.available, total) // devices)
+
+
+class StepProgram:
+    """The jitted step of a stage as compiled programs, one for each shape of a batch.
+
+    A compiled step that needs more memory than the device has raises OutOfMemory before it runs.
+    """
+
+    def __init__(self, step: Any):
+        self._step = step
+        self._programs: dict[tuple, Any] = {}
+
+    def is_compiled(self, batch: Batch) -> bool:
+        """Return whether a batch of these shapes was compiled before."""
+        return _shapes(batch) in self._programs
+
+    def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
+        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
+        program = self._step.lower(state, frozen, batch).compile()
+        needed = check_fits(program.memory_analysis())
+        self._programs[_shapes(batch)] = program
+        return needed
+
+    def __call__(self, state: Any, frozen: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        return self._programs[_shapes(batch)](state, frozen, batch)
+
+
+def check_fits(analysis: Any) -> int:
+    """Return the bytes of a compiled program on one device; raises OutOfMemory if the device has fewer."""
+    if analysis is None:  # some backends have none
+        return 0
+    beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    needed, memory = beside + analysis.argument_size_in_bytes, device_memory()
+    if needed > memory.total:
+        raise OutOfMemory(needed, memory.total)
+    if memory.free is not None and beside > memory.free:  # the arguments are there already
+        raise OutOfMemory(beside, memory.free, "free of this machine's memory")
+    return needed
+
+
+@contextmanager
+def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
+    """Raise OutOfMemory, with advice for the stage, where a step does not fit the device's memory."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise error.with_advice(advice(stage(), error.available / error.needed if error.needed else 0.5)) from error
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        total = device_memory().total
+        raise OutOfMemory(None, total).with_advice(advice(stage(), 0.5)) from error
+
+
+def keep_programs() -> None:
+    """Keep compiled programs in the user's cache, so that a run that resumes does not compile its steps again.
+
+    Nothing changes if JAX_COMPILATION_CACHE_DIR names a directory. A run of several processes keeps none, as each would
+    have to find the same programs.
+    """
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if chosen or not hosts.alone():
+        return
+    with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
+        place = cache_folder("programs") / _processor()
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            jax.config.update("jax_compilation_cache_max_size", _LARGEST_CACHE)
+            jax.config.update("jax_compilation_cache_dir", str(place))
+
+
+def _processor() -> str:
+    """A name for this machine's kind of processor: a program compiled for another one may not run here."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    kind = [line for line in lines if line.startswith(("flags", "Features", "model name"))][:2]
+    return hashlib.sha256("\n".join(kind).encode()).hexdigest()[:12]
+
+
+def _shapes(batch: Batch) -> tuple:
+    return tuple((name, array.shape) for name, array in batch.items())

@@ -1,0 +1,71 @@
+"""The memory of a step: the estimate beside the compiler's figure, and the advice of a run that cannot fit."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import jax
+import pytest
+import tiny
+
+from bertzoo.cli.main import main
+from bertzoo.core import config
+from bertzoo.core.errors import OutOfMemory
+from bertzoo.planning import step
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.step_memory import check_memory, step_memory
+from bertzoo.train import compilation, sharding
+from bertzoo.train.compilation import DeviceMemory, check_fits
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Pretrain:
+    file = tiny.write_config(tmp_path_factory.mktemp("memory"), "text.txt")
+    return config.load(Pretrain, [file], [("stages.0.batch_size", "64"), ("model.layers", "2")])
+
+
+@pytest.fixture(scope="module")
+def mesh() -> jax.sharding.Mesh:
+    return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
+
+
+def with_accumulate(recipe: Pretrain, parts: int) -> Pretrain:
+    stages = tuple(dataclasses.replace(stage, accumulate=parts) for stage in recipe.stages)
+    return dataclasses.replace(recipe, stages=stages)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, mesh: jax.sharding.Mesh, parts: int):
+    recipe = with_accumulate(recipe, parts)
+    compiled = check_fits(step.lower(recipe, 0, mesh).compile().memory_analysis())
+    assert step_memory(recipe, 0, mesh).total == pytest.approx(compiled, rel=0.5)
+
+
+def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch):
+    needed = step_memory(recipe, 0, mesh).total
+    there = DeviceMemory(needed // 3, None)
+    monkeypatch.setattr(compilation, "device_memory", lambda: there)
+    with pytest.raises(OutOfMemory) as caught:
+        check_memory(recipe, mesh)
+    assert (caught.value.needed, caught.value.available) == (needed, there.total)
+    parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
+    smaller = with_accumulate(recipe, int(parts))
+    assert int(parts) * int(rows) == 64 and step_memory(smaller, 0, mesh).total <= there.total
+    assert step_memory(with_accumulate(recipe, int(parts) // 2), 0, mesh).total > there.total  # the least that fits
+    check_memory(smaller, mesh)
+
+
+def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, mesh, monkeypatch):
+    exact = step_memory(recipe, 0, mesh).exact
+    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(exact - 1, None))
+    with pytest.raises(OutOfMemory) as caught:
+        check_memory(recipe, mesh)
+    assert "accumulate" not in str(caught.value)
+
+
+def test_a_recipe_for_pods_stops_on_a_laptop_before_it_reads_text(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(16 * 10**9, None))
+    options = [f"--data.source={tmp_path}/missing.txt", "--model.layers=2", "--mesh.data=-1"]
+    assert main(["pretrain", "squeezebert", f"--run_dir={tmp_path / 'run'}", *options]) == 2
+    assert re.search(r"--stages\.\*\.accumulate=\d+", capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,100 @@
+"""Compiled steps: their memory against the device's, and where programs are kept."""
+
+import contextlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+import toy
+from messages import mentioning
+
+from bertzoo.core.errors import OutOfMemory
+from bertzoo.train import compilation, loop
+from bertzoo.train.compilation import DeviceMemory, check_fits, device_memory, keep_programs, memory_errors
+
+
+class Steps:
+    """A reporter that counts train steps and keeps the records of compilation."""
+
+    def __init__(self):
+        self.trained, self.compiled = 0, []
+
+    def __call__(self, record: dict) -> None:
+        self.trained += record.get("split") == "train"
+        self.compiled += [record] if record.get("event") in ("compiling", "compiled") else []
+
+    def close(self) -> None: ...
+
+
+def test_every_program_is_announced_and_timed():
+    steps = Steps()
+    loop.run(toy.job(reporters=[steps]))
+    assert [(record["event"], record["step"], record["stage"]) for record in steps.compiled] == [
+        ("compiling", 0, 0),
+        ("compiled", 0, 0),
+        ("compiling", 5, 1),
+        ("compiled", 5, 1),
+    ]
+    for record in steps.compiled[1::2]:
+        assert record["seconds"] > 0 and record["memory_bytes"] > 1000
+        assert (record["rows"], record["length"]) == (toy.ROWS, toy.STAGES[0].max_length)
+
+
+@pytest.mark.parametrize("free", [None, 10])
+def test_a_step_larger_than_the_device_stops_before_it_runs(monkeypatch: pytest.MonkeyPatch, free: int | None):
+    memory = DeviceMemory(1000 if free is None else 10**12, free)
+    monkeypatch.setattr(compilation, "device_memory", lambda: memory)
+    steps, asked = Steps(), []
+
+    def advice(stage: int, share: float) -> str:
+        asked.append((stage, share))
+        return "Use --size=7."
+
+    with pytest.raises(OutOfMemory, match=mentioning("--size=7")) as caught:
+        loop.run(toy.job(reporters=[steps], memory_advice=advice))
+    error = caught.value
+    assert error.available == (free or 1000) < error.needed
+    assert asked == [(0, error.available / error.needed)]
+    assert not steps.trained and len(steps.compiled) == 1 and error.exit_code == 2
+
+
+def test_the_bytes_of_a_program_are_those_of_its_arrays():
+    """A donated argument and the result that takes its place count once."""
+    size = jax.ShapeDtypeStruct((1000, 250), jnp.float32)
+    program = jax.jit(lambda x: x + 1).lower(size).compile()
+    assert check_fits(program.memory_analysis()) == pytest.approx(2e6, rel=0.01)
+    donated = jax.jit(lambda x: x + 1, donate_argnums=0).lower(size).compile()
+    assert check_fits(donated.memory_analysis()) == pytest.approx(1e6, rel=0.01)
+
+
+def test_memory_that_runs_out_in_a_run_is_the_users_error_with_advice():
+    total = device_memory().total
+    expected = pytest.raises(OutOfMemory, match=mentioning("stage 3", "0.5", f"{total / 1e9:,.1f}"))
+    with expected, memory_errors(lambda: 3, lambda stage, share: f"stage {stage} {share}"):
+        jnp.zeros((2**45,)).block_until_ready()
+    with pytest.raises(OutOfMemory), memory_errors(lambda: 0, lambda stage, share: ""):
+        raise MemoryError
+    with pytest.raises(jax.errors.JaxRuntimeError), memory_errors(lambda: 0, lambda stage, share: ""):
+        raise jax.errors.JaxRuntimeError("INTERNAL: a bug")
+
+
+@contextlib.contextmanager
+def cache_directory(path: str | None):
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", path)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with cache_directory(None):
+        keep_programs()
+        place = Path(jax.config.jax_compilation_cache_dir)
+        assert place.is_dir() and place.parent == tmp_path / "bertzoo" / "programs"
+    with cache_directory("elsewhere"):
+        keep_programs()
+        assert jax.config.jax_compilation_cache_dir == "elsewhere"
