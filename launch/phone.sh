@@ -6,7 +6,7 @@
 #
 # PATH is LiteRT's benchmark_model built for the phone (docs/phone.md). It and the file are pushed over adb. Every signature
 # is then timed `--runs` times under each delegate and number of threads, and under each delegate the phone computes the
-# golden inputs beside the file and, of a fine-tuned model, what it was scored on (the first N rows), which are
+# golden inputs in NAME.tflite.files and, of a fine-tuned model, what it was scored on (the first N rows), which are
 # compared and scored here. What was pushed is removed again unless --keep is given. Of a delegate it is said how many of
 # the operators it took; one that took none, as the phone has it not, or that computes something else, is said instead, and
 # the exit code is 1.

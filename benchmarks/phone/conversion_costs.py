@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bertzoo.export.companions import companions
+
 FORMATS = {  # by the name in the table
     "LiteRT, five lengths": (".tflite", ["--to=litert", "--lengths=32,64,128,256,384"]),
     "LiteRT, int8-dynamic": (".tflite", ["--to=litert", "--precision=int8-dynamic"]),
@@ -34,7 +36,7 @@ def rows(source: Path, file: Path, executorch: str) -> list[dict[str, Any]]:
     for name, (suffix, options) in formats.items():
         if name not in costs:
             converted = file.with_name(f"converted{suffix}")
-            for old in (converted, converted.with_suffix(".json")):
+            for old in (converted, converted.with_name(companions(converted)[0])):
                 old.unlink(missing_ok=True)
             print(f"{name}: measuring a conversion", flush=True)
             costs[name] = {"format": name} | _measure(["convert", str(source), str(converted), *options])

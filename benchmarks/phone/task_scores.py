@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib.program import bertzoo
+from bertzoo.export.companions import companions
 from bertzoo.finetuning import predict_labels
 
 PRECISIONS = ("fp32", "int8-dynamic", "int8-static")
@@ -39,7 +40,7 @@ def score_row(run: Path, folder: Path) -> dict[str, Any]:
             more = [f"--calibration={texts}"] if precision == "int8-static" else []
             options = ["--to=litert", f"--precision={precision}", "--examples=0", *more]
             bertzoo("convert", str(run), str(file), *options)
-        scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+        scores = json.loads(file.with_name(companions(file)[0]).read_text())["scores"]
         for name, kind in ((precision, "file"), ("points", "model")):
             points[name] = statistics.fmean(scores[kind][metric] for metric in task.metrics)
         count = scores["examples"]

@@ -1,7 +1,5 @@
 """The models to time: configs with random weights, models in directories, and exported files."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +10,7 @@ from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.export.card import companions
+from bertzoo.export.companions import companions, read_metadata
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
 from bertzoo.runs import any_model
@@ -100,13 +98,12 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
 
 def read_description(file: Path) -> FileDescription:
     """Read the JSON beside a file, if there is one; raises UserError if it is damaged or belongs to another file."""
-    path = file.with_name(companions(file)[0])
-    if not path.is_file():
+    document = read_metadata(file)
+    if document is None:
         return FileDescription()
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
         model = document.get("model", {})
-        description = FileDescription(
+        return FileDescription(
             inputs=tuple(document["inputs"]),
             precision=document["precision"],
             head=document["head"]["kind"],
@@ -115,15 +112,9 @@ def read_description(file: Path) -> FileDescription:
             positions=model.get("max_positions"),
             flops=dict(document.get("flops", {})),
         )
-        recorded = document["sha256"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        path = file.with_name(companions(file)[0])
         raise UserError(f"{path} is damaged: export the file again, or move {path.name} away") from error
-    if recorded != (actual := hashlib.sha256(file.read_bytes()).hexdigest()):
-        raise UserError(
-            f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}: export the file again, "
-            f"or move {path.name} away"
-        )
-    return description
 
 
 def untrained(model: Model, name: str) -> Pretrained:

@@ -1,16 +1,10 @@
-"""The model card of a file for phones, from the description in its JSON, and the names of what stands beside it."""
+"""The model card of a file for phones, from the description in its JSON."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from bertzoo.core import markdown
 from bertzoo.tasks.metrics import is_threshold
-
-
-def companions(file: Path) -> tuple[str, str]:
-    """Names of a file's metadata JSON and of its companion folder."""
-    return f"{file.stem}.json", f"{file.stem}.files"
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Convert a model from any directory to a model directory of another format, or to a verified file for phones."""
 
-import hashlib
 import json
 import os
 import sys
@@ -20,6 +19,7 @@ from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
 from bertzoo.export.check.task_score import Quiz, score_file
+from bertzoo.export.companions import companions, file_hash
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
@@ -94,8 +94,8 @@ def _convert_to_file(
     if options.precision is not None and options.precision not in target.precisions:
         raise UserError(f"--precision={options.precision} applies to --to=litert: --to={options.to} writes fp32")
     target.check()
-    companions = card.companions(destination)
-    atomic.check_new_file(destination, *companions)
+    names = companions(destination)
+    atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
     pretrained = _read_model(source, options, tell)
     if texts and pretrained.tokenizer is None:
@@ -113,7 +113,7 @@ def _convert_to_file(
         calibration=texts,
     )
     quiz = build_quiz(source, pretrained, max(settings.lengths), options.examples, tell)
-    with atomic.new_files(destination, *companions) as temporary:
+    with atomic.new_files(destination, *names) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
         description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure)
     if pretrained.tokenizer is None:
@@ -144,16 +144,15 @@ def write_file(
         if scores is not None:
             verify.check_scores(scores, settings.precision)
         examples = None if tokenizer is None else golden.golden_rows(run, reference, tokenizer, lengths)
-    content = file.read_bytes()
     description = {
         "bertzoo": __version__,
         "format": target.name,
         "precision": settings.precision,
         "parameters": pretrained.parameter_count,
         "layers": pretrained.model.layers,
-        "bytes": len(content),
+        "bytes": file.stat().st_size,
         **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": file_hash(file),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
@@ -166,7 +165,7 @@ def write_file(
         "signatures": errors,
         "scores": scores,
     }
-    document, folder = (file.with_name(name) for name in card.companions(file))
+    document, folder = (file.with_name(name) for name in companions(file))
     document.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     if tokenizer is not None:
         folder.mkdir()

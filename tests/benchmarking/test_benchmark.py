@@ -239,7 +239,7 @@ def test_a_python_without_executorch_is_named(model: Path, capsys: pytest.Captur
 
 
 def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    file, said = tmp_path / "model.onnx", tmp_path / "model.json"
+    file, said = tmp_path / "model.onnx", tmp_path / "model.onnx.json"
     file.touch()
     nothing = models.read_model(str(file), [], [".onnx"]).description
     assert nothing.inputs == ("input_ids", "token_type_ids", "attention_mask") and nothing.parameters is None
@@ -263,7 +263,7 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert [free.resolve_length(lengths) for lengths in ((), (4, 8), (8, 128, 256))] == [16, 8, 128]
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
-    assert mentions(capsys.readouterr().err, "model.json", "model.onnx")
+    assert mentions(capsys.readouterr().err, "model.onnx.json", "model.onnx")
     del document["model"]  # as files of earlier versions
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
@@ -272,4 +272,4 @@ def test_the_description_beside_a_file(tmp_path: Path, capsys: pytest.CaptureFix
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
         assert main(["benchmark", str(file)]) == 2
-        assert mentions(capsys.readouterr().err, "model.json")
+        assert mentions(capsys.readouterr().err, "model.onnx.json")

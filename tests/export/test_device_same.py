@@ -1,5 +1,6 @@
 """`bertzoo phone judge` accepts the rounding of another device's kernels and rejects wrong outputs."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -16,18 +17,18 @@ GOLDEN, EXAM = RANDOM.normal(0, 1, (ROWS, 2)), RANDOM.normal(0, 1, (EXAMPLES, 2)
 
 def written(folder: Path, precision: str, golden: list[dict], exam: dict | None, outputs: list) -> Path:
     """A file and its companions."""
-    file, files = folder / "model.tflite", folder / "model.files"
+    file, files = folder / "model.tflite", folder / "model.tflite.files"
     file.write_bytes(b"weights")
     files.mkdir()
     said = {
         "format": "litert",
         "precision": precision,
-        "bytes": 7,
+        "sha256": hashlib.sha256(b"weights").hexdigest(),
         "sentences": ["Good."],
         "scores": exam and {"of": 90},
     }
     port = {"inputs": [["input_ids", "int32", [1, 4]]], "outputs": outputs}
-    file.with_suffix(".json").write_text(json.dumps(said | {"ports": {"length_4": port}}))
+    file.with_name("model.tflite.json").write_text(json.dumps(said | {"ports": {"length_4": port}}))
     (files / "golden.json").write_text(json.dumps(golden))
     if exam:
         (files / "exam.json").write_text(json.dumps(exam))
@@ -135,10 +136,10 @@ def test_excluded_positions_do_not_hide_errors(tmp_path: Path, precision: str) -
     outputs = {"start_logits": (STARTS + far).tolist(), "starts": [4, 0, 1]}
     outputs |= {"end_logits": (ENDS + far).tolist(), "null_logit": [0.5]}
     file = answering(tmp_path, ENDS.tolist())
-    (known,) = json.loads((tmp_path / "model.files" / "golden.json").read_text())
-    (tmp_path / "model.files" / "golden.json").write_text(json.dumps([known | {"outputs": outputs}]))
-    said = json.loads(file.with_suffix(".json").read_text())
-    file.with_suffix(".json").write_text(json.dumps(said | {"precision": precision}))
+    (known,) = json.loads((tmp_path / "model.tflite.files" / "golden.json").read_text())
+    (tmp_path / "model.tflite.files" / "golden.json").write_text(json.dumps([known | {"outputs": outputs}]))
+    said = json.loads(file.with_name("model.tflite.json").read_text())
+    file.with_name("model.tflite.json").write_text(json.dumps(said | {"precision": precision}))
     draw = np.random.default_rng(3)
     assert judge(file, answered(tmp_path, [4, 0, 1], ENDS + far, STARTS + far))["right"]
     noisy = ENDS + far + draw.normal(0, 5, ENDS.shape).astype(np.float32)

@@ -84,9 +84,9 @@ def test_wrong_options_and_destinations_are_rejected(
     nowhere = f"/proc/nowhere/model{SUFFIXES[to]}"
     failed(capsys, 2, (f"{nowhere} ",), source, nowhere, f"--to={to}")
     assert not list(tmp_path.iterdir())
-    (tmp_path / "model.json").write_text("mine")
-    failed(capsys, 2, ("model.json", "exists"), source, file, f"--to={to}")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+    (tmp_path / f"{file.name}.json").write_text("mine")
+    failed(capsys, 2, (f"{file.name}.json", "exists"), source, file, f"--to={to}")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{file.name}.json"]
 
 
 @pytest.mark.usefixtures("installed")

@@ -98,14 +98,14 @@ def test_options_of_other_formats_are_rejected(
 @pytest.mark.usefixtures("installed")
 def test_wrong_destinations_are_rejected(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "old.json").write_text("mine")
+    (tmp_path / "old.tflite.json").write_text("mine")
     (tmp_path / "folder.tflite").mkdir()
-    (tmp_path / "used.files").mkdir()
+    (tmp_path / "used.tflite.files").mkdir()
     for name, message in {
         "model": ("ends", ".tflite"),
         "folder.tflite": ("folder.tflite", "directory"),
-        "old.tflite": ("old.json", "exists"),
-        "used.tflite": ("used.files", "directory"),
+        "old.tflite": ("old.tflite.json", "exists"),
+        "used.tflite": ("used.tflite.files", "directory"),
         "file/new.tflite": (f"{tmp_path / 'file'} ", "is a file"),
         f"{'x' * 300}.tflite": ("File name too long",),
     }.items():

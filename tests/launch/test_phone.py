@@ -1,5 +1,6 @@
 """launch/phone.sh: a file is timed on a phone, and what the phone computes is compared and scored here."""
 
+import hashlib
 import importlib
 import json
 import re
@@ -19,6 +20,11 @@ from bertzoo.cli.main import main
 
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
 ROOT = {"PYTHONPATH": str(LAUNCH.parent)}
+
+
+def described(file: Path) -> Path:
+    """The metadata JSON of a file."""
+    return file.with_name(f"{file.name}.json")
 
 
 def row(length: int, tokens: int, label: int | None = None) -> dict:
@@ -44,13 +50,13 @@ def file(tmp_path: Path) -> Path:
     said = {
         "format": "litert",
         "precision": "fp32",
-        "bytes": 7,
+        "sha256": hashlib.sha256(b"weights").hexdigest(),
         "sentences": ["Good."],
         "ports": ports,
         "scores": {"of": 9},
     }
-    path.with_suffix(".json").write_text(json.dumps(said))
-    folder = tmp_path / "my model.files"
+    described(path).write_text(json.dumps(said))
+    folder = tmp_path / "my model.tflite.files"
     folder.mkdir()
     (folder / "golden.json").write_text(json.dumps([row(8, 5), row(8, 8)]))
     rows = [row(8, 3, 0), row(16, 9, 0), row(16, 10, 1), row(8, 4, 0)]
@@ -177,9 +183,9 @@ def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
 
 
 def test_a_model_without_a_tokenizer_is_refused_before_anything_is_pushed(cloud: Cloud, file: Path, tool: str) -> None:
-    described = json.loads(file.with_suffix(".json").read_text())
-    file.with_suffix(".json").write_text(json.dumps(described | {"sentences": "random ids"}))
-    shutil.rmtree(file.parent / "my model.files")  # of which a conversion writes none
+    known = json.loads(described(file).read_text())
+    described(file).write_text(json.dumps(known | {"sentences": "random ids"}))
+    shutil.rmtree(file.parent / "my model.tflite.files")  # of which a conversion writes none
     out = cloud.run("phone.sh", str(file), tool, code=2, **ROOT)
     assert mentions(out, "tokenizer")
     assert "Traceback" not in out and not cloud.calls("adb", "push")
@@ -249,7 +255,7 @@ def test_mistakes_of_the_verb(
 
 def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A file that was scored is never judged without them, nor one that was not by some."""
-    packed, exam = tmp_path / "packed", file.parent / "my model.files" / "exam.json"
+    packed, exam = tmp_path / "packed", file.parent / "my model.tflite.files" / "exam.json"
     assert said(capsys, "pack", file, packed)[0] == 0
     whole = json.loads(exam.read_text())
     exam.write_text(json.dumps(whole | {"rows": whole["rows"][:3]}))
@@ -263,8 +269,8 @@ def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.
     for words in (("pack", file, tmp_path / "x"), ("judge", file, packed, tmp_path)):
         code, out = said(capsys, *words)
         assert code == 2 and mentions(out, "exam.json", "--to=litert`")
-    known = json.loads(file.with_suffix(".json").read_text())
-    file.with_suffix(".json").write_text(json.dumps(known | {"scores": None}))
+    known = json.loads(described(file).read_text())
+    described(file).write_text(json.dumps(known | {"scores": None}))
     code, out = said(capsys, "pack", file, tmp_path / "x", "--rows=5")
     assert code == 2 and mentions(out, "--rows=5") and mentions(out, "scored")
     code, out = said(capsys, "pack", file, tmp_path / "golden")
@@ -275,9 +281,9 @@ def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.
 def test_tags_and_questions_have_golden_rows_only(
     kind: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    (file.parent / "my model.files" / "exam.json").unlink()
-    known = json.loads(file.with_suffix(".json").read_text())
-    file.with_suffix(".json").write_text(json.dumps(known | {"head": {"kind": kind}}))
+    (file.parent / "my model.tflite.files" / "exam.json").unlink()
+    known = json.loads(described(file).read_text())
+    described(file).write_text(json.dumps(known | {"head": {"kind": kind}}))
     code, out = said(capsys, "pack", file, tmp_path / "packed", "--rows=5")
     assert code == 2 and mentions(out, "--rows=5", "classifiers")
     code, out = said(capsys, "pack", file, tmp_path / "packed")
@@ -293,18 +299,18 @@ def test_tags_and_questions_have_golden_rows_only(
 def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureFixture) -> None:
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, 7, 13)
+    assert code == 2 and mentions(out, hashlib.sha256(b"other weights").hexdigest())
     file.write_bytes(b"weights")
-    (file.parent / "my model.files" / "golden.json").write_text("[]")
+    (file.parent / "my model.tflite.files" / "golden.json").write_text("[]")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and mentions(out, "golden.json")
-    (file.parent / "my model.files" / "golden.json").unlink()
+    (file.parent / "my model.tflite.files" / "golden.json").unlink()
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and mentions(out, "golden.json")
-    file.with_suffix(".json").write_text(json.dumps({"format": "onnx"}))
+    described(file).write_text(json.dumps({"format": "onnx", "sha256": hashlib.sha256(b"weights").hexdigest()}))
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and mentions(out, "format")
-    file.with_suffix(".json").write_text("{")
+    described(file).write_text("{")
     code, out = said(capsys, "pack", file, "x")
     assert code == 2 and mentions(out, "damaged")
 

@@ -14,7 +14,7 @@ def on_a_phone(file: Path, packed: Path, given: Path) -> None:
     assert main(["phone", "pack", str(file), str(packed)]) == 0
     given.mkdir()
     run = write.Interpreter(file.read_bytes())
-    ports = json.loads(file.with_suffix(".json").read_text())["ports"]
+    ports = json.loads(file.with_name(f"{file.name}.json").read_text())["ports"]
     for line in (packed / "rows" / "list").read_text().splitlines():
         number, signature, names, shapes = line.split()
         row = {

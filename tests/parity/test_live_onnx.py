@@ -44,6 +44,6 @@ def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Pat
     any_model.write_model(pretrained(*CASES[name], deviation=0.1), tmp_path / "model")
     words = [str(tmp_path / "model"), str(tmp_path / "model.onnx"), "--to=onnx", "--lengths=8"]
     assert main(["convert", *words]) == 0
-    said = json.loads((tmp_path / "model.json").read_text())
+    said = json.loads((tmp_path / "model.onnx.json").read_text())
     assert ("token_type_ids" in said["inputs"]) == (name in ("schubert", "distilbert-joint-span"))
     assert said["memory"] > 0

@@ -26,7 +26,7 @@ def test_the_scores_of_a_file_are_those_of_its_model(
     expected = json.loads(said(capsys, "evaluate", run, "--json")[0])["scores"]["dev"]
     assert 20 < expected["f1"] < 100
     out, _ = said(capsys, "convert", run, file, "--to=litert", "--lengths=16,24")
-    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    scores = json.loads(file.with_name(f"{file.name}.json").read_text())["scores"]
     assert (scores["task"], scores["examples"], scores["of"]) == (options[0].removeprefix("--task="), 24, 24)
     for points in (scores["file"], scores["model"]):
         assert points == pytest.approx(expected, abs=1e-4)
@@ -39,7 +39,7 @@ def test_the_scores_of_a_file_are_those_of_its_model(
         row.write_bytes(content[::-1].tobytes())
     out, _ = said(capsys, *judged, code=1)
     assert mentions(out, "start_logits", "off by")
-    card = (tmp_path / "run.files" / "README.md").read_text()
+    card = (tmp_path / "run.tflite.files" / "README.md").read_text()
     assert f"{scores['task']}, dev, 24 of 24 examples: {next(iter(expected))} " in card
 
 
@@ -50,7 +50,7 @@ def test_fewer_examples_are_drawn_evenly(tmp_path: Path, capsys: pytest.CaptureF
     words = ("convert", tmp_path / "run", file, "--to=litert", "--lengths=24", "--examples=5")
     _, err = said(capsys, *words)
     assert mentions(err, "squad1, dev", "5 of 24", "--examples=0")
-    scores = json.loads(file.with_suffix(".json").read_text())["scores"]
+    scores = json.loads(file.with_name(f"{file.name}.json").read_text())["scores"]
     assert (scores["examples"], scores["of"]) == (5, 24)
     assert scores["file"]["exact_match"] % 20 == 0
     _, err = said(capsys, "convert", tmp_path / "run", tmp_path / "shorter.tflite", "--to=litert", "--lengths=12")

@@ -60,21 +60,23 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert exported.convert(source, file, to) == 0
     out = capsys.readouterr().out
     assert mentions(out, "length_4: logits", "length_32: logits", "fp32")
-    assert sorted(path.name for path in file.parent.iterdir()) == sorted(["model.files", "model.json", file.name])
-    said = json.loads((file.parent / "model.json").read_text())
+    assert sorted(path.name for path in file.parent.iterdir()) == sorted(
+        [file.name, f"{file.name}.files", f"{file.name}.json"]
+    )
+    said = json.loads((file.parent / f"{file.name}.json").read_text())
     assert said["format"] == to and said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert said["lengths"] == {"shortest": 4, "longest": 32} and list(said["signatures"]) == ["length_4", "length_32"]
     norm = {"onnx": "LayerNormalization", "torchscript": "aten::layer_norm", "torch-export": "aten.layer_norm.default"}
     assert said["operators"][norm[to]] >= 3 and said["flops"]["length_32"] > 8 * said["flops"]["length_4"] > 0
     assert said["source"].get("path") in (None, source.name)  # and not where on this machine
-    card = (file.parent / "model.files" / "README.md").read_text()
+    card = (file.parent / f"{file.name}.files" / "README.md").read_text()
     assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
     read, run = any_model.read_model(source), RUNTIMES[to](file)
     module, params = read.module()
     (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
-    golden = json.loads((file.parent / "model.files" / "golden.json").read_text())
+    golden = json.loads((file.parent / f"{file.name}.files" / "golden.json").read_text())
     assert {each["signature"] for each in golden} == {"length_4", "length_32"}
     for each in golden:
         found = run({name: np.array([ids], np.int32) for name, ids in each["inputs"].items()})["logits"][0]
@@ -85,7 +87,7 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_rows_of_one_length(to: str, source: Path, tmp_path: Path) -> None:
     file = tmp_path / f"model{SUFFIXES[to]}"
     assert exported.convert(source, file, to, "--lengths=16") == 0
-    assert json.loads(file.with_suffix(".json").read_text())["lengths"] == {"shortest": 16, "longest": 16}
+    assert json.loads(file.with_name(f"{file.name}.json").read_text())["lengths"] == {"shortest": 16, "longest": 16}
     ids = np.full((1, 12), 5, np.int32)
     with pytest.raises(Exception, match=r"== 16|Expected: 16"):
         RUNTIMES[to](file)({"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": 0 * ids + 1})

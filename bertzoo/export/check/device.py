@@ -15,8 +15,8 @@ import numpy as np
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.export.card import companions
 from bertzoo.export.check import verify
+from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.failure import ExportFailed
 from bertzoo.tasks import metrics
 
@@ -62,11 +62,10 @@ class FileCompanions:
 def read_companions(file: Path) -> FileCompanions:
     """Read what stands beside a LiteRT file; raises UserError if something is missing or belongs to another file."""
     path, folder = (file.with_name(name) for name in companions(file))
-    description = _read_json(path)
+    if (description := read_metadata(file)) is None:
+        raise UserError(f"{path} is missing; `bertzoo convert --to=litert` writes it beside the file")
     if description["format"] != "litert":
         raise UserError(f"{file} has the format {description['format']}; benchmark_model runs only LiteRT files")
-    if file.stat().st_size != description["bytes"]:
-        raise UserError(f"{path} describes {description['bytes']} bytes, but {file} has {file.stat().st_size}")
     if description.get("sentences") == "random ids":
         raise UserError(
             f"{file} was made of a model without a tokenizer, so it has no golden inputs for a phone. Convert a model "

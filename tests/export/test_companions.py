@@ -1,0 +1,65 @@
+"""What stands beside an exported file: its names, and errors for companions of other files and earlier versions."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from messages import mentioning
+
+from bertzoo.benchmarking import models
+from bertzoo.core.errors import UserError
+from bertzoo.export.check import device
+from bertzoo.export.companions import companions, read_metadata
+
+CONTENT = b"weights"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sst2.tflite"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def describe(path: Path, content: bytes = CONTENT) -> dict[str, object]:
+    document = {"format": "litert", "sha256": hashlib.sha256(content).hexdigest()}
+    path.write_text(json.dumps(document))
+    return document
+
+
+def test_formats_of_one_model_stand_side_by_side(tmp_path: Path) -> None:
+    names = [name for suffix in (".tflite", ".onnx", ".pt") for name in companions(tmp_path / f"sst2{suffix}")]
+    assert companions(Path("runs/sst2.tflite")) == ("sst2.tflite.json", "sst2.tflite.files")
+    assert len(set(names)) == 6
+
+
+def test_metadata_belongs_to_its_file(file: Path) -> None:
+    assert read_metadata(file) is None
+    path = file.with_name("sst2.tflite.json")
+    assert describe(path) == read_metadata(file)
+    describe(path, b"other")
+    hashes = (hashlib.sha256(content).hexdigest() for content in (b"other", CONTENT))
+    with pytest.raises(UserError, match=mentioning("sst2.tflite.json", *hashes)):
+        read_metadata(file)
+    for damaged in ("{", "[]", "{}"):
+        path.write_text(damaged)
+        with pytest.raises(UserError, match=mentioning("sst2.tflite.json", "damaged")):
+            read_metadata(file)
+
+
+def test_companions_of_an_earlier_version_are_named_with_their_new_names(file: Path) -> None:
+    describe(file.with_name("sst2.json"))
+    names = ("sst2.json", "sst2.tflite.json", "sst2.files", "sst2.tflite.files")
+    for reader in (read_metadata, device.read_companions, models.read_description):
+        with pytest.raises(UserError, match=mentioning(*names)):
+            reader(file)
+    file.with_name("sst2.json").rename(file.with_name("sst2.tflite.json"))  # the advice helps
+    assert read_metadata(file) is not None
+
+
+def test_a_json_of_another_file_is_not_an_earlier_version(file: Path) -> None:
+    describe(file.with_name("sst2.json"), b"sst2.onnx")
+    assert read_metadata(file) is None
+    file.with_name("sst2.json").write_text("not JSON")
+    assert read_metadata(file) is None
