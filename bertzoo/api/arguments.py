@@ -58,6 +58,18 @@ def reject(path: Path | str, what: str, **arguments: Any) -> None:
             raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds. Leave it out.")
 
 
+def open_task_model(path: Path | str, seed: int | None, batch_size: int | None, python: Path | str | None) -> Any:
+    """Return the model of a path that is no pretraining run; raises UserError for an argument that does not apply."""
+    from bertzoo.export.file_model import is_exported, open_model
+
+    if is_exported(path):
+        reject(path, "an exported file", seed=seed, batch_size=batch_size)
+    else:
+        reject(path, "a directory", python=python)
+    check_at_least_one("batch_size", batch_size)
+    return open_model(path, seed, on_disk(python, "python"))
+
+
 @overload
 def on_disk(name: None, argument: str) -> None: ...
 @overload

@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bertzoo.api.arguments import Config, Say, check_at_least_one, config_files, on_disk, reject, resolve, silent
+from bertzoo.api.arguments import (
+    Config,
+    Say,
+    config_files,
+    on_disk,
+    open_task_model,
+    reject,
+    resolve,
+    silent,
+)
 
 if TYPE_CHECKING:
     from bertzoo.benchmarking.benchmark import BenchmarkResult
@@ -54,28 +63,35 @@ def evaluate(
     seed: int | None = None,
     batch_size: int | None = None,
     output: Path | str | None = None,
+    python: Path | str | None = None,
     tell: Say | None = print,
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate`.
 
     A pretraining run: held-out losses (nats) and metrics at a `checkpoint` (latest, best or a step; default latest)
     over the rows of a `stage` (default: the last), with the unigram entropy; corpus: where its corpus is now.
-    A fine-tuned model: its task, the number of examples and `scores` by split and metric, in points, on `split` (train,
-    dev or test; default dev) of its task or of `task`, read from `data_dir` (default: the training files' folder), with
-    the model of a `seed` (default: the best). output: a folder for the answers to questions.
+    A fine-tuned model or an exported file of one: its task, the number of examples and `scores` by split and metric, in
+    points, on `split` (train, dev or test; default dev) of its task or of `task`, read from `data_dir` (default: the
+    training files' folder), with the model of a `seed` (default: the best). output: a folder for the answers to
+    questions. python: for a .pte file, a Python that has executorch.
     """
+    from bertzoo.core.errors import UserError
+    from bertzoo.export.file_model import is_pretraining
     from bertzoo.finetuning import evaluate
-    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.runs.blanks import BlankFiller
     from bertzoo.runs.load_run import evaluate_run, load_run
 
-    if is_finetuned(path):
+    if not is_pretraining(path):
         reject(path, "a fine-tuned model", checkpoint=checkpoint, stage=stage, corpus=corpus)
+        model = open_task_model(path, seed, batch_size, python)
+        if isinstance(model, BlankFiller):
+            raise UserError(f"{path} has a masked head, not that of a task. Fine-tune it first, or evaluate its run.")
         return evaluate.evaluate_split(
-            evaluate.load_model(path, seed),
+            model,
             split=split or "dev",
             task=task or "",
             data_dir=str(data_dir or ""),
-            batch_size=check_at_least_one("batch_size", batch_size) or 0,
+            batch_size=batch_size or 0,
             output=on_disk(output, "output"),
             tell=tell or silent,
         )
@@ -86,6 +102,7 @@ def evaluate(
         "seed": seed,
         "batch_size": batch_size,
         "output": output,
+        "python": python,
     }
     reject(path, "a pretraining run", **only)
     which: Any = "latest" if checkpoint is None else checkpoint
@@ -100,38 +117,36 @@ def predict(
     checkpoint: str | int | None = None,
     seed: int | None = None,
     batch_size: int | None = None,
+    python: Path | str | None = None,
 ) -> list[dict[str, Any]]:
     """Apply a model to texts, in their order, as `bertzoo predict`.
 
     A fine-tuned model returns for each text, or pair of texts, `label` and `probability`, or `number`, or `words` and
     `tags`; a model of questions takes pairs of a question and its context and returns `answer`, `start`, `end`. A
-    pretraining run fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
-    probabilities. `checkpoint`, `seed` and `batch_size` are as in `evaluate`.
+    masked language model fills every `[MASK]`: `blanks` has for each the `top` (default 5) likeliest tokens with their
+    probabilities. `checkpoint` (of a pretraining run), `seed`, `batch_size` and `python` are as in `evaluate`.
     """
     from bertzoo.core.errors import UserError
+    from bertzoo.export.file_model import is_pretraining
     from bertzoo.finetuning import evaluate
-    from bertzoo.finetuning.saved_model import is_finetuned
-    from bertzoo.runs.load_run import fill_blanks, load_run
+    from bertzoo.runs.blanks import BlankFiller, run_filler
 
     if isinstance(texts, str):
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
-    if is_finetuned(path):
-        reject(path, "a fine-tuned model", top=top, checkpoint=checkpoint)
-        size = check_at_least_one("batch_size", batch_size) or 0
-        return evaluate.predict_texts(evaluate.load_model(path, seed), texts, size)
-    reject(path, "a pretraining run", seed=seed, batch_size=batch_size)
+    if is_pretraining(path):
+        reject(path, "a pretraining run", seed=seed, batch_size=batch_size, python=python)
+        which: Any = "latest" if checkpoint is None else checkpoint
+        model = run_filler(path, which)
+    else:
+        reject(path, "a fine-tuned model, a model directory or a file", checkpoint=checkpoint)
+        model = open_task_model(path, seed, batch_size, python)
+    if not isinstance(model, BlankFiller):
+        reject(path, "a fine-tuned model", top=top)
+        return evaluate.predict_texts(model, texts, batch_size or 0)
+    reject(path, "a masked language model", batch_size=batch_size)
     if pairs := [text for text in texts if not isinstance(text, str)]:
-        raise UserError(f"{path} is a pretraining run, which fills the blanks of single texts, not of {pairs[0]!r}")
-    which: Any = "latest" if checkpoint is None else checkpoint
-    loaded = load_run(path, which)
-    entries = loaded.tokenizer.vocab_size
-    if top is not None and not 1 <= top <= entries:
-        raise UserError(f"top={top} is not between 1 and the {entries} entries of the vocabulary")
-    filled = [fill_blanks(loaded, str(text), "[MASK]", top or 5) for text in texts]
-    return [
-        {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
-        for text, blanks in zip(texts, filled, strict=True)
-    ]
+        raise UserError(f"{path} fills the blanks of single texts, not of {pairs[0]!r}")
+    return model.records([str(text) for text in texts], top)
 
 
 def convert(

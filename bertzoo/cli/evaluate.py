@@ -1,8 +1,9 @@
 """Print losses and accuracies of a run on its held-out text, with the unigram entropy; or the scores of a fine-tuned
 model on a split of its task.
 
-A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, or a model or Hugging Face directory with a head
-for labels or questions; outside of a run --task names the task.
+A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model or Hugging Face directory with a head for
+labels or questions, or a file that `bertzoo convert` wrote of one, which runs in its own runtime. Outside of a run
+--data_dir names the folder of the task's files, and --task the task if the model does not record it.
 
 examples:
   bertzoo evaluate runs/demo
@@ -11,6 +12,7 @@ examples:
   bertzoo evaluate runs/cola --seed=3
   bertzoo evaluate runs/own --split=test --data_dir=new
   bertzoo evaluate runs/squad2 --output=answers
+  bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
 """
 
 import argparse
@@ -27,7 +29,7 @@ MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
+    parser.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
     checkpoint_option(parser, None)
     corpus_option(parser, "the run's corpus")
     parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
@@ -45,13 +47,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Evaluate and print."""
-    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.export.file_model import is_pretraining
 
-    if is_finetuned(args.run):
-        finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
-        return finetuned.evaluate_model(args)
-    finetuned.reject_flags(args, ("task", "data_dir", "seed", "batch_size", "split", "output"), "a pretraining run")
-    return _pretrained(args)
+    if is_pretraining(args.run):
+        names = ("task", "data_dir", "seed", "batch_size", "python", "split", "output")
+        finetuned.reject_flags(args, names, "a pretraining run")
+        return _pretrained(args)
+    finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
+    return finetuned.evaluate_model(args)
 
 
 def _pretrained(args: argparse.Namespace) -> int:

@@ -1,16 +1,19 @@
-"""Fill the blanks of sentences with a pretraining run; or predict with a fine-tuned model: a label with its
+"""Fill the blanks of sentences with a masked language model; or predict with a fine-tuned model: a label with its
 probability, a number, a tag for every word, or the answer to a question.
 
-A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, or a model or Hugging Face directory with a head
-for labels or questions. Texts are arguments, lines of standard input, the columns of a table (--input) or a split of
+MODEL is a run (of fine-tuning its best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or a
+file that `bertzoo convert` wrote, which runs in its own runtime and needs what stands beside it. Its head decides what
+is predicted. Texts are arguments, lines of standard input, the columns of a table (--input) or a split of
 the task (--split). Two arguments, or a line with a tab, make a pair; a question and its text are one. Predictions have
 the order of the texts; longer texts than in training are cut and counted, except those of questions. --input may be
 SQuAD's JSON.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
-  bertzoo predict runs/demo --top=10 < sentences.txt
+  bertzoo predict bert-base-uncased 'This function returns the [MASK] of the array.' --top=10
+  bertzoo predict runs/demo < sentences.txt
   bertzoo predict runs/sst2 'A film that stays with you.'
+  bertzoo predict sst2.tflite 'A film that stays with you.'
   bertzoo predict runs/mnli 'Two dogs run.' 'Animals move.' --json
   bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=labels.tsv
   bertzoo predict runs/cola --split=test --output=test.jsonl
@@ -22,20 +25,23 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import finetuned
 from bertzoo.cli.support.options import checkpoint_option
-from bertzoo.core.errors import UserError
 
-BLANK = "[MASK]"
-TOP = 5
+if TYPE_CHECKING:
+    from bertzoo.runs.blanks import BlankFiller
+
+TASK_FLAGS = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text_b", "split", "pair", "output")
+TASK_FLAGS += ("question", "context", "python")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help=f"texts, for a pretraining run with {BLANK}")
-    parser.add_argument("--top", type=int, help=f"how many tokens to show for a blank (default {TOP})")
+    parser.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="texts, for a masked language model with [MASK]")
+    parser.add_argument("--top", type=int, help="how many tokens to show for a blank (default 5)")
     checkpoint_option(parser, None)
     parser.add_argument("--json", action="store_true", help="print JSON; for a fine-tuned model one line per text")
     group = finetuned.flags(parser)
@@ -51,39 +57,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
-    from bertzoo.finetuning.saved_model import is_finetuned
+    from bertzoo.export.file_model import is_pretraining
+    from bertzoo.runs.blanks import BlankFiller, run_filler
 
-    if is_finetuned(args.run):
-        finetuned.reject_flags(args, ("checkpoint", "top"), "a fine-tuned model")
-        return finetuned.predict(args)
-    names = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text_b", "split", "pair", "output")
-    names += ("question", "context")
-    finetuned.reject_flags(args, names, "a pretraining run")
-    return _filled(args)
+    if is_pretraining(args.run):
+        finetuned.reject_flags(args, TASK_FLAGS, "a pretraining run")
+        return _fill(args, run_filler(args.run, "latest" if args.checkpoint is None else args.checkpoint))
+    finetuned.reject_flags(args, ("checkpoint",), "a fine-tuned model, a model directory or a file")
+    finetuned.output_suffix(args)  # before any work that would be lost
+    model = finetuned.load(args)
+    if isinstance(model, BlankFiller):
+        finetuned.reject_flags(args, TASK_FLAGS, "a masked language model")
+        return _fill(args, model)
+    finetuned.reject_flags(args, ("top",), "a fine-tuned model")
+    return finetuned.predict(args, model)
 
 
-def _filled(args: argparse.Namespace) -> int:
-    from bertzoo.runs.load_run import fill_blanks, load_run
-
-    trained, top = (
-        load_run(args.run, "latest" if args.checkpoint is None else args.checkpoint),
-        TOP if args.top is None else args.top,
-    )
-    entries = trained.tokenizer.vocab_size
-    if not 1 <= top <= entries:
-        raise UserError(f"--top={top} is not between 1 and the {entries} entries of the vocabulary")
+def _fill(args: argparse.Namespace, model: "BlankFiller") -> int:
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    answers = [(text, fill_blanks(trained, text, BLANK, top)) for text in texts]
+    records = model.records(texts, args.top)
     if args.json:
-        document = [
-            {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
-            for text, blanks in answers
-        ]
-        print(json.dumps(document, ensure_ascii=False))
+        print(json.dumps(records, ensure_ascii=False))
         return 0
-    for text, blanks in answers:
-        print(text)
-        for blank in blanks:
-            shares = (f"{token} {chance:.0%}" for token, chance in zip(blank.tokens, blank.probabilities, strict=True))
-            print(f"    {', '.join(shares)}")
+    for record in records:
+        print(record["text"])
+        for blank in record["blanks"]:
+            print(f"    {', '.join(f'{token} {chance:.0%}' for token, chance in blank.items())}")
     return 0

@@ -15,7 +15,7 @@ from bertzoo.export.failure import check_installed
 from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, quantise, write
-from bertzoo.export.options import PRECISIONS, Precision
+from bertzoo.export.options import PRECISIONS, SUFFIXES, Precision
 from bertzoo.export.pytorch import executorch, torch_files
 from bertzoo.export.runtimes import FileRuntime
 from bertzoo.nn.flops import matmul_flops
@@ -38,17 +38,23 @@ class FileSettings:
 class Target:
     """A format of `--to`.
 
-    check: raises UserError if its packages are missing. lengths: (model, lengths asked for, maybe none) -> those of the
-    file. make: writes a file and describes it for its JSON. load: (file, threads) -> a runtime.
+    check, check_runtime: raise UserError if the packages that write it, or those that run it, are missing. lengths:
+    (model, lengths asked for, maybe none) -> those of the file. make: writes a file and describes it for its JSON.
+    load: (file, threads) -> a runtime.
     """
 
     name: str
-    suffix: str
     precisions: tuple[Precision, ...] = ("fp32",)
     check: Callable[[], None]
+    check_runtime: Callable[[], None]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, TrainingGraph, FileSettings, Path], dict[str, Any]]
     load: Callable[[Path, int], FileRuntime]
+
+    @property
+    def suffix(self) -> str:
+        """Of the file's name."""
+        return SUFFIXES[self.name]
 
 
 def targets(python: Path) -> dict[str, Target]:
@@ -56,41 +62,41 @@ def targets(python: Path) -> dict[str, Target]:
     formats = (
         Target(
             name="litert",
-            suffix=".tflite",
             precisions=PRECISIONS,
             check=write.check_packages,
+            check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
             lengths=lengths.resolve_lengths,
             make=_litert,
             load=runtimes.LiteRT,
         ),
         Target(
             name="torch-export",
-            suffix=".pt2",
             check=partial(check_installed, "--to=torch-export", ("torch",), "torch"),
+            check_runtime=partial(check_installed, "a .pt2 file", ("torch",), "torch"),
             lengths=lengths.fixed_or_variable_lengths,
             make=partial(_torch_file, torch_files.torch_export),
             load=runtimes.TorchExport,
         ),
         Target(
             name="torchscript",
-            suffix=".pt",
             check=partial(check_installed, "--to=torchscript", ("torch",), "torch"),
+            check_runtime=partial(check_installed, "a .pt file", ("torch",), "torch"),
             lengths=lengths.variable_lengths,
             make=_torchscript,
             load=runtimes.TorchScript,
         ),
         Target(
             name="onnx",
-            suffix=".onnx",
             check=partial(check_installed, "--to=onnx", ("torch", "onnx", "onnxscript", "onnxruntime"), "onnx"),
+            check_runtime=partial(check_installed, "a .onnx file", ("onnxruntime",), "onnx"),
             lengths=lengths.fixed_or_variable_lengths,
             make=partial(_torch_file, torch_files.onnx),
             load=runtimes.Onnx,
         ),
         Target(
             name="executorch",
-            suffix=".pte",
             check=partial(executorch.check_python, python),
+            check_runtime=partial(executorch.check_python, python, "a .pte file"),
             lengths=lengths.single_length,
             make=partial(_executorch, python),
             load=partial(runtimes.ExecuTorch, python),

@@ -8,7 +8,9 @@ from bertzoo.core.errors import UserError
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
-FILES = ("litert", "torch-export", "torchscript", "onnx", "executorch")
+# Formats of a file, and the suffixes of their names.
+SUFFIXES = {"litert": ".tflite", "torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
+FILES = tuple(SUFFIXES)
 HEADS = ("none", "masked", "replaced")
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 POOLINGS = ("mean", "first")

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import on_disk
-from bertzoo.finetuning import predict_answers, predict_labels, saved_model
+from bertzoo.finetuning import predict_answers, predict_labels
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
+from bertzoo.finetuning.saved_model import SavedModel
 from bertzoo.tasks import inputs, predictions
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example, SplitExamples, Task
@@ -16,9 +16,8 @@ from bertzoo.tasks.task import Example, SplitExamples, Task
 Say = Callable[[str], None]
 
 
-def load_model(path: Path | str, seed: int | None = None) -> LabelModel | QuestionModel:
-    """The model of a fine-tuning run's best seed, or of `seed`, or of a model directory; raises UserError."""
-    model = saved_model.load_saved(on_disk(path, "the model", "copy it to this machine and name the copy"), seed)
+def task_model(model: SavedModel) -> LabelModel | QuestionModel:
+    """A saved model as a model of its head's task; raises UserError if it has no such head."""
     return predict_answers.question_model(model) or predict_labels.label_model(model)
 
 
@@ -41,6 +40,7 @@ def evaluate_split(
     advice = f"use `bertzoo predict {model.path} --split={split}` for the predictions"
     if isinstance(model, QuestionModel):
         questions = model.task(task)
+        _check_directory(model, directory, split, questions.name)
         model = model.for_task(questions)
         data = model.read_questions(questions, split, directory)  # pyright: ignore[reportArgumentType] (any text)
         if data.hidden:
@@ -52,6 +52,7 @@ def evaluate_split(
             save(output)
         return {"task": questions.name, "examples": {split: len(data.questions)}, **figures}
     labels = model.task(task, data_dir)
+    _check_directory(model, directory, split, labels.name)
     model = model.for_task(labels, tell)
     examples = {part: read_split(labels, part, directory, tell).examples for part in labels.parts(split)}
     for part, found in examples.items():
@@ -62,6 +63,12 @@ def evaluate_split(
             )
     figures = model.score(labels, examples, batch_size)
     return {"task": labels.name, "examples": {part: len(found) for part, found in examples.items()}, **figures}
+
+
+def _check_directory(model: SavedModel, directory: str, split: str, task: str) -> None:
+    """Raise UserError if no folder is named; only a run records the folder of its task's files."""
+    if not directory and not model.recipe.task:
+        raise UserError(f"{model.path} does not record where the {split} set of {task} is: name its folder, --data_dir")
 
 
 def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:

@@ -30,25 +30,34 @@ def relabel(model: Pretrained, task: Task, origin: str, tell: Say) -> Pretrained
     Case does not matter, and the task's aliases count as its labels. Labels without a name (LABEL_0) are assumed to be
     in the task's order, which `tell` reports. origin: what messages call the model.
     """
-    labels, expected = model.head.labels, task.labels
+    if (order := label_order(model.head.labels, task, origin, tell)) is None:
+        return model
+    moved = {name: array[..., order] for name, array in model.params.items() if name in _OUTPUTS}
+    return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels))
+
+
+def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> list[int] | None:
+    """The places of the task's labels among a model's, in the task's order; None if the two are equal.
+
+    Names, `tell` and errors are as in `relabel`.
+    """
+    expected = task.labels
     if len(labels) != (len(expected) or 1):
         raise ConfigError(f"{origin} has {len(labels)} labels, but {task.name} has {len(expected) or 1}")
     if not expected or labels == expected:
-        return model
+        return None
     known = {name.casefold(): label for name, label in task.aliases.items()}
     known |= {label.casefold(): label for label in expected}
     names = labels if set(labels) == set(expected) else [known.get(label.casefold(), label) for label in labels]
     if set(names) == set(expected):
-        order = [names.index(label) for label in expected]
-        moved = {name: array[..., order] for name, array in model.params.items() if name in _OUTPUTS}
-        return replace(model, params=model.params | moved, head=replace(model.head, labels=expected))
+        return [names.index(label) for label in expected]
     if not all(label.startswith("LABEL_") for label in labels):
         raise ConfigError(f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(expected)}")
     tell(
         f"{origin} names its labels LABEL_0 and so on: assuming the order {', '.join(expected)}; check that the code "
         "that trained it used the same"
     )
-    return replace(model, head=replace(model.head, labels=expected))
+    return list(range(len(labels)))
 
 
 def teacher_logits(

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.question_answering import AnswerScorer, noted_options, span_objective
 from bertzoo.finetuning.saved_model import SPANS, SavedModel, mesh
@@ -12,6 +14,7 @@ from bertzoo.finetuning.task_kind import Evaluation
 from bertzoo.models.tasks import JointSpanExtraction
 from bertzoo.tasks import custom_questions, windows
 from bertzoo.tasks.answers import Answered, decode
+from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.squad_tasks import SQUAD, QuestionSet, SpanTask, SplitName
 from bertzoo.tasks.windows import Windows
@@ -38,7 +41,9 @@ class QuestionModel(SavedModel):
         name, known = name or self.task_name, " or ".join(SQUAD)
         if name == "own" and self.recipe.task == "own":
             return custom_questions.question_task(self.recipe.own)
-        if not name or name == "own":
+        if name == "own":
+            raise ConfigError(f"{self.path}: only the run's config describes its task, own: name the run, or a --task")
+        if not name:
             raise ConfigError(f"{self.path} does not record its task: name {known} with --task")
         if name not in SQUAD:
             raise ConfigError(f"{self.path} answers questions, which {name} does not have: name {known}")
@@ -56,23 +61,24 @@ class QuestionModel(SavedModel):
         """Answer questions, whose own answers are ignored; the batch size does not change the answers."""
         bare = [question._replace(answers=(), impossible=False) for question in questions]
         data = self.windows(bare, labels=False)
-        module, params = self.module()
-        predictor = self.predictor(self._objective(module).predict, batch_size)
-        slots, outputs = predictor(params, data, self.lengths([data.rows]), 1.0) if data.windows else ([], [])
+        slots, outputs = self.outputs(data, batch_size) if data.windows else ([], [])
         decoding = self.recipe.squad.decoding(self.nulls)
         answered = decode(data, data.restore(slots, outputs) if slots else [], decoding)
         pieces = self.tokenizer.encode_batch([question.text for question in questions])
         return Answers(answered, data.skipped, sum(len(ids) > self.recipe.squad.max_question for ids in pieces))
+
+    def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], list[dict[str, np.ndarray]]]:
+        """The batches of windows and the outputs of each, for decoding."""
+        module, params = self.module()
+        predictor = self.predictor(self._objective(module).predict, batch_size)
+        return predictor(params, data, self.lengths([data.rows]), 1.0)
 
     def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
         """The figures of a split, computed as after an epoch of training; call `for_task` first.
 
         Raises UserError if a question cannot be scored.
         """
-        task.check(questions)
-        data = self.windows(questions, labels=True)
-        if not data.windows:
-            raise ConfigError(f"none of the {len(questions)} questions of {split} has a text with a word")
+        data = self.scored_windows(task, questions, split)
         module, params = self.module()
         scorer = AnswerScorer(
             task,
@@ -88,6 +94,14 @@ class QuestionModel(SavedModel):
 
     def _objective(self, module):
         return span_objective(module, isinstance(self.pretrained.head, JointSpanExtraction))
+
+    def scored_windows(self, task: SpanTask, questions: Sequence[Question], split: str) -> Windows:
+        """The windows of questions with answers; raises UserError if one cannot be scored, or none has a window."""
+        task.check(questions)
+        data = self.windows(questions, labels=True)
+        if not data.windows:
+            raise ConfigError(f"none of the {len(questions)} questions of {split} has a text with a word")
+        return data
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:
         """The encoded windows of questions."""

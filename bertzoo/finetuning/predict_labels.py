@@ -16,7 +16,7 @@ from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.labelled import LabelledObjective
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.tasks.task import Example, Kind, Task
 
@@ -60,7 +60,9 @@ class LabelModel(SavedModel):
     def task(self, name: str = "", data_dir: str = "") -> Task:
         """The task `name`, by default that of its training; the user's own gets the head's labels. ConfigError."""
         name = name or self.task_name
-        if not name or (name == "own" and self.recipe.task != "own"):
+        if name == "own" and self.recipe.task != "own":
+            raise ConfigError(f"{self.path}: only the run's config describes its task, own: name the run, or a --task")
+        if not name:
             raise ConfigError(f"{self.path} does not record its task: name one with --task")
         if name in SQUAD:
             raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {name} has questions")
@@ -85,9 +87,7 @@ class LabelModel(SavedModel):
     def predict(self, examples: Sequence[Example], batch_size: int = 0) -> Predictions:
         """Predictions for examples, whose labels are ignored; the batch size does not change them."""
         rows = self.rows([example._replace(label=None) for example in examples])
-        objective, params = self._objective()
-        predictor = self.predictor(lambda params, batch: objective.logits(params, batch, None), batch_size)
-        slots, logits = predictor(params, rows, self.lengths([rows]), 1.0)
+        slots, logits = self.logits(rows, batch_size)
         if self.kind == "regression":
             numbers = rows.restore(slots, logits)[:, 0].astype(np.float64) * self.scale
             return Predictions(numbers if self.range is None else np.clip(numbers, *self.range), None, rows.cut)
@@ -97,6 +97,12 @@ class LabelModel(SavedModel):
             return Predictions(tags, rows.restore_words(slots, [batch.max(-1) for batch in chances]), rows.cut)
         whole = rows.restore(slots, chances)
         return Predictions(whole.argmax(-1), whole, rows.cut)
+
+    def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
+        """The batches of rows and the logits of each, (B,C) or (B,L,C)."""
+        objective, params = self._objective()
+        predictor = self.predictor(lambda params, batch: objective.logits(params, batch, None), batch_size)
+        return predictor(params, rows, self.lengths([rows]), 1.0)
 
     def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
         """The figures of labelled splits, computed as after an epoch of training; call `for_task` first."""

@@ -153,11 +153,19 @@ class AnswerScorer:
         if not np.isfinite(loss):
             return Evaluation(figures)  # the loop raises NonFinite
         outputs = self._data.restore(slots, [output for output, _ in results])
-        answered = decode(self._data, outputs, self._decoding)
-        scores = self._task.score(self._data.questions, answered, self._decoding.threshold)
-        figures |= {"score": scores[self._task.chosen_by], "scores": {self._split: scores}}
-        figures["collapsed"] = len(answered) > 1 and len({answer.text for answer in answered}) == 1
-        return Evaluation(figures, lambda folder: squad_metric.save(folder, answered))
+        scored = answer_evaluation(self._task, self._decoding, self._data, outputs, self._split)
+        return scored._replace(figures=figures | scored.figures)
+
+
+def answer_evaluation(
+    task: SpanTask, decoding: Decoding, data: Windows, outputs: Sequence[Mapping[str, np.ndarray]], split: str
+) -> Evaluation:
+    """`score`, `collapsed` and `scores` of the answers in a model's outputs for every window, in their order."""
+    answered = decode(data, outputs, decoding)
+    scores = task.score(data.questions, answered, decoding.threshold)
+    same = len(answered) > 1 and len({answer.text for answer in answered}) == 1
+    figures = {"score": scores[task.chosen_by], "collapsed": same, "scores": {split: scores}}
+    return Evaluation(figures, lambda folder: squad_metric.save(folder, answered))
 
 
 def _trained_count(train: Windows) -> int:

@@ -91,7 +91,14 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
     Raises UserError if there is none.
     """
     folder, recipe = _folder(path, seed)
-    model = any_model.read_model(folder)
+    return with_options(path, any_model.read_model(folder), recipe)
+
+
+def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) -> SavedModel:
+    """A model with the options of its run's `recipe` or, outside of a run, those that its source records.
+
+    Raises ConfigError if it has no tokenizer.
+    """
     if model.tokenizer is None:
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
     usual = Windowing.max_length if isinstance(model.head, SPANS) else Finetune().max_length

@@ -1,6 +1,6 @@
 """Predictions of a model on encoded examples, and their scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -77,33 +77,51 @@ class LabelScorer:
         slots, results = self._predictor(params, rows, self._lengths, self._scale)
         logits, losses = [logits for logits, _ in results], np.array([loss for _, loss in results], np.float64).sum(0)
         loss = float(losses[0] / losses[1]) if losses[1] else 0.0
-        if self._task.kind == "tokens":
-            return rows.restore_words(slots, [batch.argmax(-1) for batch in logits]), loss
-        whole = rows.restore(slots, logits)
-        return whole[:, 0] * self._scale if self._task.kind == "regression" else whole.argmax(-1), loss
+        return label_values(self._task, rows, slots, logits, self._scale), loss
 
     def __call__(self, params: Any, splits: dict[str, LabelSplit]) -> Figures:
         """The scores of every split, their mean as `score`, the mean loss, and whether all predictions are the same."""
-        scores, losses, classes = {}, [], set()
+        predictions, losses = {}, []
         for name, split in splits.items():
-            predictions, loss = self.predict(params, split.rows)
-            if self._task.kind == "regression" and not np.isfinite(predictions).all():
-                loss = float("nan")  # the loop raises NonFinite
-                scores[name] = dict.fromkeys(self._task.metrics, 0.0)
-            else:
-                scores[name] = metrics.score(self._task, predictions, [example.label for example in split.examples])
-            losses.append(loss)
-            classes |= self._classes(predictions)
-        return {
-            "loss": float(np.mean(losses)),
-            "score": float(np.mean([value for named in scores.values() for value in named.values()])),
-            "collapsed": len(classes) == 1,
-            "scores": scores,
-        }
+            predictions[name], loss = self.predict(params, split.rows)
+            finite = self._task.kind != "regression" or np.isfinite(predictions[name]).all()
+            losses.append(loss if finite else float("nan"))  # the loop raises NonFinite
+        examples = {name: split.examples for name, split in splits.items()}
+        return {"loss": float(np.mean(losses)), **label_figures(self._task, predictions, examples, self._scale)}
 
-    def _classes(self, predictions: Any) -> set[float]:
-        """The distinct predictions; numbers count as equal up to 6 decimals."""
-        if self._task.kind == "regression":
-            return set(np.round(predictions / self._scale, 6).tolist())
-        classes = np.concatenate(predictions) if self._task.kind == "tokens" else predictions
-        return set(np.unique(classes).tolist()) - {-1}  # a word that was cut off
+
+def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence[np.ndarray], scale: float) -> Any:
+    """Classes (N,), numbers (N,) or each word's class, in the order of the examples, from the logits of batches."""
+    if task.kind == "tokens":
+        return rows.restore_words(slots, [batch.argmax(-1) for batch in logits])
+    whole = rows.restore(slots, logits)
+    return whole[:, 0] * scale if task.kind == "regression" else whole.argmax(-1)
+
+
+def label_figures(
+    task: Task, predictions: Mapping[str, Any], examples: Mapping[str, Sequence[Example]], scale: float
+) -> Figures:
+    """The scores of every split, their mean as `score`, and whether all predictions are the same.
+
+    predictions: of every split, as `label_values` returns them; numbers that are not finite score 0.
+    """
+    scores, classes = {}, set()
+    for name, values in predictions.items():
+        if task.kind == "regression" and not np.isfinite(values).all():
+            scores[name] = dict.fromkeys(task.metrics, 0.0)
+        else:
+            scores[name] = metrics.score(task, values, [example.label for example in examples[name]])
+        classes |= _classes(task, values, scale)
+    return {
+        "score": float(np.mean([value for named in scores.values() for value in named.values()])),
+        "collapsed": len(classes) == 1,
+        "scores": scores,
+    }
+
+
+def _classes(task: Task, predictions: Any, scale: float) -> set[float]:
+    """The distinct predictions; numbers count as equal up to 6 decimals."""
+    if task.kind == "regression":
+        return set(np.round(predictions / scale, 6).tolist())
+    classes = np.concatenate(predictions) if task.kind == "tokens" else predictions
+    return set(np.unique(classes).tolist()) - {-1}  # a word that was cut off

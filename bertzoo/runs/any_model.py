@@ -36,8 +36,8 @@ RESULTS = "results.json"  # of a fine-tuning run, whose seeds each have a model 
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tables:
-    """The config part of model.toml."""
+class ModelTables:
+    """The config part of model.toml, and of an exported file's JSON."""
 
     model: Model
     head: Head = field(default_factory=NoHead)
@@ -143,7 +143,7 @@ def _read_own(path: Path) -> Pretrained:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
         source = table.pop("source")
         digest = source.pop("parameters_sha256")
-        tables = config.from_dict(_Tables, table)
+        tables = config.from_dict(ModelTables, table)
     except (ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{file} is damaged: {error}") from error
     except UserError as error:
@@ -172,7 +172,7 @@ def write_model(pretrained: Pretrained, directory: Path) -> None:
     """Write a model directory into an empty directory."""
     tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
     digest = hashlib.sha256((directory / PARAMETERS).read_bytes()).hexdigest()
-    tables = config.plain(_Tables(model=pretrained.model, head=pretrained.head))
+    tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))
     source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
     (directory / MODEL).write_text(tomli_w.dumps({**tables, "source": source}), encoding="utf-8")
     if pretrained.tokenizer is not None:

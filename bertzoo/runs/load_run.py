@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import numpy as np
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
@@ -96,46 +95,3 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
         "unigram_entropy": unigram.entropy,
         "unigram_cross_entropy": unigram.cross_entropy,
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blank:
-    """The likeliest tokens for one blank with their probabilities, the likeliest first."""
-
-    tokens: tuple[str, ...]
-    probabilities: tuple[float, ...]
-
-
-def fill_blanks(loaded: LoadedRun, text: str, blank: str, top: int) -> list[Blank]:
-    """Return the `top` likeliest tokens for every `blank` in a text; raises UserError if it has none or is too long."""
-    tokenizer = loaded.tokenizer
-    specials = tokenizer.specials
-    parts = text.split(blank)
-    if len(parts) == 1:
-        raise UserError(f"there is no blank in {text!r}. Write {blank} in place of a word.")
-    pieces = tokenizer.encode_batch(parts)
-    ids, places = [specials.cls], []
-    for index, piece in enumerate(pieces):
-        if index:
-            places.append(len(ids))
-            ids.append(specials.mask)
-        ids += piece.tolist()
-    ids.append(specials.sep)
-    longest = loaded.recipe.model.max_positions
-    if len(ids) > longest:
-        raise UserError(f"the text has {len(ids)} tokens, but the model reads at most {longest}. Shorten it.")
-    input_ids = np.array([ids], np.int32)
-    batch = {
-        "input_ids": input_ids,
-        "token_type_ids": np.zeros_like(input_ids),
-        "attention_mask": np.ones_like(input_ids),
-        "masked_positions": np.array([places], np.int32),
-    }
-    logits_BPV = jax.jit(loaded.objective.masked_logits)(loaded.params, batch)
-    # The word table may have more rows than the tokenizer has entries.
-    logits_PV = logits_BPV[0, :, : tokenizer.vocab_size]
-    values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
-    return [
-        Blank(tokens=tuple(tokenizer.token(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
-        for row, chances in zip(np.asarray(indices), np.asarray(values), strict=True)
-    ]

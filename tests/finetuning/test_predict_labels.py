@@ -277,7 +277,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
         (["evaluate", "RUN", "--task=rte", "--data_dir=RTE"], ("0, 1", "rte", "entailment")),
         (["evaluate", "TAGS"], ("tags", "task", "--task")),
         (["evaluate", "TAGS", "--task=rte", "--data_dir=RTE"], ("tokens", "rte", "classification")),
-        (["evaluate", "STSB"], ("dev", "STS-B")),
+        (["evaluate", "STSB"], ("dev", "stsb", "--data_dir")),
         (["evaluate", "MODEL"], ("model", "head", "masked")),
         (["evaluate", "STSB", "--seed=0"], ("--seed=0", "stsb")),
         (["predict", "RUN", "bara", "--split=dev"], ("--split", "TEXT")),

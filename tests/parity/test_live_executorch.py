@@ -12,6 +12,7 @@ from messages import mentioning, mentions
 needs("torch", "executorch")
 import exported
 
+import bertzoo
 from bertzoo.benchmarking import backends, interleave
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
@@ -52,6 +53,8 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
             run({name: row[:, :9] for name, row in rows[1].items()})
     np.testing.assert_allclose(found, module.apply({"params": params}, **rows[1]).logits, atol=1e-5)
     assert found.dtype == np.float32
+    ours, theirs = (bertzoo.predict(path, [verify.TEXT[0][:20]])[0]["probabilities"] for path in (source, file))
+    assert theirs == pytest.approx(ours, abs=1e-5)
     file.write_bytes(b"nothing")
     with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the file")):
         runtimes.ExecuTorch(PYTHON, file)

@@ -17,6 +17,7 @@ import planted
 import tokenizers as tokenizers_library
 from zoo import CASES, pretrained
 
+import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import tensors
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -125,6 +126,25 @@ def test_a_phone_that_computes_what_the_file_does(
     assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
 
 
+def test_predictions_are_those_of_the_model(source: Path, tmp_path: Path) -> None:
+    """Of a classifier and of a masked language model, which fills one blank at a time."""
+    read = any_model.read_model(source)
+    (tmp_path / "masked").mkdir()
+    masked = dataclasses.replace(pretrained(read.model, MaskedLanguageModel()), tokenizer=read.tokenizer)
+    any_model.write_model(masked, tmp_path / "masked")
+    for path, texts in ((source, list(verify.TEXT)), (tmp_path / "masked", ["What a [MASK], warm and [MASK] book."])):
+        file = tmp_path / f"{path.name}.tflite"
+        assert export(path, file, "--lengths=16,32") == 0
+        for ours, theirs in zip(*(bertzoo.predict(model, texts) for model in (path, file)), strict=True):
+            key = "probabilities" if path == source else "blanks"
+            assert len(ours[key]) == 2
+            assert theirs[key] == (
+                pytest.approx(ours[key], abs=1e-5)
+                if path == source
+                else [pytest.approx(blank, abs=1e-5) for blank in ours[key]]
+            )
+
+
 def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
     """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
     assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
@@ -169,7 +189,7 @@ def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.Capt
         assert export(source, file, "--lengths=8,16", "--head=none", *options) == 0
         made[name] = file.read_bytes()
     assert made["all"] == made["again"] != made["half"]
-    said = json.loads((tmp_path / "all.json").read_text())
+    said = json.loads((tmp_path / "all.tflite.json").read_text())
     assert said["precision"] == "int8-static" and said["calibration"] == len(verify.TEXT)
     assert said["operators"]["QUANTIZE"] >= 1 <= said["operators"]["DEQUANTIZE"]
     assert mentions(capsys.readouterr().err, f"--calibration={tmp_path / 'all'} ", 8, 16)
@@ -232,7 +252,7 @@ def test_the_scores_of_a_fine_tuned_model(regression: bool, tmp_path: Path, caps
     }
     (tmp_path / "dev.csv").unlink()
     _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "no.tflite", "--to=litert", "--lengths=8")
-    assert mentions(err, "dev.csv") and json.loads((tmp_path / "no.json").read_text())["scores"] is None
+    assert mentions(err, "dev.csv") and json.loads((tmp_path / "no.tflite.json").read_text())["scores"] is None
     asked = ["--to=litert", "--lengths=8", "--examples=5"]  # which are not to be had
     _, err = planted.said(capsys, "convert", tmp_path / "run", tmp_path / "none.tflite", *asked, code=2)
     assert "dev.csv" in err and not (tmp_path / "none.tflite").exists()

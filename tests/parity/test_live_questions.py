@@ -31,6 +31,8 @@ def test_the_scores_of_a_file_are_those_of_its_model(
     for points in (scores["file"], scores["model"]):
         assert points == pytest.approx(expected, abs=1e-4)
     assert mentions(out, f"{scores['task']}, dev", "f1") and out.count(f"{expected['f1']:.2f}") >= 2
+    document = json.loads(said(capsys, "evaluate", file, f"--data_dir={tmp_path}", "--json")[0])
+    assert document["scores"]["dev"] == pytest.approx(expected, abs=1e-4) and document["examples"] == {"dev": 24}
     on_a_phone(file, tmp_path / "packed", tmp_path / "given")
     judged = ("phone", "judge", file, tmp_path / "packed", tmp_path / "given")
     assert json.loads(said(capsys, *judged, "--json")[0].splitlines()[-1])["exam"] is None

@@ -15,6 +15,7 @@ import exported
 import torch
 from zoo import CASES, pretrained
 
+import bertzoo
 from bertzoo.export import runtimes
 from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
@@ -76,6 +77,9 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     (row, *_) = verify.sample_rows(TrainingGraph(params=params, pooling=None, model=module), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
+    for ours, theirs in zip(*(bertzoo.predict(path, [*verify.TEXT]) for path in (source, file)), strict=True):
+        assert theirs["label"] == ours["label"]
+        assert theirs["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-5)
     golden = json.loads((file.parent / f"{file.name}.files" / "golden.json").read_text())
     assert {each["signature"] for each in golden} == {"length_4", "length_32"}
     for each in golden:

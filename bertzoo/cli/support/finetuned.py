@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` for a fine-tuned model, and their flags."""
+"""`evaluate` and `predict` for a fine-tuned model or an exported file, and their flags."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from bertzoo.core.errors import UserError
 if TYPE_CHECKING:
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.predict_labels import LabelModel
+    from bertzoo.runs.blanks import BlankFiller
     from bertzoo.tasks.squad import Question
     from bertzoo.tasks.task import Example
 
@@ -22,11 +23,12 @@ Counts = list[tuple[int, str]]
 
 def flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Declare the flags that apply only to fine-tuned models."""
-    group = parser.add_argument_group("for a fine-tuned model")
+    group = parser.add_argument_group("for a fine-tuned model or an exported file")
     group.add_argument("--task", metavar="NAME", help="the task, if the model does not record it")
     group.add_argument("--data_dir", metavar="DIR", help="where the task's files are now (default: where they were)")
     group.add_argument("--seed", type=_whole, metavar="N", help="this seed of a run (default: the best)")
     group.add_argument("--batch_size", type=_whole, metavar="B", help="rows at a time; does not change results")
+    group.add_argument("--python", type=Path, help="for a .pte file: a Python that has executorch (default: this one)")
     return group
 
 
@@ -43,12 +45,29 @@ def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> 
             raise UserError(f"--{name} does not apply to {model}, which {args.run} is")
 
 
+def load(args: argparse.Namespace) -> "LabelModel | QuestionModel | BlankFiller":
+    """The model at args.run, which is no pretraining run; raises UserError for flags that do not apply to it."""
+    from bertzoo.export.file_model import is_exported, open_model
+
+    if is_exported(args.run):
+        reject_flags(args, ("seed", "batch_size"), "an exported file")
+    else:
+        reject_flags(args, ("python",), "a directory")
+    if args.batch_size == 0:
+        raise UserError("--batch_size=0 is less than 1")
+    return open_model(args.run, args.seed, args.python)
+
+
 def evaluate_model(args: argparse.Namespace) -> int:
     """Print the scores of a split."""
     from bertzoo.finetuning.evaluate import evaluate_split
+    from bertzoo.finetuning.predict_answers import QuestionModel
+    from bertzoo.runs.blanks import BlankFiller
 
-    model, questions = _load(args)
-    if not questions:
+    model = load(args)
+    if isinstance(model, BlankFiller):
+        raise UserError(f"{args.run} has a masked head, not that of a task: fine-tune it first, or evaluate its run")
+    if not (questions := isinstance(model, QuestionModel)):
         reject_flags(args, ("output",), "a model of labels")
     results = evaluate_split(
         model,
@@ -71,20 +90,30 @@ def evaluate_model(args: argparse.Namespace) -> int:
     return 0
 
 
-def predict(args: argparse.Namespace) -> int:
-    """Write the prediction for every text, in the order of the texts."""
+def output_suffix(args: argparse.Namespace) -> str:
+    """The format of the predictions, empty for a person; raises UserError if --output cannot be written."""
     from bertzoo.tasks import predictions
 
-    suffix = predictions.output_format(args.output) if args.output else ".jsonl" if args.json else ""
-    if args.output:
-        check_file(args.output, f"--output={args.output}")  # before any work that would be lost
-    model, questions = _load(args)
+    if not args.output:
+        return ".jsonl" if args.json else ""
+    suffix = predictions.output_format(args.output)
+    check_file(args.output, f"--output={args.output}")
+    return suffix
+
+
+def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> int:
+    """Write the prediction for every text, in the order of the texts."""
+    from bertzoo.finetuning.predict_answers import QuestionModel
+    from bertzoo.tasks import predictions
+
+    suffix = output_suffix(args)
+    questions = isinstance(model, QuestionModel)
     _check_apart(args, model)
     if not questions:
         reject_flags(args, ("question", "context"), "a model of labels")
         if suffix == ".json":
             raise UserError(f"--output={args.output} applies only to a model of questions: use .jsonl or .tsv")
-    texts, records, counts = (_answer if questions else _label)(args, model)
+    texts, records, counts = _answer(args, model) if questions else _label(args, model)
     unit = "questions" if questions else "texts"
     if not texts:
         say(f"there are no {unit}")
@@ -96,17 +125,6 @@ def predict(args: argparse.Namespace) -> int:
     with written(args.output) as file:
         file.writelines(f"{line}\n" for line in lines)
     return 0
-
-
-def _load(args: argparse.Namespace) -> tuple[Any, bool]:
-    """The model, and whether it answers questions."""
-    from bertzoo.finetuning.evaluate import load_model
-    from bertzoo.finetuning.predict_answers import QuestionModel
-
-    if args.batch_size == 0:
-        raise UserError("--batch_size=0 is less than 1")
-    model = load_model(args.run, args.seed)
-    return model, isinstance(model, QuestionModel)
 
 
 def _output_folder(name: str) -> Path:

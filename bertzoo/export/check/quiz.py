@@ -71,14 +71,8 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
 
 
 def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
-    task, options = model.task(), model.recipe.squad
-    room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
-    if room < 1:
-        raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
-    # Windows overlap by at least half, as in long rows.
-    options = replace(options, stride=min(options.stride, max(1, room // 2)))
-    recipe = replace(model.recipe, squad=options)
-    model = replace(model.for_task(task), max_length=min(model.max_length, longest), recipe=recipe)
+    task = model.task()
+    model = fit_windows(model.for_task(task), longest)
     whole = model.read_questions(task, "dev", model.recipe.data_dir)
     questions = draw_evenly(whole.questions, most)
     task.check(questions)
@@ -87,6 +81,18 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
         raise UserError(f"the questions of {task.name} leave no row: none of their texts has a word")
     decoding = model.recipe.squad.decoding(task.nulls)
     return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
+
+
+def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
+    """The model with windows of at most `longest` tokens; raises UserError if a question leaves no room in them."""
+    options = model.recipe.squad
+    room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
+    if room < 1:
+        raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
+    # Windows overlap by at least half, as in long rows.
+    options = replace(options, stride=min(options.stride, max(1, room // 2)))
+    recipe = replace(model.recipe, squad=options)
+    return replace(model, max_length=min(model.max_length, longest), recipe=recipe)
 
 
 def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:

@@ -130,18 +130,19 @@ class Questions:
 
     def predict(self, slots: Sequence[Slot], outputs: Outputs) -> list[Answered]:
         """The decoded answers; a joint head's candidates are searched for first."""
-        outputs = self.rows.restore(slots, outputs)
-        if outputs and "null_logit" in outputs[0]:
-            outputs = [_joint_candidates(output) for output in outputs]
-        return decode(self.rows, outputs, self.decoding)
+        return decode(self.rows, self.rows.restore(slots, decodable(outputs)), self.decoding)
 
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
         """SQuAD's official metrics."""
         return self.task.score(self.rows.questions, predictions, self.decoding.threshold)
 
 
+def decodable(outputs: Outputs) -> list[dict[str, np.ndarray]]:
+    """Outputs of rows as `tasks.answers.decode` takes them: those of a joint head become its candidates."""
+    return [_joint_candidates(output) if "null_logit" in output else dict(output) for output in outputs]
+
+
 def _joint_candidates(output: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     names = ("start_logits", "starts", "end_logits", "null_logit")
-    start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name])[None] for name in names)
-    candidates = jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))
-    return {name: array[0] for name, array in candidates.items()}
+    start_BL, starts_BK, end_BKL, null_B1 = (jax.numpy.asarray(output[name]) for name in names)
+    return jax.device_get(span_candidates(start_BL, starts_BK, end_BKL, null_B1[:, 0]))

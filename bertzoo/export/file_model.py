@@ -1,0 +1,205 @@
+"""An exported file as a model: predictions and scores in its own runtime, with the tokenizer and labels beside it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertzoo.conversion import tokenizers
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import config
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url, on_disk
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.export.check.quiz import fit_windows
+from bertzoo.export.check.task_score import decodable
+from bertzoo.export.companions import companions, read_metadata
+from bertzoo.export.formats import Target, targets
+from bertzoo.export.options import SUFFIXES
+from bertzoo.export.runtimes import FileRuntime
+from bertzoo.finetuning import evaluate, labels, saved_model, scoring
+from bertzoo.finetuning.predict_answers import QuestionModel
+from bertzoo.finetuning.predict_labels import LabelModel
+from bertzoo.finetuning.question_answering import answer_evaluation
+from bertzoo.finetuning.scoring import Planned
+from bertzoo.finetuning.task_kind import Evaluation, Figures, Say
+from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.runs import any_model, blanks
+from bertzoo.runs.blanks import BlankFiller
+from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.tasks.rows import MULTIPLE, Rows, Slot
+from bertzoo.tasks.squad import Question
+from bertzoo.tasks.squad_tasks import SpanTask
+from bertzoo.tasks.task import Example, Task
+from bertzoo.tasks.windows import Windows
+
+Outputs = list[dict[str, np.ndarray]]
+
+
+def is_exported(name: Path | str) -> bool:
+    """Whether a name is that of an exported file, not of a directory."""
+    return Path(name).suffix in SUFFIXES.values() and not Path(name).is_dir()
+
+
+def is_pretraining(name: Path | str) -> bool:
+    """Whether a name holds a pretraining run, which is evaluated on its held-out text; a URL is always one."""
+    if is_exported(name) or saved_model.is_finetuned(name):
+        return False
+    return is_url(str(name)) or RunDirectory(name).config.is_file()
+
+
+def open_model(
+    path: Path | str, seed: int | None = None, python: Path | None = None
+) -> LabelModel | QuestionModel | BlankFiller:
+    """The model of an exported file, a fine-tuning run (its best seed, or `seed`), or any model directory.
+
+    python: one that has executorch, for a .pte file. Raises UserError if there is no model, if its head is not that of
+    a task or a masked one, or if a file lacks what `bertzoo convert` wrote beside it.
+    """
+    path = on_disk(path, "the model", "copy it to this machine and name the copy")
+    if is_exported(path):
+        return load_file(path, python)
+    model = saved_model.load_saved(path, seed)
+    return blanks.model_filler(model.pretrained) or evaluate.task_model(model)
+
+
+def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
+    """An exported file as a model of its task, or with a masked head as a filler of blanks; raises UserError."""
+    if not path.is_file():
+        raise UserError(f"{path} is not a file; `bertzoo convert` writes one")
+    description, tokenizer = _read_description(path)
+    target, tables = _read_target(path, description, python or Path(sys.executable))
+    pretrained = Pretrained(
+        model=tables.model,
+        head=tables.head,
+        params={},
+        tokenizer=tokenizer,
+        origin=str(path),
+        source=description["source"],
+    )
+    lengths = _row_lengths(description)
+    masked = isinstance(tables.head, MaskedLanguageModel)
+    model = (
+        None if masked else evaluate.task_model(saved_model.with_options(path, pretrained))
+    )  # raises before the file loads
+    target.check_runtime()
+    run, inputs = target.load(path, 1), tuple(description["inputs"])
+    file = OpenFile(run=run, inputs=inputs, lengths=lengths, pad=tokenizer.specials.pad)
+    if model is None:
+        return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=file.masked_logits)
+    if isinstance(model, QuestionModel):
+        return FileQuestionModel(**vars(fit_windows(model, lengths[-1])), file=file)
+    model = replace(model, max_length=min(model.max_length, lengths[-1]))
+    return FileLabelModel(**vars(model), file=file, order=tuple(range(len(pretrained.head.labels))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFile:
+    """A file in its runtime. inputs: their names; lengths: of the rows that it reads, shortest first; pad: its id."""
+
+    run: FileRuntime
+    inputs: tuple[str, ...]
+    lengths: tuple[int, ...]
+    pad: int
+
+    def outputs(self, data: Planned) -> tuple[list[Slot], Outputs]:
+        """The rows of data, one by one, and the outputs of each; a row has the shortest length that holds it."""
+        slots = data.plan(1, self.lengths)
+        batches = (data.batch(slot, 1) for slot in slots)
+        return slots, [self.run({name: batch[name] for name in self.inputs}) for batch in batches]
+
+    def masked_logits(self, row: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Logits (1,P,V) of a row's masked positions, which the file reads one at a time."""
+        count = row["input_ids"].shape[1]
+        length = next(length for length in self.lengths if length >= count)
+        padding = {"input_ids": self.pad, "token_type_ids": 0, "attention_mask": 0}
+        padded = {
+            name: np.pad(row[name], ((0, 0), (0, length - count)), constant_values=value)
+            for name, value in padding.items()
+        }
+        places = row["masked_positions"][0].tolist()
+        rows = [padded | {"masked_positions": np.array([[place]], np.int32)} for place in places]
+        return np.concatenate(
+            [self.run({name: row[name] for name in self.inputs})["masked_logits"] for row in rows], axis=1
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileLabelModel(LabelModel):
+    """A file of labels, numbers or tags. order: the places of `labels` among the file's logits."""
+
+    file: OpenFile
+    order: tuple[int, ...]
+
+    def for_task(self, task: Task, tell: Say = lambda line: None) -> "FileLabelModel":
+        same = super().for_task(task, tell)
+        order = labels.label_order(self.pretrained.head.labels, task, str(self.path), lambda line: None)
+        return replace(
+            self, pretrained=same.pretrained, order=tuple(self.order[i] for i in order or range(len(self.order)))
+        )
+
+    def logits(self, rows: Rows, batch_size: int = 0) -> tuple[list[Slot], list[np.ndarray]]:
+        slots, outputs = self.file.outputs(rows)
+        return slots, [output["logits"][..., self.order] for output in outputs]
+
+    def score(self, task: Task, examples: dict[str, list[Example]], batch_size: int = 0) -> Figures:
+        """As LabelModel.score, without the loss."""
+        values = {}
+        for name, split in examples.items():
+            rows = self.rows(split)
+            values[name] = scoring.label_values(task, rows, *self.logits(rows), self.scale)
+        return scoring.label_figures(task, values, examples, self.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileQuestionModel(QuestionModel):
+    """A file that answers questions."""
+
+    file: OpenFile
+
+    def outputs(self, data: Windows, batch_size: int = 0) -> tuple[list[Slot], Outputs]:
+        slots, outputs = self.file.outputs(data)
+        return slots, decodable(outputs)
+
+    def score(self, task: SpanTask, questions: Sequence[Question], split: str, batch_size: int = 0) -> Evaluation:
+        """As QuestionModel.score, without the loss."""
+        data = self.scored_windows(task, questions, split)
+        outputs = data.restore(*self.outputs(data))
+        return answer_evaluation(task, self.recipe.squad.decoding(task.nulls), data, outputs, split)
+
+
+def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
+    """What stands beside a file; raises UserError naming what is missing."""
+    document, folder = (path.with_name(name) for name in companions(path))
+    copy = "copy it from where `bertzoo convert` wrote the file, or convert the model again"
+    if (description := read_metadata(path)) is None:
+        raise UserError(f"{path} has no {document.name} beside it, which names its inputs and labels: {copy}")
+    if description.get("sentences") == "random ids":
+        raise UserError(
+            f"{path} was made of a model without a tokenizer, so it cannot read text: convert one that has it"
+        )
+    tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
+    if tokenizer is None:
+        raise UserError(f"{path} has no {folder.name} with its tokenizer beside it: {copy}")
+    return description, tokenizer
+
+
+def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, any_model.ModelTables]:
+    """The format of a file, and the config of its model and head."""
+    try:
+        target = targets(python)[description["format"]]
+        return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
+    except (KeyError, TypeError, UserError) as error:
+        document = path.with_name(companions(path)[0])
+        raise UserError(f"{document} is damaged, or of another version ({error}): convert the model again") from error
+
+
+def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
+    """The lengths of rows: a LiteRT file's signatures, or what the file's span of lengths holds."""
+    if "lengths" not in description:
+        return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
+    shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))
+    return tuple(sorted({shortest, *range(-(-shortest // MULTIPLE) * MULTIPLE, longest, MULTIPLE), longest}))

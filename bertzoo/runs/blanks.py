@@ -1,0 +1,115 @@
+"""Fill the blanks of sentences with a masked language model: a run, or a model from any other place."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.objectives import MaskedObjective
+from bertzoo.runs.load_run import load_run
+
+BLANK = "[MASK]"
+TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blank:
+    """The likeliest tokens for one blank with their probabilities, the likeliest first."""
+
+    tokens: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlankFiller:
+    """A masked language model. longest: tokens that a row may have.
+
+    masked_logits: `input_ids`, `token_type_ids`, `attention_mask` (1,L) and `masked_positions` (1,P), all int32 ->
+    (1,P,V); V may exceed the tokenizer's entries.
+    """
+
+    path: Path | str
+    tokenizer: Tokenizer
+    longest: int
+    masked_logits: Callable[[Mapping[str, np.ndarray]], Any]
+
+    def fill(self, text: str, top: int = TOP) -> list[Blank]:
+        """Return the `top` likeliest tokens for every BLANK in a text.
+
+        Raises UserError if the text has no blank or too many tokens, or the vocabulary fewer entries than `top`.
+        """
+        tokenizer = self.tokenizer
+        specials = tokenizer.specials
+        if not 1 <= top <= tokenizer.vocab_size:
+            raise UserError(f"--top={top} is not between 1 and the {tokenizer.vocab_size} entries of the vocabulary")
+        parts = text.split(BLANK)
+        if len(parts) == 1:
+            raise UserError(f"there is no blank in {text!r}. Write {BLANK} in place of a word.")
+        pieces = tokenizer.encode_batch(parts)
+        ids, places = [specials.cls], []
+        for index, piece in enumerate(pieces):
+            if index:
+                places.append(len(ids))
+                ids.append(specials.mask)
+            ids += piece.tolist()
+        ids.append(specials.sep)
+        if len(ids) > self.longest:
+            raise UserError(
+                f"the text has {len(ids)} tokens, but {self.path} reads at most {self.longest}. Shorten it."
+            )
+        input_ids = np.array([ids], np.int32)
+        row = {
+            "input_ids": input_ids,
+            "token_type_ids": np.zeros_like(input_ids),
+            "attention_mask": np.ones_like(input_ids),
+            "masked_positions": np.array([places], np.int32),
+        }
+        # The word table may have more rows than the tokenizer has entries.
+        logits_PV = self.masked_logits(row)[0, :, : tokenizer.vocab_size]
+        values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
+        return [
+            Blank(tokens=tuple(tokenizer.token(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
+            for row, chances in zip(np.asarray(indices), np.asarray(values), strict=True)
+        ]
+
+    def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
+        """Return for every text `text` and `blanks`: the tokens and probabilities of `fill` by blank."""
+        filled = [self.fill(text, TOP if top is None else top) for text in texts]
+        return [
+            {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
+            for text, blanks in zip(texts, filled, strict=True)
+        ]
+
+
+def run_filler(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> BlankFiller:
+    """The model of a pretraining run at a checkpoint; replaced token detection has its generator's."""
+    loaded = load_run(path, which)
+    compute = jax.jit(loaded.objective.masked_logits)
+    return BlankFiller(
+        path=path,
+        tokenizer=loaded.tokenizer,
+        longest=loaded.recipe.model.max_positions,
+        masked_logits=lambda row: compute(loaded.params, row),
+    )
+
+
+def model_filler(pretrained: Pretrained) -> BlankFiller | None:
+    """The filler of a model with a masked head or a generator; None if it has neither, or no tokenizer."""
+    masked = pretrained.others.get("masked", pretrained)
+    if not isinstance(masked.head, MaskedLanguageModel) or masked.tokenizer is None:
+        return None
+    module, params = masked.module()
+    compute = jax.jit(MaskedObjective(module, "none").masked_logits)
+    return BlankFiller(
+        path=pretrained.origin,
+        tokenizer=masked.tokenizer,
+        longest=masked.model.max_positions,
+        masked_logits=lambda row: compute(params, row),
+    )

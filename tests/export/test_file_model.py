@@ -1,0 +1,252 @@
+"""`predict` and `evaluate` of an exported file answer as those of its model; a graph in JAX stands in for LiteRT."""
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import planted
+import pytest
+import quiz
+from messages import mentions
+from planted import said
+
+import bertzoo
+from bertzoo.benchmarking import interleave
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.export import formats, runtimes
+from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.finetuning.question_answering import squad_notes
+from bertzoo.models.tasks import (
+    JointSpanExtraction,
+    MaskedLanguageModel,
+    NoHead,
+    SequenceClassification,
+    SpanExtraction,
+    TokenClassification,
+)
+from bertzoo.runs import any_model
+from bertzoo.tasks.squad_tasks import SquadOptions
+
+JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
+HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "rte": (SequenceClassification(labels=("not_entailment", "entailment")), {"task": "rte", "max_length": 24}),
+    "stsb": (
+        SequenceClassification(labels=("number",), problem_type="regression"),
+        {"task": "stsb", "scale": "5", "max_length": 16},
+    ),
+    "tags": (TokenClassification(labels=("O", "B-X", "I-X")), {}),
+    "own": (SequenceClassification(), {"task": "own"}),
+    "span": (
+        SpanExtraction(),
+        {"task": "squad1", "max_length": 24, **squad_notes(SquadOptions(stride=8, max_question=4), False)},
+    ),
+    "joint": (JointSpanExtraction(beam=4), {"task": "squad2", "max_length": 24, **squad_notes(JOINT, True)}),
+    "masked": (MaskedLanguageModel(sentence=True), {}),
+    "none": (NoHead(), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model directories of every head, the files of RTE and SQuAD."""
+    made = tmp_path_factory.mktemp("files")
+    planted.fill(made)
+    base = any_model.read_model(made / "model")
+    for name, (head, source) in HEADS.items():
+        planted.write(made / name, base.model, head, base.tokenizer, **source)
+    planted.fill_pairs(made / "RTE", "RTE", np.random.default_rng(2))
+    (made / "quiz").mkdir()
+    quiz.fill(made / "quiz")
+    return made
+
+
+class InJax(runtimes.FileRuntime):
+    """The training graph on one row; `lengths` records those of the rows."""
+
+    def __init__(self, graph: TrainingGraph):
+        self._run = partial(jax.jit(lambda graph, row: graph(**row)), graph)
+        self.lengths: list[int] = []
+
+    def __call__(self, inputs: runtimes.Inputs) -> dict[str, np.ndarray]:
+        assert all(array.shape[0] == 1 and array.dtype == np.int32 for array in inputs.values())
+        self.lengths.append(inputs["input_ids"].shape[1])
+        return {name: np.asarray(y)[None] for name, y in self._run({n: x[0] for n, x in inputs.items()}).items()}
+
+
+class Export:
+    """Writes a model directory as a file; `loaded` are the runtimes that have opened a file since."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._graphs, self.loaded = folder, {}, list[InJax]()
+
+    def __call__(self, source: Path, *options: str) -> Path:
+        file = self._folder / f"{source.name}.tflite"
+        assert planted.cli.main(["convert", str(source), str(file), "--to=litert", *options]) == 0
+        self.loaded.clear()
+        return file
+
+    def make(self, pretrained: Pretrained, reference: TrainingGraph, settings: Any, file: Path) -> dict[str, Any]:
+        file.write_bytes(len(self._graphs).to_bytes(4, "little"))
+        self._graphs[file.read_bytes()] = reference
+        return {"operators": {}, "ports": {}}
+
+    def load(self, file: Path, threads: int = 1) -> InJax:
+        self.loaded.append(InJax(self._graphs[file.read_bytes()]))
+        return self.loaded[-1]
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+    exporter = Export(tmp_path)
+    monkeypatch.setattr(formats, "_litert", exporter.make)
+    monkeypatch.setattr(runtimes, "LiteRT", exporter.load)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(interleave, "memory_of_file", lambda *_: 1)
+    return exporter
+
+
+def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said(capsys, "predict", *words, "--json")[0].splitlines()]
+
+
+def close(value: Any) -> Any:
+    """The value with numbers that compare within float32's rounding."""
+    if isinstance(value, dict):
+        return {name: close(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [close(item) for item in value]
+    return pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value
+
+
+TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
+
+
+@pytest.mark.parametrize("name", ["rte", "stsb", "tags"])
+def test_a_file_predicts_as_its_model(name: str, models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    file = export(models / name, "--lengths=8,24")
+    expected = predicted(capsys, models / name, *TEXTS)
+    assert len(expected) == (6 if name == "tags" else 3)
+    assert predicted(capsys, file, *TEXTS) == close(expected)
+    (runtime,) = export.loaded
+    assert len(runtime.lengths) == len(expected) and set(runtime.lengths) <= {8, 24} and 24 in runtime.lengths
+    texts = TEXTS if name == "tags" else list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
+    assert bertzoo.predict(file, texts) == close(expected)
+
+
+def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    file = export(models / "tags", "--lengths=8")
+    (record,) = predicted(capsys, file, "bara " * 20)
+    assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
+
+
+def test_a_file_is_scored_as_its_model(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    """The file's labels are in another order than the task's."""
+    file, data = export(models / "rte", "--lengths=24"), f"--data_dir={models / 'RTE'}"
+    expected = json.loads(said(capsys, "evaluate", models / "rte", data, "--json")[0])
+    document = json.loads(said(capsys, "evaluate", file, data, "--json")[0])
+    assert document == {name: value for name, value in expected.items() if name != "loss"}
+    assert document["examples"] == {"dev": 24} and export.loaded[0].lengths == [24] * 24
+    assert bertzoo.evaluate(file, data_dir=models / "RTE", tell=None) == document
+    labels = [line.split("\t")[3] for line in (models / "RTE" / "dev.tsv").read_text().splitlines()[1:]]
+    split = predicted(capsys, file, "--split=dev", data)
+    right = sum(row["label"] == label for row, label in zip(split, labels, strict=True))
+    assert document["scores"]["dev"]["accuracy"] == pytest.approx(100 * right / 24)
+
+
+@pytest.mark.parametrize("name", ["span", "joint"])
+def test_a_file_answers_questions(name: str, models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    file, data = export(models / name, "--lengths=16,24"), f"--data_dir={models / 'quiz'}"
+    pair = ("bara doti?", "lura doti mira " * 9)
+    assert predicted(capsys, file, *pair) == close(predicted(capsys, models / name, *pair))
+    expected, document = (
+        json.loads(said(capsys, "evaluate", path, data, "--json")[0]) for path in (models / name, file)
+    )
+    assert document == close({key: value for key, value in expected.items() if key != "loss"})
+    assert document["examples"] == {"dev": 24}
+
+
+def test_a_file_fills_blanks_as_its_model(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    file, text = export(models / "masked", "--lengths=8,16"), "bara [MASK] doti [MASK]"
+    expected = predicted(capsys, models / "masked", text, "--top=60")
+    assert predicted(capsys, file, text, "--top=60") == close(expected)
+    assert export.loaded[0].lengths == [8, 8]
+    assert bertzoo.predict(file, [text]) == close(bertzoo.predict(models / "masked", [text]))
+    error = said(capsys, "predict", file, "bara [MASK] " * 10, code=2)[1]
+    assert mentions(error, 22, 16, file)
+
+
+def test_what_a_file_cannot_do_is_an_error(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+    files = {name: export(models / name, "--lengths=24") for name in ("rte", "masked", "none", "own")}
+    rte, data = files["rte"], f"--data_dir={models / 'RTE'}"
+    for words, parts in (
+        (("predict", rte, "bara", "doti", "--seed=1"), ("--seed", rte)),
+        (("predict", rte, "bara", "doti", "--batch_size=1"), ("--batch_size", rte)),
+        (("predict", rte, "bara", "doti", "--checkpoint=1"), ("--checkpoint", rte)),
+        (("predict", rte, "bara", "doti", "--top=1"), ("--top", rte)),
+        (("predict", files["masked"], "bara [MASK]", "--split=dev"), ("--split", files["masked"])),
+        (("predict", files["none"], "bara"), ("none", files["none"])),
+        (("predict", "nowhere.tflite", "bara"), ("nowhere.tflite", "bertzoo convert")),
+        (("evaluate", files["masked"]), ("masked", files["masked"])),
+        (("evaluate", files["own"]), ("own", "--task", files["own"])),
+        (("evaluate", rte), ("dev", "rte", "--data_dir", rte)),
+        (("evaluate", rte, data, "--stage=0"), ("--stage", rte)),
+        (("evaluate", rte, data, "--task=mnli"), ("mnli", 2, 3)),
+    ):
+        assert mentions(said(capsys, *words, code=2)[1], *parts), words
+
+
+def remove_document(file: Path) -> None:
+    file.with_name(f"{file.name}.json").unlink()
+
+
+def remove_folder(file: Path) -> None:
+    shutil.rmtree(file.with_name(f"{file.name}.files"))
+
+
+def rename_as_before(file: Path) -> None:
+    file.with_name(f"{file.name}.json").rename(file.with_suffix(".json"))
+
+
+def change_head(file: Path) -> None:
+    path = file.with_name(f"{file.name}.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"head": {"kind": "unknown"}}))
+
+
+def change_file(file: Path) -> None:
+    file.write_bytes(b"other")
+
+
+DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
+    (remove_document, ("rte.tflite.json", "bertzoo convert")),
+    (remove_folder, ("rte.tflite.files", "tokenizer", "bertzoo convert")),
+    (rename_as_before, ("rte.json", "rte.tflite.json", "rte.files", "rte.tflite.files")),
+    (change_head, ("rte.tflite.json", "unknown")),
+    (change_file, ("rte.tflite.json", "rte.tflite", "hash")),
+]
+
+
+def test_missing_companions_are_named(
+    models: Path, export: Export, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    file = export(models / "rte", "--lengths=24")
+    for damage, parts in DAMAGES:
+        copy = shutil.copytree(file.parent, tmp_path / "copies" / damage.__name__, ignore=lambda *_: ["copies"])
+        damage(copy / file.name)
+        for verb in ("predict", "evaluate"):
+            assert mentions(said(capsys, verb, copy / file.name, code=2)[1], copy, *parts)
+    assert not export.loaded  # before the file is opened
+
+
+def test_a_missing_runtime_is_named(
+    models: Path, export: Export, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    file = export(models / "rte", "--lengths=24")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    error = said(capsys, "predict", file, "bara", "doti", code=2)[1]
+    assert mentions(error, ".tflite", "ai_edge_litert", "pip install '.[litert]'")

@@ -1,0 +1,87 @@
+"""`bertzoo predict` fills the blanks of any masked language model, wherever it is stored."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import planted
+import pytest
+from messages import mentions
+from planted import said
+
+import bertzoo
+from bertzoo.conversion import huggingface
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel, NoHead, ReplacedTokens
+from bertzoo.runs import any_model
+
+TEXT = "bara [MASK] doti [MASK]"
+SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 16}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pretrained]:
+    """A model directory `masked` and the same model as a Hugging Face directory; heads that fill no blanks."""
+    made = tmp_path_factory.mktemp("blanks")
+    planted.fill(made)
+    tokenizer = any_model.read_model(made / "model").tokenizer
+    assert tokenizer is not None
+    model = Bert(vocab_size=-(-tokenizer.vocab_size // 128) * 128, **SIZES)  # more rows than entries
+    heads = {"masked": MaskedLanguageModel(), "none": NoHead(), "replaced": ReplacedTokens()}
+    for name, head in heads.items():
+        planted.write(made / name, model, head, tokenizer)
+    (made / "huggingface").mkdir()
+    huggingface.write_huggingface(any_model.read_model(made / "masked"), made / "huggingface")
+    return {path.name: any_model.read_model(path) for path in sorted(made.iterdir()) if path.is_dir()}
+
+
+@pytest.mark.parametrize("name", ["masked", "huggingface"])
+def test_a_directory_with_a_masked_head(
+    name: str, models: dict[str, Pretrained], capsys: pytest.CaptureFixture
+) -> None:
+    pretrained = models[name]
+    tokenizer, (module, params) = pretrained.tokenizer, pretrained.module()
+    assert tokenizer is not None
+    specials, (first,), (second,) = tokenizer.specials, *tokenizer.encode_batch(["bara", "doti"])
+    ids = np.array([[specials.cls, first, specials.mask, second, specials.mask, specials.sep]], np.int32)
+    logits = module.apply({"params": params}, ids, 0 * ids, 0 * ids + 1, np.array([[2, 4]])).masked_logits
+    chances = jax.nn.softmax(logits[0, :, : tokenizer.vocab_size])
+    expected = [
+        {tokenizer.token(int(i)): pytest.approx(float(row[i]), rel=1e-5) for i in np.argsort(-row)[:3]}
+        for row in np.asarray(chances)
+    ]
+    (record,) = json.loads(said(capsys, "predict", pretrained.origin, TEXT, "--top=3", "--json")[0])
+    assert record == {"text": TEXT, "blanks": expected}
+    assert bertzoo.predict(pretrained.origin, [TEXT], top=3) == [record]
+    assert len(bertzoo.predict(pretrained.origin, [TEXT])[0]["blanks"][0]) == 5
+
+
+def test_a_checkpoint_of_a_run_and_its_model_directory(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    newest = max(int(path.name) for path in (finished_run / "checkpoints").iterdir() if path.name.isdecimal())
+    any_model.write_model(any_model.read_model(finished_run), tmp_path)
+    records = [
+        json.loads(said(capsys, "predict", path, "one [MASK] two", "--json")[0])[0]["blanks"][0]
+        for path in (finished_run, finished_run / "checkpoints" / str(newest), tmp_path)
+    ]
+    assert records[1] == pytest.approx(records[0], rel=1e-5) and records[2] == pytest.approx(records[0], rel=1e-5)
+
+
+def test_what_fills_no_blanks_is_an_error(models: dict[str, Pretrained], capsys: pytest.CaptureFixture) -> None:
+    masked = models["masked"].origin
+    for words, parts in (
+        ((models["none"].origin, TEXT), ("none", "none")),
+        ((models["replaced"].origin, TEXT), ("replaced", "fine-tune")),
+        ((masked, "bara"), ("'bara'", "[MASK]")),
+        ((masked, "bara [MASK] " * 8), (18, 16)),
+        ((masked, TEXT, "--top=0"), ("--top=0", models["masked"].tokenizer.vocab_size)),
+        ((masked, TEXT, "--split=dev"), ("--split", masked)),
+        ((masked, TEXT, "--checkpoint=3"), ("--checkpoint", masked)),
+        ((masked, TEXT, "--seed=3"), ("--seed=3", masked)),
+        ((masked, TEXT, "--python=x"), ("--python", masked)),
+    ):
+        assert mentions(said(capsys, "predict", *words, code=2)[1], *parts), words
+    assert mentions(said(capsys, "evaluate", masked, code=2)[1], masked, "masked")
