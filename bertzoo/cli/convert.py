@@ -72,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {EXAMPLES:,}; 0: all)",
     )
     parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
+    parser.add_argument("--license", help="of the weights, for the card (default: what the source's directory states)")
     parser.add_argument("--python", type=Path, help="executorch: a Python that has its packages (default: this one)")
 
 

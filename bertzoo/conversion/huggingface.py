@@ -62,7 +62,25 @@ def read_huggingface(directory: Path) -> Pretrained:
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):
         source["sentence"] = family.sentence
+    if license := stated_license(directory):
+        source["license"] = license
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
+
+
+def stated_license(directory: Path) -> str | None:
+    """The licence that a directory states: `license` in its model card, or the first line of its LICENSE; or None."""
+    card = directory / "README.md"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8", errors="replace")
+        header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+        found = header and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)", header[1], re.MULTILINE)
+        if found:
+            return found[1]
+    for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
+        if (directory / name).is_file():
+            lines = (directory / name).read_text(encoding="utf-8", errors="replace").splitlines()
+            return next((line.strip("# \t")[:80] for line in lines if line.strip("# \t")), None)
+    return None
 
 
 def _finite(text: str) -> float:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import model_name
 from bertzoo.core.version import __version__
+from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
@@ -24,6 +26,8 @@ from bertzoo.export.formats import FileSettings, Target, flops_by_signature, tar
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.options import FILES, ExportOptions
+from bertzoo.finetuning.question_answering import noted_options
+from bertzoo.finetuning.saved_model import SPANS
 from bertzoo.runs import any_model
 
 FEW = 16  # fewer calibration texts rarely give good scales for int8-static
@@ -105,6 +109,8 @@ def _convert_to_file(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
             "Add --head=none."
         )
+    if options.license is not None:
+        pretrained = replace(pretrained, source=pretrained.source | {"license": options.license})
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -156,6 +162,8 @@ def write_file(
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
+        **({} if tokenizer is None else {"tokenizer": _describe_tokenizer(tokenizer)}),
+        **_decoding(pretrained),
         "source": _origin(pretrained),
         "inputs": {name: "int32" for name in reference.inputs},
         "sentences": "random ids" if tokenizer is None else list(verify.TEXT),
@@ -183,6 +191,21 @@ def _origin(pretrained: Pretrained) -> dict[str, Any]:
         key: model_name(str(value)) if key in ("path", "from") else value for key, value in pretrained.source.items()
     }
     return source | {"parameters_sha256": tensors.digest(pretrained.params | pretrained.generator)}
+
+
+def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Kind, vocabulary file and its entries, normalisation, and spelling and id of every special token."""
+    specials = {name: {"token": tokenizer.token(i), "id": i} for name, i in asdict(tokenizer.specials).items()}
+    facts = {"kind": tokenizer.config.kind, "file": tokenizer.file, "entries": tokenizer.vocab_size}
+    return facts | {"normalization": tokenizer.config.normalization, "specials": specials}
+
+
+def _decoding(pretrained: Pretrained) -> dict[str, Any]:
+    """How answers are chosen from a span head's outputs; empty for other heads."""
+    if not isinstance(pretrained.head, SPANS):
+        return {}
+    options, nulls = noted_options(pretrained.source, pretrained.head)
+    return {"decoding": config.plain(options.decoding(nulls))}
 
 
 def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:

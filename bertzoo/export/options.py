@@ -22,6 +22,7 @@ _ONLY = {
     "pooling": FILES,
     "examples": FILES,
     "calibration": ("litert",),
+    "license": FILES,
     "no_optimize": ("litert",),
     "python": ("executorch",),
 }
@@ -36,8 +37,8 @@ class ExportOptions:
     let convolutions and trigrams see padding, as Hugging Face's do.
 
     For files only, None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
-    calibration, a file of texts for int8-static; examples of the task to score on, 0 for all; no_optimize, keep the
-    training graph; python, a Python that has ExecuTorch.
+    calibration, a file of texts for int8-static; license of the weights, for the card; examples of the task to score
+    on, 0 for all; no_optimize, keep the training graph; python, a Python that has ExecuTorch.
     """
 
     to: str
@@ -47,6 +48,7 @@ class ExportOptions:
     precision: str | None = None
     pooling: str | None = None
     calibration: Path | None = None
+    license: str | None = None
     examples: int | None = None
     no_optimize: bool | None = None
     python: Path | None = None

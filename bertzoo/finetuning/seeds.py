@@ -177,6 +177,7 @@ class Seed:
             "from": model_name(start.record["path"]),
             "from_sha256": start.record["parameters_sha256"],
             **({"from_step": start.record["step"]} if "step" in start.record else {}),
+            **({"license": start.license} if start.license else {}),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             **job.data.notes,
         }

@@ -4,111 +4,15 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import planted
 import pytest
-import quiz
 from messages import mentions
 from planted import said
 
 import bertzoo
-from bertzoo.benchmarking import interleave
-from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.export import formats, runtimes
-from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.finetuning.question_answering import squad_notes
-from bertzoo.models.tasks import (
-    JointSpanExtraction,
-    MaskedLanguageModel,
-    NoHead,
-    SequenceClassification,
-    SpanExtraction,
-    TokenClassification,
-)
-from bertzoo.runs import any_model
-from bertzoo.tasks.squad_tasks import SquadOptions
-
-JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
-HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "rte": (SequenceClassification(labels=("not_entailment", "entailment")), {"task": "rte", "max_length": 24}),
-    "stsb": (
-        SequenceClassification(labels=("number",), problem_type="regression"),
-        {"task": "stsb", "scale": "5", "max_length": 16},
-    ),
-    "tags": (TokenClassification(labels=("O", "B-X", "I-X")), {}),
-    "own": (SequenceClassification(), {"task": "own"}),
-    "span": (
-        SpanExtraction(),
-        {"task": "squad1", "max_length": 24, **squad_notes(SquadOptions(stride=8, max_question=4), False)},
-    ),
-    "joint": (JointSpanExtraction(beam=4), {"task": "squad2", "max_length": 24, **squad_notes(JOINT, True)}),
-    "masked": (MaskedLanguageModel(sentence=True), {}),
-    "none": (NoHead(), {}),
-}
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Model directories of every head, the files of RTE and SQuAD."""
-    made = tmp_path_factory.mktemp("files")
-    planted.fill(made)
-    base = any_model.read_model(made / "model")
-    for name, (head, source) in HEADS.items():
-        planted.write(made / name, base.model, head, base.tokenizer, **source)
-    planted.fill_pairs(made / "RTE", "RTE", np.random.default_rng(2))
-    (made / "quiz").mkdir()
-    quiz.fill(made / "quiz")
-    return made
-
-
-class InJax(runtimes.FileRuntime):
-    """The training graph on one row; `lengths` records those of the rows."""
-
-    def __init__(self, graph: TrainingGraph):
-        self._run = partial(jax.jit(lambda graph, row: graph(**row)), graph)
-        self.lengths: list[int] = []
-
-    def __call__(self, inputs: runtimes.Inputs) -> dict[str, np.ndarray]:
-        assert all(array.shape[0] == 1 and array.dtype == np.int32 for array in inputs.values())
-        self.lengths.append(inputs["input_ids"].shape[1])
-        return {name: np.asarray(y)[None] for name, y in self._run({n: x[0] for n, x in inputs.items()}).items()}
-
-
-class Export:
-    """Writes a model directory as a file; `loaded` are the runtimes that have opened a file since."""
-
-    def __init__(self, folder: Path):
-        self._folder, self._graphs, self.loaded = folder, {}, list[InJax]()
-
-    def __call__(self, source: Path, *options: str) -> Path:
-        file = self._folder / f"{source.name}.tflite"
-        assert planted.cli.main(["convert", str(source), str(file), "--to=litert", *options]) == 0
-        self.loaded.clear()
-        return file
-
-    def make(self, pretrained: Pretrained, reference: TrainingGraph, settings: Any, file: Path) -> dict[str, Any]:
-        file.write_bytes(len(self._graphs).to_bytes(4, "little"))
-        self._graphs[file.read_bytes()] = reference
-        return {"operators": {}, "ports": {}}
-
-    def load(self, file: Path, threads: int = 1) -> InJax:
-        self.loaded.append(InJax(self._graphs[file.read_bytes()]))
-        return self.loaded[-1]
-
-
-@pytest.fixture
-def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
-    exporter = Export(tmp_path)
-    monkeypatch.setattr(formats, "_litert", exporter.make)
-    monkeypatch.setattr(runtimes, "LiteRT", exporter.load)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(interleave, "memory_of_file", lambda *_: 1)
-    return exporter
 
 
 def predicted(capsys: pytest.CaptureFixture, *words: object) -> list[dict[str, Any]]:
@@ -128,7 +32,7 @@ TEXTS = [f"{planted.WORDS[i]} " * (1 + 3 * i) for i in range(6)]
 
 
 @pytest.mark.parametrize("name", ["rte", "stsb", "tags"])
-def test_a_file_predicts_as_its_model(name: str, models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file = export(models / name, "--lengths=8,24")
     expected = predicted(capsys, models / name, *TEXTS)
     assert len(expected) == (6 if name == "tags" else 3)
@@ -139,13 +43,13 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Export, c
     assert bertzoo.predict(file, texts) == close(expected)
 
 
-def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file = export(models / "tags", "--lengths=8")
     (record,) = predicted(capsys, file, "bara " * 20)
     assert record["cut"] and record["tags"][6:] == [None] * 14 and None not in record["tags"][:6]
 
 
-def test_a_file_is_scored_as_its_model(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     """The file's labels are in another order than the task's."""
     file, data = export(models / "rte", "--lengths=24"), f"--data_dir={models / 'RTE'}"
     expected = json.loads(said(capsys, "evaluate", models / "rte", data, "--json")[0])
@@ -160,7 +64,7 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Export, capsys: pyt
 
 
 @pytest.mark.parametrize("name", ["span", "joint"])
-def test_a_file_answers_questions(name: str, models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file, data = export(models / name, "--lengths=16,24"), f"--data_dir={models / 'quiz'}"
     pair = ("bara doti?", "lura doti mira " * 9)
     assert predicted(capsys, file, *pair) == close(predicted(capsys, models / name, *pair))
@@ -171,7 +75,7 @@ def test_a_file_answers_questions(name: str, models: Path, export: Export, capsy
     assert document["examples"] == {"dev": 24}
 
 
-def test_a_file_fills_blanks_as_its_model(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     file, text = export(models / "masked", "--lengths=8,16"), "bara [MASK] doti [MASK]"
     expected = predicted(capsys, models / "masked", text, "--top=60")
     assert predicted(capsys, file, text, "--top=60") == close(expected)
@@ -181,7 +85,7 @@ def test_a_file_fills_blanks_as_its_model(models: Path, export: Export, capsys: 
     assert mentions(error, 22, 16, file)
 
 
-def test_what_a_file_cannot_do_is_an_error(models: Path, export: Export, capsys: pytest.CaptureFixture) -> None:
+def test_what_a_file_cannot_do_is_an_error(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     files = {name: export(models / name, "--lengths=24") for name in ("rte", "masked", "none", "own")}
     rte, data = files["rte"], f"--data_dir={models / 'RTE'}"
     for words, parts in (
@@ -231,9 +135,7 @@ DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
 ]
 
 
-def test_missing_companions_are_named(
-    models: Path, export: Export, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_missing_companions_are_named(models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     file = export(models / "rte", "--lengths=24")
     for damage, parts in DAMAGES:
         copy = shutil.copytree(file.parent, tmp_path / "copies" / damage.__name__, ignore=lambda *_: ["copies"])
@@ -244,7 +146,7 @@ def test_missing_companions_are_named(
 
 
 def test_a_missing_runtime_is_named(
-    models: Path, export: Export, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    models: Path, export: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     file = export(models / "rte", "--lengths=24")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
