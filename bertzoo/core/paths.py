@@ -10,6 +10,8 @@ from bertzoo.core.errors import UserError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
+_HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # not a file: nothing ends in .toml
+_OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}  # of the Hub's oldest, bare names
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
 
@@ -59,6 +61,18 @@ def place(name: Path | str) -> Path:
     for protocol in ("gs", "gcs"):  # TensorStore writes past fsspec, so its cached listings would be stale
         conf.setdefault(protocol, {})["use_listings_cache"] = False
     return cast(Path, epath.Path(name))
+
+
+def missing_model(name: Path | str) -> str:
+    """Return the error for a model that is not there; what may be a name on the Hugging Face Hub gets its download."""
+    text, folder = str(name), Path(name).parent
+    if not _HUB.fullmatch(text) or (folder.name and folder.exists()):
+        return f"{name} is not a directory"
+    owner = "" if folder.name else _OWNERS.get(text.split("-")[0], "")
+    return (
+        f"{name} is not a directory, and names are not downloaded. If it names a model on the Hugging Face Hub, run this "
+        f"and pass {Path(name).name}: hf download {f'{owner}/' if owner else ''}{name} --local-dir {Path(name).name}"
+    )
 
 
 def model_name(name: Path | str) -> str:

@@ -17,7 +17,7 @@ from bertzoo.conversion import huggingface, tensorflow1, tensors
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import on_disk
+from bertzoo.core.paths import missing_model, on_disk
 from bertzoo.core.version import __version__
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.models import Model
@@ -72,7 +72,7 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
     if (prefix := tensorflow1.find_checkpoint(path)) is not None:
         return partial(tensorflow1.read_tensorflow, prefix)
     if not path.is_dir():
-        raise UserError(f"{path} is not a directory")
+        raise UserError(missing_model(path))
     raise UserError(
         f"{path} is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a "
         "TensorFlow one"

@@ -8,6 +8,7 @@ import jax
 
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import missing_model
 from bertzoo.data.corpus.entropy import unigram_entropy
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -50,6 +51,8 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
             ) from error
         run = RunDirectory(prune_layout.part(run.path, iterations, "tune"))
     run.fetch()
+    if not run.path.exists():
+        raise UserError(missing_model(path))
     recipe = run.load()
     padded = stage_setups.build_setups(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])

@@ -80,3 +80,30 @@ def test_paths_are_paths(name):
 )
 def test_a_model_is_named_without_where_it_is(path, name):
     assert model_name(path) == name
+
+
+HUB = {
+    "bert-base-uncased": "hf download google-bert/bert-base-uncased --local-dir bert-base-uncased",
+    "distilbert-base-cased": "hf download distilbert/distilbert-base-cased --local-dir distilbert-base-cased",
+    "google/mobilebert-uncased": "hf download google/mobilebert-uncased --local-dir mobilebert-uncased",
+    "someone/bert-v1.1": "hf download someone/bert-v1.1 --local-dir bert-v1.1",
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in (["predict", name, "a [MASK]"], ["evaluate", name], ["convert", name, "out", "--to=bertzoo"]):
+        assert main(command) == 2
+        message = capsys.readouterr().err
+        assert mentions(message, name) and message.endswith(f": {HUB[name]}\n")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("name", ["runs/first", "../bert", "a/b/c", "/bert", "bert.tflite", "a/b.toml", "bert base"])
+def test_no_other_name_is_taken_for_one_of_the_hub(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UserError, match=mentioning(name)) as error:
+        bertzoo.load(name)
+    assert "hf download" not in str(error.value)
