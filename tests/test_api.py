@@ -73,7 +73,7 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
         ("pytorch", {"no_optimize": True}, ("--no-optimize", "litert", "pytorch")),
         ("litert", {"precision": "int9"}, ("--precision", "int9", "int8-static")),
         ("litert", {"pooling": "max"}, ("--pooling", "max", "mean")),
-        ("tflite", {}, ("--to", "tflite", "litert")),
+        ("onx", {}, ("--to=onx", "mean onnx")),
         ("bertzoo", {"head": "top"}, ("--head", "top", "masked")),
         ("litert", {"examples": -1}, ("--examples", -1)),
     ],

@@ -40,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("source", metavar="SRC", type=_source, help="the model")
     parser.add_argument("destination", metavar="DST", type=_destination, help="the new directory, or file")
-    parser.add_argument("--to", required=True, choices=(*DIRECTORIES, *FILES), help="the format of DST")
+    formats = ", ".join((*DIRECTORIES, *FILES))
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=f"the format of DST: {formats}")
     parser.add_argument(
         "--head",
         choices=HEADS,

@@ -23,10 +23,12 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from bertzoo.core.errors import Stopped, UserError
+from bertzoo.core.schema import paths_by_name
 from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
+_SHOWN = 3  # keys that an error names
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
@@ -198,17 +200,28 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
 
 
 def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
-    """Raise UserError, naming the nearest option, if `key` is neither dotted nor a top-level key of the config.
+    """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
     A verb with `PASSES_ON` passes unknown options to another verb, which checks them.
     """
     if getattr(verb, "PASSES_ON", False):
         return
-    keys = list(verb.config().__dataclass_fields__) if hasattr(verb, "config") else []
+    paths = _config_paths(verb)
+    keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
         return
-    near = get_close_matches(key, [*flags, *keys], n=1)
-    hint = f"did you mean --{near[0]}?" if near else f"the options are {', '.join(f'--{flag}' for flag in flags)}"
-    if keys and not near:
-        hint += " and the config's keys, such as --a.b=value"
+    known = {**paths, **{flag: [flag] for flag in flags}}  # by the last part of a key, which people try first
+    near = get_close_matches(key, known, n=1, cutoff=0.8) or get_close_matches(key, [*flags, *keys], n=1)
+    if near:
+        hint = f"did you mean {' or '.join(f'--{name}' for name in known[near[0]][:_SHOWN])}?"
+    elif others := [name for name in VERBS if key in _config_paths(importlib.import_module(f"bertzoo.cli.{name}"))]:
+        hint = f"it is an option of {', '.join(f'`bertzoo {name}`' for name in others)}"
+    else:
+        hint = f"the options are {', '.join(f'--{flag}' for flag in flags)}"
+        hint += " and the config's keys, such as --a.b=value" if keys else ""
     raise UserError(f"unknown option --{key}; {hint}")
+
+
+def _config_paths(verb: ModuleType) -> dict[str, list[str]]:
+    """The keys of a verb's config by their last part."""
+    return paths_by_name(verb.config()) if hasattr(verb, "config") else {}

@@ -35,7 +35,7 @@ def config() -> type:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's flags."""
     parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
-    parser.add_argument("--topology", required=True, metavar="KIND:SHAPE", help="a slice, such as v5e:16x16")
+    parser.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:16x16, or v5litepod-256")
     parser.add_argument("--price", type=_price, metavar="DOLLARS", help="of one chip for an hour")
     parser.add_argument("--no-compile", action="store_true", help="only what needs no compiler")
     parser.add_argument(

@@ -70,8 +70,8 @@ def missing_model(name: Path | str) -> str:
         return f"{name} is not a directory"
     owner = "" if folder.name else _OWNERS.get(text.split("-")[0], "")
     return (
-        f"{name} is not a directory, and names are not downloaded. If it names a model on the Hugging Face Hub, run this "
-        f"and pass {Path(name).name}: hf download {f'{owner}/' if owner else ''}{name} --local-dir {Path(name).name}"
+        f"{name} is not a directory, and names are not downloaded. If it names a model on the Hugging Face Hub, run "
+        f"this and pass {Path(name).name}: hf download {f'{owner}/' if owner else ''}{name} --local-dir {Path(name).name}"
     )
 
 

@@ -179,11 +179,19 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
     """Return the error for a key that `cls` lacks, with the nearest key of the table or of the tables in it."""
-    inside = {p.split(".")[-1]: p for p in sorted(_paths(cls), key=lambda path: path.count("."), reverse=True)}
+    inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
     hint = f"did you mean {join(path, near[0])}?" if near else f"known here are {', '.join(hints(cls))}"
     return ConfigError(f"unknown key {join(path, key)}; {hint}")
+
+
+def paths_by_name(cls: type) -> dict[str, list[str]]:
+    """Return the dotted keys of a config by their last part, those of outer tables first."""
+    paths: dict[str, list[str]] = {}
+    for path in sorted(dict.fromkeys(_paths(cls)), key=lambda path: path.count(".")):
+        paths.setdefault(path.split(".")[-1], []).append(path)
+    return paths
 
 
 def _paths(tp: Any) -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.schema import nearest
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight"]
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
@@ -33,8 +34,8 @@ _VALUES = {"to": (*DIRECTORIES, *FILES), "head": HEADS, "precision": PRECISIONS,
 class ExportOptions:
     """Options of a conversion; raises UserError for a value or a combination that does not exist.
 
-    to: the format, one of DIRECTORIES or FILES. head: keep only this head, one of HEADS; None keeps all. leak_padding:
-    let convolutions and trigrams see padding, as Hugging Face's do.
+    to: the format, one of DIRECTORIES or FILES; tflite is litert. head: keep only this head, one of HEADS; None keeps
+    all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do.
 
     For files only, None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
     calibration, a file of texts for int8-static; license of the weights, for the card; examples of the task to score
@@ -54,9 +55,11 @@ class ExportOptions:
     python: Path | None = None
 
     def __post_init__(self):
+        if self.to == "tflite":  # what LiteRT was called, and what its files still are
+            object.__setattr__(self, "to", "litert")
         for name, values in _VALUES.items():
             if (value := getattr(self, name)) is not None and value not in values:
-                raise UserError(f"--{name}={value} is none of {', '.join(values)}")
+                raise UserError(f"--{name}={value} is none of {', '.join(values)}{nearest(value, values, False)}")
         for name, formats in _ONLY.items():
             if getattr(self, name) is not None and self.to not in formats:
                 where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"

@@ -10,6 +10,7 @@ Supercomputer for Training Deep Neural Networks"). Slices: the pages, and the li
 https://github.com/AI-Hypercomputer/xpk.
 """
 
+import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ _CHIPS = (
     Chip("tpu7x", 2, 2 * 94.75, 2307e12, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
+_COUNTED_IN_CHIPS = ("v5e", "v6e")  # by their accelerator types, such as v5litepod-16
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
@@ -87,17 +89,43 @@ class Topology:
 
 
 def parse_topology(text: str) -> Topology:
-    """Return the slice named by a text such as v5e:16x16; raise ConfigError with the existing ones for any other."""
-    kind, _, shape = text.partition(":")
+    """Return the slice named by a text such as v5e:16x16 or by an accelerator type such as v5litepod-16 or v4-128.
+
+    Raises ConfigError with the existing ones for any other text.
+    """
+    accelerator = re.fullmatch(r"(v\w+)-(\d{1,5})", text)
+    kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
     chip = CHIPS.get(kind)
+    if chip is not None and accelerator is not None:
+        return _of_accelerator(chip, text, int(accelerator[2]))
     if chip is None:
         raise ConfigError(
-            f"--topology={text} names no kind of TPU; use one of {', '.join(CHIPS)}, as in --topology=v5e:16x16"
+            f"--topology={text} names no kind of TPU; use one of {', '.join(CHIPS)}, as in --topology=v5e:16x16 or "
+            "--topology=v5litepod-256"
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
     if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
         raise ConfigError(f"--topology={text} does not exist: the slices of {kind} are {describe_slices(chip)}")
     return Topology(chip=chip, shape=sizes)
+
+
+def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
+    """The slice of an accelerator type, whose number counts the TensorCores of a 3D torus and v3, and v5e's and v6e's
+    chips; of several shapes the most cubic one, which Cloud TPU gives by default.
+    """
+    cores = 1 if chip.name in _COUNTED_IN_CHIPS else 2
+    chips, rest = divmod(number, cores)
+    shapes = [tuple(map(int, shape.split("x"))) for shape in chip.slices]
+    if _is_3d(chip) and chips <= chip.largest:
+        shapes += itertools.combinations_with_replacement(range(CUBE, chips // CUBE**2 + 1, CUBE), 3)
+    fitting = [shape for shape in shapes if math.prod(shape) == chips and not rest]
+    if not fitting:
+        unit = "chips" if cores == 1 else "TensorCores, two a chip"
+        raise ConfigError(
+            f"--topology={text} does not exist: its number counts {unit}, and the slices of {chip.name} are "
+            f"{describe_slices(chip)}"
+        )
+    return Topology(chip=chip, shape=min(fitting, key=sum))
 
 
 def describe_slices(chip: Chip) -> str:

@@ -81,15 +81,26 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
 
 def _run_lines(plan: RunPlan) -> Iterable[str]:
     best, worst = plan.chip_hours
-    yield f"{best:,.0f} to {worst:,.0f} chip-hours, {best / plan.chips:,.1f} to {worst / plan.chips:,.1f} hours"
+    yield f"{_duration(best, worst, 'chip-')}, {_duration(best / plan.chips, worst / plan.chips)}"
     if plan.dollars is not None:
-        yield f"{plan.dollars[0]:,.0f} to {plan.dollars[1]:,.0f} dollars"
+        yield f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
     yield f"checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"
     yield f"training operations: {plan.model_flops:.3g} (products, forward and twice that backward)"
     published = "" if plan.published_flops is None else f"; ConvBERT prints {plan.published_flops:.2g}"
     note = f" ({plan.published_note})" if plan.published_note else ""
     if plan.electra_flops is not None:
         yield f"as ELECTRA's authors count them: {plan.electra_flops:.3g}{published}{note}"
+
+
+def _duration(best: float, worst: float, kind: str = "") -> str:
+    """A range of hours in the largest unit of which it has at least one."""
+    units = {"hours": 1, "minutes": 60, "seconds": 3600}
+    unit = next((unit for unit, parts in units.items() if worst * parts >= 1), "seconds")
+    return f"{_rounded(best * units[unit])} to {_rounded(worst * units[unit])} {kind}{unit}"
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _gib(size: int | None) -> str:

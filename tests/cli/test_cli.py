@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -103,6 +104,32 @@ def test_wrong_usage_is_one_sentence(
     out, err = capsys.readouterr()
     assert err.startswith("bertzoo: ") and mentions(err, *message) and err.count("\n") == 1 and not out
     assert not calls
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "suggested"),
+    [
+        ("pretrain", "batch_size", ["stages.*.batch_size"]),
+        ("pretrain", "learning_rate", ["optimizer.learning_rate", "stages.*.learning_rate"]),
+        ("pretrain", "learning-rate", ["optimizer.learning_rate", "stages.*.learning_rate"]),
+        ("pretrain", "source", ["data.source", "data.mixture.*.source"]),
+        ("transfer", "batch_size", ["transfer.batch_size", "distillation.*.batch_size"]),
+        ("finetune", "learning_rate", ["optimizer.learning_rate"]),
+        ("finetune", "batchsize", ["batch_size"]),
+        ("tokenize", "vocab_size", ["data.tokenizer.vocab_size"]),
+    ],
+)
+def test_a_key_without_its_table_is_suggested_with_it(
+    capsys: pytest.CaptureFixture, verb: str, option: str, suggested: list[str]
+) -> None:
+    assert cli.main([verb, "demo", f"--{option}=3"]) == 2
+    words = re.findall(r"--[\w.*-]+", capsys.readouterr().err)
+    assert words == [f"--{option}", *(f"--{name}" for name in suggested)]
+
+
+def test_a_key_of_another_verb_names_the_verb(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["pretrain", "demo", "--epochs=3"]) == 2
+    assert mentions(capsys.readouterr().err, "--epochs", "`bertzoo finetune`")
 
 
 def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:

@@ -20,7 +20,7 @@ from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import draw_evenly
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.litert import write
-from bertzoo.export.options import FILES
+from bertzoo.export.options import FILES, ExportOptions
 from bertzoo.models import Bert
 from bertzoo.models.tasks import JointSpanExtraction, NoHead
 from bertzoo.runs import any_model
@@ -56,6 +56,12 @@ def test_a_missing_litert_package_is_named(
         capsys, ("--to=litert", package, "`pip install '.[litert]'`"), source, tmp_path / "model.tflite", "--to=litert"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_tflite_is_another_name_of_litert_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert ExportOptions(to="tflite", lengths=(8,)) == ExportOptions(to="litert", lengths=(8,))
+    refused(capsys, ("SRC", "DST", tmp_path), tmp_path, tmp_path, "--to=tflite")
+    refused(capsys, ("--to=onxx", "onnx?"), tmp_path, tmp_path / "model.onnx", "--to=onxx")
 
 
 @pytest.mark.usefixtures("installed")

@@ -26,8 +26,33 @@ def test_a_slice_has_its_chips_and_devices(text, chips, devices):
 
 
 @pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("v5e-16", "v5e:4x4"),
+        ("v5litepod-16", "v5e:4x4"),
+        ("v5litepod-1", "v5e:1x1"),
+        ("v6e-256", "v6e:16x16"),
+        ("v3-32", "v3:4x4"),
+        ("v4-8", "v4:2x2x1"),
+        ("v4-128", "v4:4x4x4"),
+        ("v4-4096", "v4:8x16x16"),
+        ("v5p-1536", "v5p:8x8x12"),
+        ("v5p-12288", "v5p:16x16x24"),
+    ],
+)
+def test_an_accelerator_type_counts_chips_or_tensorcores(text, name):
+    assert parse_topology(text) == parse_topology(name)
+
+
+@pytest.mark.parametrize(
     ("text", "parts"),
     [
+        ("v5e-12", ("v5e-12", "chips", "2x4")),
+        ("v4-7", ("v4-7", "TensorCores", "2x2x1")),
+        ("v4-20", ("v4-20", "TensorCores", "2x2x1")),
+        ("v5p-99999", ("v5p-99999", "6144")),
+        ("v5lite-16", ("v5lite-16", "v5litepod-256")),
+        ("tpu7x-8", ("tpu7x-8", "v5litepod-256")),
         ("v5e:3x3", ("2x2, 2x4, 4x4",)),
         ("v5e:16x32", ("16x16",)),
         ("v5e:4x4x4", ("16x16",)),

@@ -52,6 +52,21 @@ def test_chip_hours_count_chips_and_not_the_devices_of_a_chip(file):
     assert plan.chip_hours == pytest.approx([stage.steps * end * 4 / 3600 for end in stage.step_seconds])
 
 
+@pytest.mark.parametrize(
+    ("steps", "seconds", "shown"),
+    [
+        (2, (0.1, 0.25), "0.8 to 2 chip-seconds, 0.2 to 0.5 seconds"),
+        (60, (1, 2.5), "4 to 10 chip-minutes, 1 to 2.5 minutes"),
+        (3600, (0.5, 1), "2 to 4 chip-hours, 0.5 to 1 hours"),
+        (10**6, (1, 2), "1,111 to 2,222 chip-hours, 278 to 556 hours"),
+    ],
+)
+def test_a_short_run_is_not_0_to_0_chip_hours(plan, steps, seconds, shown):
+    hours = tuple(steps * end * 4 / 3600 for end in seconds)
+    text = page.plan_to_text("tiny", dataclasses.replace(plan, chip_hours=hours))
+    assert shown in text
+
+
 def test_json_holds_the_whole_plan(run):
     code, out, _ = run("--topology=v5e:2x2", "--no-compile", "--price=3", "--json", "--stages.0.accumulate=2")
     plan = json.loads(out)
@@ -77,7 +92,7 @@ def test_json_holds_the_whole_plan(run):
 
 def test_text_holds_the_plan(plan):
     text = page.plan_to_text("tiny", plan)
-    assert mentions(text, "tiny on v5e:2x2", "4 chips", "6 steps", "16 rows", "32 tokens", "chip-hours", "assumed")
+    assert mentions(text, "tiny on v5e:2x2", "4 chips", "6 steps", "16 rows", "32 tokens", "chip-seconds", "assumed")
     assert "= 10.00 of 15.75 GiB" in text and mentions(text, "exact", "at most", "fits", plan.stages[0].advice)
     assert mentions(plan.stages[0].advice, "remat", "fsdp")
     (line,) = [line for line in text.splitlines() if "all-reduce" in line]
