@@ -46,7 +46,9 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     recipes = [loader.load(recipe_class(name), [name], overrides) for name in names]
     rows = (measured(name, recipe) for name, recipe in zip(names, recipes, strict=True))
     if args.json:
-        print(json.dumps(list(rows)))
+        for index, row in enumerate(rows):
+            print(f"{',' if index else '['}\n{json.dumps(row)}", end="", flush=True)
+        print("\n]")
         return 0
     width = max(map(len, (*names, HEAD[0])))
     print(line(HEAD, width), flush=True)

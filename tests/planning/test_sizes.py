@@ -179,6 +179,15 @@ def test_models_as_a_table(capsys, monkeypatch):
     assert [demo[start:end].strip() for start, end in (ends[2:4], ends[4:6])] == ["", ""]
 
 
+def test_models_as_json_come_one_by_one(capsys, monkeypatch):
+    before = []
+    monkeypatch.setattr(sizes, "measure", lambda *tables: before.append(capsys.readouterr().out) or measure(*tables))
+    assert main(["models", "squeezebert", "demo", "--json"]) == 0
+    text = "".join([*before, capsys.readouterr().out])
+    assert not before[0] and [row["name"] for row in json.loads(f"{before[1]}]")] == ["squeezebert"]
+    assert [row["name"] for row in json.loads(text)] == ["squeezebert", "demo"]
+
+
 def published(capsys, *arguments) -> tuple[str, float | None, float | None]:
     """What `bertzoo models` says that a paper prints of one config."""
     assert main(["models", *arguments, "--json"]) == 0
