@@ -1,6 +1,7 @@
 """The commands as functions: they do what the command line does, from the same settings."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,12 +86,15 @@ def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_p
         bertzoo.convert("gs://bucket/run", tmp_path / "other", to="bertzoo")
 
 
-def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path) -> None:
+def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     planted.fill(tmp_path)
     options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
     overrides = options | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
     found = bertzoo.finetune(run_dir=tmp_path / "run", from_model=tmp_path / "model", overrides=overrides, tell=None)
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
+    rows = [json.loads(line) for line in (tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()]
+    points = [100 * row["task_accuracy"] if row["split"] == "train" else row["dev_accuracy"] for row in rows[:-1]]
+    assert re.findall(r"acc (\S+)", capsys.readouterr().err) == [f"{share:.3f}" for share in points]
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
     for call, named in (

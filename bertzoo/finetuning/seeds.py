@@ -27,7 +27,7 @@ from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.compilation import StepProgram
-from bertzoo.train.progress import Console, JsonLines, Reporter
+from bertzoo.train.progress import Console, JsonLines, Record, Reporter
 from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
@@ -58,6 +58,14 @@ class SeedJob:
             params = nn.unbox(state.boxed_shapes(objective))
             self.flops[length] = 3 * matmul_flops(lambda params, row: objective(params, None, row, None), params, row)
         return self.flops[length]
+
+
+class PointsConsole(Console):
+    """A console that prints the training accuracy in points, as the task's scores are; metrics.jsonl has a share."""
+
+    def __call__(self, record: Record) -> None:
+        shares = record.items() if record.get("split") == "train" else ()
+        super().__call__(record | {name: 100 * share for name, share in shares if name.endswith("accuracy")})
 
 
 class Seed:
@@ -97,7 +105,7 @@ class Seed:
             return
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
-        reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), Console([self._stage])]
+        reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), PointsConsole([self._stage])]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(

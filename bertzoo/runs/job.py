@@ -61,6 +61,7 @@ def train(
     def begin() -> None:
         if done := run.latest():
             locate(recipe.stages, done)
+            run.record_changes(recipe, done)
         run.write_config(recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         origins = {name: record for name in ORIGINS if (record := run.origin(name))}

@@ -17,6 +17,7 @@ from bertzoo.runs.bucket import Bucket
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 from bertzoo.train import hosts, restore
+from bertzoo.train.progress import JsonLines
 from bertzoo.train.stages import locate, stage_of
 
 # What a run with a checkpoint cannot change: the parameters' shapes, and the contents of the batch at step k.
@@ -107,6 +108,14 @@ class RunDirectory:
             fixed = [line for line in changed if line.startswith(FIXED)]
             config.reject(self.name, fixed + _stage_changes(old, recipe, done))
         return changed
+
+    def record_changes(self, recipe: Recipe, step: int) -> None:
+        """Append an event to metrics.jsonl if a run that resumes at `step` has another config than before."""
+        changes = config.difference(self.load(), recipe) if self.config.exists() else []
+        if changes:
+            log = JsonLines(self.metrics)
+            log({"event": "changed", "step": step, "stage": stage_of(recipe.stages, step), "changes": changes})
+            log.close()
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint, damaged or not."""

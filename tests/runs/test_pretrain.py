@@ -95,6 +95,7 @@ def test_running_a_finished_run_again_trains_nothing(finished, config, tmp_path)
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     assert main(["pretrain", config, f"--run_dir={run}"]) == 0
     assert [row["step"] for row in records(run) if row.get("split") == "train"] == list(range(1, 11))
+    assert "changed" not in {row.get("event") for row in records(run)}
     chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
 
 
@@ -134,6 +135,10 @@ def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
     assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
     assert mentions(capsys.readouterr().err, "stages")
     assert load_run(run).step == 11
+    (changed,) = [row for row in records(run) if row.get("event") == "changed"]
+    assert (changed["step"], changed["changes"]) == (10, ["stages.1.steps: 4 -> 5"])
+    assert main(["report", str(run)]) == 0
+    assert "step 10: stages.1.steps: 4 -> 5\n" in (run / "report.md").read_text()
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp_path, capsys, caplog):

@@ -231,10 +231,18 @@ def _last(lines: list[Line], key: str) -> str:
 
 
 def _events(history: History) -> str:
-    lines = [f"- {event['event'].replace('_', ' ')} at step {event['step']}" for event in history.events]
+    lines = [
+        ": ".join([f"- {event['event'].replace('_', ' ')} at step {event['step']}", *_changes(event)])
+        for event in history.events
+    ]
     if history.torn:
         lines.append("- the last line of metrics.jsonl was cut off and is left out")
     return "\n".join(lines)
+
+
+def _changes(event: Line) -> list[str]:
+    """The keys of the config that a resumed run changed, as one text; [] for any other event."""
+    return [", ".join(event["changes"])] if "changes" in event else []
 
 
 def _speed(run: RunRecord) -> str:
