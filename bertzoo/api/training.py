@@ -91,14 +91,21 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain`.
 
-    from_model: the model that a new run starts from. options: `workers` (processes that tokenise, 0 for one per core),
-    `batch_workers` (processes that make batches, 0 for a thread), `corpus` (where a resumed run's corpus is now).
+    from_model: the model that a new run starts from, whose [model] it has if `config` has none. options: `workers`
+    (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a thread),
+    `corpus` (where a resumed run's corpus is now).
     """
+    from bertzoo.core.config import as_options
     from bertzoo.runs import open_run
     from bertzoo.runs.pretrain_config import Pretrain
+    from bertzoo.runs.warm_start import load_recipe
 
-    recipe, settings = resolve(Pretrain, config, overrides), options_of("pretrain", tell, options)
-    return Run(run_dir, open_run.pretrain(recipe, run_dir, on_disk(from_model, "from_model"), settings))
+    settings, origin = options_of("pretrain", tell, options), on_disk(from_model, "from_model")
+    if isinstance(config, Pretrain):
+        recipe = resolve(Pretrain, config, overrides)
+    else:
+        recipe = load_recipe(config_files(config), as_options(overrides or {}), origin, run_dir)
+    return Run(run_dir, open_run.pretrain(recipe, run_dir, origin, settings))
 
 
 def transfer(

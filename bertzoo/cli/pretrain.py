@@ -4,7 +4,8 @@
 Ctrl-C or a closed terminal saves and stops with exit code 3.
 
 --from continues another model's training, on other text or under another objective. The run takes its embedding and
-encoder, the heads that the objective has too, and its tokenizer. [model] must describe that model.
+encoder, the heads that the objective has too, and its tokenizer. [model] must describe that model; a config without
+[model] takes the model's own. The model.toml of a model directory may stand among the CONFIGs, for its [model].
 
 examples:
   bertzoo pretrain demo --run_dir=runs/demo
@@ -42,7 +43,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Train to the end, as one process or one of several."""
-    return training.main(args, overrides, config(), train)
+    from bertzoo.runs.warm_start import load_recipe
+
+    def load() -> "Pretrain":
+        return load_recipe(args.files, overrides, args.origin, args.run_dir)
+
+    return training.main(args, load, train, late=args.origin is not None)
 
 
 def train(args: argparse.Namespace, recipe: "Pretrain") -> str:

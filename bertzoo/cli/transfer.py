@@ -55,7 +55,9 @@ def _range(text: str) -> tuple[int, int]:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Train the student to the end, as one process or one of several."""
-    return training.main(args, overrides, config(), train)
+    from bertzoo.core import config as loader
+
+    return training.main(args, lambda: loader.load(config(), args.files, overrides), train)
 
 
 def train(args: argparse.Namespace, recipe: "Transfer") -> str:

@@ -9,7 +9,7 @@ default of its field; a table whose `kind` names another class replaces the whol
 import dataclasses
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,18 +23,28 @@ from bertzoo.core.schema import NONE
 T = TypeVar("T")
 
 
-def load(cls: type[T], files: Iterable[str | Path] = (), overrides: Iterable[tuple[str, str]] = ()) -> T:
+def load(
+    cls: type[T],
+    files: Iterable[str | Path] = (),
+    overrides: Iterable[tuple[str, str]] = (),
+    missing: Mapping[str, Callable[[], Any]] | None = None,
+) -> T:
     """Load a config from files (paths or names of shipped configs; later ones win) and options.
 
-    overrides: pairs such as `("stages.*.steps", "10")`. Raises ConfigError naming the file or the option, and the key.
+    overrides: pairs such as `("stages.*.steps", "10")`. missing: functions that return the config of a top-level table,
+    called if no file has that table. A class with `EXTRACTS`, a set of tables, takes only its own keys from a file
+    with exactly these tables. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
     for name in files:
         path = find(name)
         contents = read_toml(path)
+        if contents.keys() == getattr(cls, "EXTRACTS", None):
+            contents = {key: value for key, value in contents.items() if key in schema.hints(cls)}
         with _named(str(path)):
             table = schema.merge(cls, table, contents)
             schema.build(cls, table, complete=False)
+    table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
     return _overridden(cls, table, overrides)
 
 

@@ -65,13 +65,13 @@ def place(name: Path | str) -> Path:
 
 def missing_model(name: Path | str) -> str:
     """Return the error for a model that is not there; what may be a name on the Hugging Face Hub gets its download."""
-    text, folder = str(name), Path(name).parent
+    text, folder, local = str(name), Path(name).parent, Path(name).name
     if not _HUB.fullmatch(text) or (folder.name and folder.exists()):
         return f"{name} is not a directory"
-    owner = "" if folder.name else _OWNERS.get(text.split("-")[0], "")
+    owner = "" if folder.name or text.split("-")[0] not in _OWNERS else f"{_OWNERS[text.split('-')[0]]}/"
     return (
         f"{name} is not a directory, and names are not downloaded. If it names a model on the Hugging Face Hub, run "
-        f"this and pass {Path(name).name}: hf download {f'{owner}/' if owner else ''}{name} --local-dir {Path(name).name}"
+        f"this and pass {local}: hf download {owner}{name} --local-dir {local}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.pack import ElectraPacking
@@ -29,6 +29,8 @@ class Pretrain:
     compute: Compute = field(default_factory=Compute)
     mesh: Mesh = field(default_factory=Mesh)
     run: RunSettings = field(default_factory=RunSettings)
+    # The tables of a model directory's model.toml (runs/any_model.py), of which a config takes [model].
+    EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
 
     def __post_init__(self):
         check_tables(self, [self.optimizer] * len(self.stages))

@@ -5,7 +5,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.settings import Data
@@ -113,6 +113,7 @@ class Transfer:
     compute: Compute = field(default_factory=Compute)
     mesh: Mesh = field(default_factory=Mesh)
     run: RunSettings = field(default_factory=RunSettings)
+    EXTRACTS: ClassVar[frozenset[str]] = Pretrain.EXTRACTS
 
     def __post_init__(self):
         if not self.stages:

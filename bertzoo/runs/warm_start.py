@@ -21,6 +21,7 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Compute, Model
 from bertzoo.runs import any_model
 from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.state import shapes_of
 
 BACKBONE = ("embedding", "encoder")
@@ -64,6 +65,24 @@ class Match:
         if self.left:
             lines.append(f"left out, without a place in this model: {', '.join(self.left)}")
         return lines
+
+
+def load_recipe(
+    files: Iterable[str | Path], overrides: Iterable[tuple[str, str]], origin: Path | None, run_dir: str | Path
+) -> Pretrain:
+    """Load the config of a pretraining; with an origin, [model] is the origin's if no file has it.
+
+    A run with a checkpoint has its own. Raises UserError.
+    """
+
+    def model() -> Model:
+        run = RunDirectory(run_dir)
+        if run.latest() is None:
+            return any_model.read_model(str(origin)).model
+        run.fetch()
+        return run.load().model
+
+    return config.load(Pretrain, files, overrides, None if origin is None else {"model": model})
 
 
 def match_parameters(

@@ -1,5 +1,6 @@
 """Runs that start from another model: what they take of it, what they say, and what they refuse."""
 
+import functools
 import json
 import re
 import shutil
@@ -193,6 +194,26 @@ def test_run_json_says_what_a_run_came_from(folder, adapted, tmp_path):
     assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     written = tomllib.loads((tmp_path / "ours" / "model.toml").read_text())
     assert origin["parameters_sha256"] == written["source"]["parameters_sha256"]
+
+
+def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, capsys):
+    lean, source, new = tmp_path / "lean.toml", any_model.read_model(folder / "hf"), tmp_path / "new"
+    lean.write_text("[data]" + (folder / "bert.toml").read_text().partition("[data]")[2])
+    load = functools.partial(warm_start.load_recipe, [lean])
+    assert load([], folder / "hf", new).model == source.model
+    dropout = [("model.dropout", "0.3")]
+    assert load(dropout, folder / "hf", new).model == replace(source.model, dropout=0.3) != source.model
+    # A run with a checkpoint does not read its source again.
+    assert load([], tmp_path / "gone", adapted).model == load_run(adapted).recipe.model
+    resumed = ["pretrain", str(lean), f"--run_dir={shutil.copytree(adapted, tmp_path / 'run')}", *NSP]
+    assert main([*resumed, f"--from={folder / 'hf'}", f"--data.source={folder / 'text.txt'}"]) == 0
+    assert recipe(folder) == warm_start.load_recipe([folder / "bert.toml"], [], folder / "hf", new)
+    with pytest.raises(ConfigError, match=mentioning("model ")):
+        load([], None, new)
+    assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
+    assert config.load(Pretrain, [lean, tmp_path / "ours/model.toml"]).model == source.model
+    lean.write_text("[head]\n" + lean.read_text())
+    assert main(["config", str(lean)]) == 2 and mentions(capsys.readouterr().err, "head", lean)
 
 
 @pytest.mark.slow

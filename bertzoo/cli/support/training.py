@@ -4,7 +4,7 @@ import argparse
 import functools
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,15 +63,18 @@ def model_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
 
 def main(
     args: argparse.Namespace,
-    overrides: Sequence[tuple[str, str]],
-    cls: type,
+    load: Callable[[], Any],
     train: Callable[[argparse.Namespace, Any], str],
+    late: bool = False,
 ) -> int:
-    """Train to the end, as one process or one of several; `train` returns the closing line."""
+    """Train to the end, as one process or one of several; `train` returns the closing line.
+
+    load: returns the config, if `late` only after the processes have connected, as one that reads a model must.
+    """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
-    recipe = loader.load(cls, args.files, overrides)
+    recipe = None if late else load()
     flags = {name.removeprefix("distributed."): value for name, value in vars(args).items() if "distributed." in name}
     cluster = hosts.Cluster(**flags)
     if cluster.detection() and not supervisor.is_child():
@@ -79,6 +82,7 @@ def main(
         return supervisor.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
+        recipe = load() if late else recipe
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(tomllib.loads(first), tomllib.loads(loader.dump(recipe))):
             raise ConfigError(
