@@ -34,6 +34,11 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: P
     ids = np.array([[tokenizer.specials.cls, *tokenizer.encode_batch(["a b"])[0], tokenizer.specials.sep]])
     logits = model.apply({"params": params}, ids, 0 * ids, ids >= 0, 0 * ids[:, :1]).masked_logits
     assert logits.shape == (1, 1, recipe.model.vocab_size) and np.isfinite(logits).all()
+    for arrays, missing in (([ids], "token_type_ids"), ([ids, 0 * ids, ids >= 0], "masked_positions")):
+        with pytest.raises(UserError, match=mentioning(f"'{missing}'", "attention_mask")):
+            model.apply({"params": params}, *arrays)
+    with pytest.raises(UserError, match=mentioning("{'params': params}")):
+        model.apply(params, ids, 0 * ids, ids >= 0, 0 * ids[:, :1])
     (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
     (blank,) = found["blanks"]
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1

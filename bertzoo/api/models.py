@@ -32,13 +32,13 @@ def load(path: Path | str) -> Loaded:
     """Load the model at `path`: a run or one of its checkpoints, a model directory, a Hugging Face directory, or an
     original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
-    A masked language model takes the positions to predict as a fourth array (B,P) and returns `masked_logits` (B,P,V);
-    any other head returns `logits`.
+    The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
+    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. Raises UserError where an
+    array is missing. The tokenizer spells out "[MASK]" in a text, unless it is called with `specials=True`.
 
     >>> import jax, numpy as np
     >>> model, params, tokenizer = bertzoo.load("tiny")
-    >>> words = [tokenizer.specials.cls, *tokenizer.encode_batch(["a model"])[0], tokenizer.specials.sep]
-    >>> ids = np.array([words])
+    >>> ids = np.array(tokenizer.encode_batch(["[CLS] a [MASK] [SEP]"], specials=True))
     >>> output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, ids >= 0)
     >>> output.hidden_states[-1].shape
     (1, 4, 24)

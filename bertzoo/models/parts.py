@@ -1,14 +1,15 @@
 """Wiring shared by BERT-like models; each paper's file passes its own parts in."""
 
 import dataclasses
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.nn import (
     Dense,
@@ -229,6 +230,21 @@ class OnBackbone(nn.Module):
     embedding: nn.Module
     encoder: nn.Module
     pooler: nn.Module | None
+
+    @nn.nowrap
+    def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
+        """As Linen's; raises UserError, naming the arrays, if one is missing or `variables` is the parameters alone."""
+        if "params" not in variables:
+            raise UserError(f"{type(self).__name__} has no parameters: pass {{'params': params}} in place of params.")
+        if method is None:
+            call = inspect.signature(type(self).__call__)
+            passed = {name: value for name, value in options.items() if name in call.parameters}
+            try:
+                call.bind(self, *arrays, **passed)
+            except TypeError as error:
+                needed = [name for name, one in call.parameters.items() if one.default is one.empty and name != "self"]
+                raise UserError(f"{type(self).__name__}: {error}. Pass the arrays {', '.join(needed)}.") from None
+        return super().apply(variables, *arrays, method=method, **options)
 
     def encode(
         self,

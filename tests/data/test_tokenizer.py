@@ -77,6 +77,17 @@ def test_special_tokens_in_the_text_are_spelt_out(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
+def test_special_tokens_in_the_text_become_ids_only_if_asked(config):
+    trained = build(config, lambda: iter(TEXTS))
+    quick, fox = (ids.tolist() for ids in trained.encode_batch(["the quick", "brown fox"]))
+    names = [trained.token(index) for index in range(5)]
+    texts = [f"the quick {names[4]} brown fox", f"{names[2]}the quick{names[3]}{names[0]}", "", names[4], "the quick"]
+    encoded = trained.encode_batch(texts, specials=True)
+    assert [ids.tolist() for ids in encoded] == [[*quick, 4, *fox], [2, *quick, 3, 0], [], [4], quick]
+    assert {ids.dtype for ids in encoded} == {np.dtype(np.int32)}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
 def test_words_begin_where_continuation_says(config):
     trained = build(config, lambda: iter(TEXTS))
     text = "quick brown worlds apart"

@@ -111,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _continues(entry: str) -> bool:
         return entry[:1].isalnum()
 
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
         return [np.array(self._split(ids), np.int32) for ids in encoded]
 

@@ -1,8 +1,9 @@
 """What every tokenizer offers, and the checks of its vocabulary."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,9 +68,25 @@ class Tokenizer(ABC):
         """Write the vocabulary file."""
         atomic.write_bytes(directory / self.file, self.contents)
 
+    def encode_batch(self, texts: Sequence[str], specials: bool = False) -> list[np.ndarray]:
+        """The int32 ids (n,) of every text; nothing is put around it.
+
+        A special token's name in a text, such as "[MASK]", is text like any other and is spelt out, unless `specials`
+        makes it the token's id. Never set that for text that you did not write.
+        """
+        if not specials:
+            return self._encode(texts)
+        ids = {self._entries[index]: [index] for index in asdict(self.specials).values()}
+        names = re.compile(f"({'|'.join(map(re.escape, ids))})")
+        parts = [names.split(text) for text in texts]
+        pieces = iter(self._encode([part for split in parts for part in split if part not in ids]))
+        return [
+            np.concatenate([ids[p] if p in ids else next(pieces) for p in split]).astype(np.int32) for split in parts
+        ]
+
     @abstractmethod
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """The int32 ids (n,) of every text, without special tokens (text such as "[MASK]" is spelt out)."""
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The int32 ids (n,) of every text, all of it spelt out."""
 
     @abstractmethod
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:

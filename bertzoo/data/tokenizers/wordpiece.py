@@ -92,7 +92,7 @@ class WordPieceTokenizer(Tokenizer):
     def _continues(entry: str) -> bool:
         return entry.startswith("##")
 
-    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
