@@ -15,7 +15,7 @@
 #   delete   delete the TPU with its disks, after asking (--yes: without)
 #
 # create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
-#   --spot or --reserved, --poll=30 (seconds). watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout
+#   --spot or --reserved, --poll=30 (seconds); the run's config is checked before anything is rented. watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout
 #   there, as often as needed, and --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
 # Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
 # PATH must be seen by every worker and outlive the TPU. docs/tpu.md walks through it.
@@ -30,6 +30,29 @@ case $action in
   create | copy | run | watch | status | tail | stop | delete) shift ;;
   *) die "unknown action ${action:-(none)}; the actions are create, copy, run, watch, status, tail, stop and delete" ;;
 esac
+# Lets this machine's bertzoo load the config of the run, from where the workers will find its files: the checkout and
+# what --copy puts there. What stands elsewhere on the workers cannot be checked here.
+check_config() {
+  local words=("${run[@]}") i path error
+  for ((i = 1; i < ${#words[@]}; i++)); do
+    [[ ${words[i]} != -* ]] || break
+    for path in "${extra[@]}"; do
+      if [[ ${words[i]} == "$(basename -- "$path")" ]]; then words[i]=$(realpath -- "$path"); fi
+    done
+    if [[ ${words[i]} == ../* && ! -e $root/${words[i]} ]]; then
+      say "${words[i]} is not on this machine: the config was not checked"
+      return
+    fi
+  done
+  printf '+ %s\n' "$(quoted bertzoo config "${words[@]}")"
+  if "$dry_run"; then return; fi
+  if ! command -v bertzoo >/dev/null; then
+    say "bertzoo is not installed on this machine: the config was not checked"
+    return
+  fi
+  error=$(cd -- "$root" && bertzoo config "${words[@]}" 2>&1 >/dev/null) || die "nothing was rented, as the run does not fit its config: ${error#bertzoo: }"
+}
+
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
 ip=() extra=() before=""
 while (($#)); do
@@ -58,7 +81,7 @@ done
 ((${#tier[@]} < 2)) || die "--spot and --reserved exclude one another"
 place=("--zone=$zone" "${place[@]}")
 for path in "${extra[@]}"; do [[ -e $path ]] || die "--copy=$path does not exist"; done
-if [[ $action == run || $action == watch ]]; then take_run "${run[@]}"; fi
+if [[ $action == run || $action == watch ]] || ((${#run[@]})); then take_run "${run[@]}"; fi
 if [[ $action == create || $action == watch ]]; then
   [[ -n $accelerator ]] || die "--accelerator=TYPE is missing: v5litepod-16, v6e-256 or another type of the zone"
   if [[ -z $runtime ]]; then
@@ -72,6 +95,7 @@ if [[ $action == create || $action == watch ]]; then
     esac
   fi
 fi
+if [[ $action == create || $action == watch ]] && ((${#run[@]})); then check_config; fi
 need gcloud "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
 
 resources=(gcloud compute tpus queued-resources)

@@ -1,17 +1,26 @@
 """Print the complete config that files and options describe, as TOML.
 
+`bertzoo config pretrain …` (transfer, prune) checks a whole command line as that verb would, and prints its config.
+
 examples:
   bertzoo config squeezebert
   bertzoo config mobilebert_transfer --transfer.lower_rate=0
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 --stages.*.batch_size=64
+  bertzoo config pretrain squeezebert --run_dir=runs/first --optimizer.learning_rate=2e-3
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
+from bertzoo.core.schema import paths_by_name
+
+PASSES_ON = True  # main checks the options, as it knows of which config they are keys
+VERBS = ("pretrain", "transfer", "prune")  # whose command lines it checks; finetune is the name of a config
 
 
 def config() -> type:
@@ -48,5 +57,24 @@ def config_class(*files: str | Path) -> type:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the config."""
-    print(loader.dump(loader.load(config_class(*args.files), args.files, overrides)), end="")
+    if args.files[0] in VERBS:
+        recipe = command_config([*args.files, *(f"--{key}={value}" for key, value in overrides)])
+    else:
+        cls = config_class(*args.files)
+        for key, _ in overrides:
+            cli.check_key(key, ["debug"], paths_by_name(cls))
+        recipe = loader.load(cls, args.files, overrides)
+    print(loader.dump(recipe), end="")
     return 0
+
+
+def command_config(argv: Sequence[str]) -> Any:
+    """Return the config of a command line of one of VERBS; raises UserError as the verb would before it begins."""
+    verb, args, overrides = cli.parse(argv)
+    if args is None:
+        raise UserError(f"--help applies to `bertzoo {argv[0]} --help`")
+    if argv[0] == "pretrain":
+        from bertzoo.runs.warm_start import load_recipe
+
+        return load_recipe(args.files, overrides, args.origin, args.run_dir)
+    return loader.load(verb.config(), args.files, overrides)

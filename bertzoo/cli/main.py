@@ -5,8 +5,8 @@ run all of them again; 1 anything else.
 
 A verb is a module of `bertzoo.cli` with its help text as docstring, `arguments(parser)`, which declares its flags, and
 `main(args, overrides) -> int`, which returns the exit code. A verb with a config also has `config() -> type`, the class
-whose fields `--a.b=value` sets; one that runs another verb has `PASSES_ON = True` and accepts any option. Only the
-requested verb is imported.
+whose fields `--a.b=value` sets; one that passes options to another verb or checks them itself has `PASSES_ON = True`
+and accepts any. Only the requested verb is imported.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import sys
 import textwrap
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import FrameType, ModuleType
 from typing import NoReturn
@@ -190,7 +190,8 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
             own.append(word)
             continue
         key, equals, value = word[2:].partition("=")
-        check_key(key, flags, verb)
+        if not getattr(verb, "PASSES_ON", False):
+            check_key(key, flags, _config_paths(verb))
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
@@ -199,14 +200,11 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
     return own, overrides
 
 
-def check_key(key: str, flags: Sequence[str], verb: ModuleType) -> None:
+def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) -> None:
     """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
-    A verb with `PASSES_ON` passes unknown options to another verb, which checks them.
+    paths: the config's keys by their last part.
     """
-    if getattr(verb, "PASSES_ON", False):
-        return
-    paths = _config_paths(verb)
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
         return

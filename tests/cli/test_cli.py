@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,31 @@ def test_a_key_without_its_table_is_suggested_with_it(
 def test_a_key_of_another_verb_names_the_verb(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["pretrain", "demo", "--epochs=3"]) == 2
     assert mentions(capsys.readouterr().err, "--epochs", "`bertzoo finetune`")
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["pretrain", "demo", "--run_dri=x"], ("--run_dri", "--run_dir")),
+        (["pretrain", "demo"], ("--run_dir",)),
+        (["transfer", "demo_transfer", "--run_dir=x", "--stages=2-1"], ("--stages=2-1",)),
+        (["prune", "demo", "--run_dir=x"], ("demo.toml",)),
+        (["finetune", "--epoch=3"], ("--epoch", "--epochs")),
+        (["demo", "--epochs=3"], ("--epochs", "`bertzoo finetune`")),
+    ],
+)
+def test_config_checks_whole_command_lines_and_the_keys_of_its_files(
+    capsys: pytest.CaptureFixture, argv: list[str], named: tuple[str, ...]
+) -> None:
+    assert cli.main(["config", *argv]) == 2
+    assert mentions(capsys.readouterr().err, *named)
+
+
+def test_config_prints_what_a_command_line_sets(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["config", "pretrain", "demo", "--run_dir=x", "--seed=7"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["seed"] == 7
+    assert cli.main(["config", "finetune", "--epochs=7"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["epochs"] == 7
 
 
 def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> None:

@@ -126,7 +126,7 @@ def check_verb(argv: list[str]) -> None:
         case "tokenize":
             assert verb.settings(args, overrides).source == args.source
         case "config":
-            config.load(verb.config_class(*args.files), args.files, overrides)
+            assert verb.main(args, overrides) == 0
         case "plan":
             config.load(recipe_class(*args.files), args.files, overrides)
         case _ if hasattr(verb, "config"):

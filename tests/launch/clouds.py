@@ -57,9 +57,9 @@ class Cloud:
         self.code, self.errors = process.returncode, err
         return out + err
 
-    def calls(self, *begin: str) -> list[list[str]]:
-        """The recorded command lines that begin with these words, without them."""
-        path = self.folder / "calls"
+    def calls(self, *begin: str, file: str = "calls") -> list[list[str]]:
+        """The recorded command lines that begin with these words, without them; file: "checks" for `bertzoo config`."""
+        path = self.folder / file
         lines = path.read_text().splitlines() if path.exists() else []
         recorded = [ast.literal_eval(line)["argv"] for line in lines]
         return [argv[len(begin) :] for argv in recorded if argv[: len(begin)] == list(begin)]

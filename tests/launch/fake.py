@@ -164,8 +164,10 @@ def uv(argv: list[str]) -> None:
 
 
 def bertzoo(argv: list[str]) -> None:
-    if argv[1] == "phone":  # moves no phone, and is the real one
+    if argv[1] == "phone" or (argv[1] == "config" and read("real", False)):  # the real one, which starts nothing
         os.execv(sys.executable, [sys.executable, "-m", *argv])
+    if argv[1] == "config":
+        sys.exit(0)
     """End with the next code that `codes` has for this process, after what `seconds` says; save at a SIGTERM."""
     _signal.signal(_signal.SIGTERM, lambda number, frame: (print("; saved"), sys.exit(3)))
     if argv[1] not in ("pretrain", "transfer", "prune"):
@@ -188,7 +190,7 @@ def bertzoo(argv: list[str]) -> None:
 def main() -> None:
     argv = sys.argv[1:]
     record = {"argv": argv, "host": os.environ.get("FAKE_HOST"), "cwd": os.getcwd(), "xla": os.environ.get("XLA_FLAGS")}
-    with open(f"{CLOUD}/calls", "a") as file:
+    with open(f"{CLOUD}/{'checks' if argv[1:2] == ['config'] else 'calls'}", "a") as file:
         file.write(f"{record}\n")
     if argv[0] != "bertzoo" and (why := refusal(argv)):
         stop(2, why)

@@ -57,6 +57,46 @@ def test_help_names_every_option(cloud: Cloud, script: str) -> None:
     assert options > {"--dry-run"} and missing <= {"--help"}
 
 
+@pytest.mark.parametrize("verb", ["chain", "finetune", "pretrian"])
+@pytest.mark.parametrize("script", LAUNCHERS)
+def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, verb: str) -> None:
+    options = {
+        "local_multi.sh": ["2"],
+        "slurm.sh": ["--nodes=1", "--"],
+        "tpu_vm.sh": ["watch", "--name=n", "--zone=z", "--accelerator=v6e-8", "--"],
+        "gke/job.sh": ["apply", "--name=n", "--tpu=v5e", "--topology=4x4", "--image=i", "--"],
+    }
+    out = cloud.run(script, *options[script], verb, "demo", "--run_dir=x", code=2)
+    assert mentions(out, verb, "pretrain, transfer and prune") and not cloud.calls()
+
+
+TPU = ("--name=pod", "--zone=us-east5-b", "--accelerator=v6e-16")
+
+
+def test_nothing_is_rented_for_a_run_that_its_config_refuses(cloud: Cloud) -> None:
+    cloud.set(real=True)
+    for action, words, parts in (
+        ("create", ("demo", "--run_dir=gs://b/x", "--optimizer.lerning_rate=1"), ("lerning_rate", "learning_rate")),
+        ("watch", ("transfer", "demo_transfer", "--run_dir=x", "--stages=3-1"), ("--stages=3-1",)),
+        ("watch", ("demo.toml", "--run_dir=gs://b/x"), ("demo.toml",)),
+    ):
+        assert mentions(cloud.run("tpu_vm.sh", action, *TPU, "--", *words, code=2), *parts)
+    assert not cloud.calls()
+
+
+def test_a_config_is_checked_where_the_workers_find_it(cloud: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    cloud.set(states=["ACTIVE"])
+    words = ("configs/demo.toml", "mine.toml", "--run_dir=gs://b/x", "--data.source=text/*.txt")
+    out = cloud.run("tpu_vm.sh", "create", *TPU, f"--copy={tmp_path}/mine.toml", "--", *words)
+    (checked,) = cloud.calls("bertzoo", "config", "pretrain", file="checks")
+    assert checked == [words[0], str(tmp_path / "mine.toml"), *words[2:]] and "not checked" not in out
+    assert "not checked" in cloud.run("tpu_vm.sh", "create", *TPU, "--", "../bucket/a.toml", *words[2:])
+    (cloud.bin / "bertzoo").unlink()
+    assert "not checked" in cloud.run("tpu_vm.sh", "create", *TPU, "--", *words[:1], *words[2:])
+    assert len(cloud.calls("bertzoo", file="checks")) == 1
+
+
 def test_the_fakes_refuse_what_is_not_documented() -> None:
     create = (
         "gcloud compute tpus queued-resources create q --zone=z --runtime-version=r --accelerator-type=a --node-id=n"
