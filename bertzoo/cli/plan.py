@@ -9,7 +9,7 @@ the slice, here: minutes for each stage, seconds the next time. A step that does
 Without it, bytes of parameters, moments, batch and gradients are exact and those of activations are an upper bound.
 
 examples:
-  bertzoo plan squeezebert --topology=v5e:16x16
+  bertzoo plan squeezebert --topology=v5litepod-256
   bertzoo plan configs/ib_bert_large.toml --topology=v4:4x4x8 --mesh.fsdp=4 --price=3.22 --json
   bertzoo plan bert_base --topology=tpu7x:4x4x4 --no-compile
 """
