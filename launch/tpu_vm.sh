@@ -15,8 +15,9 @@
 #   delete   delete the TPU with its disks, after asking (--yes: without)
 #
 # create and watch: --accelerator=TYPE (v5litepod-16, v6e-256, v4-128 …), --runtime=VERSION (the usual one of the type),
-#   --spot or --reserved, --poll=30 (seconds); the run's config is checked before anything is rented. watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout
-#   there, as often as needed, and --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
+#   --spot or --reserved, --poll=30 (seconds). With a run after --, its config is checked before anything is rented.
+# watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout there, as often as needed, and
+#   --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
 # Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
 # PATH must be seen by every worker and outlive the TPU. docs/tpu.md walks through it.
 set -euo pipefail

@@ -76,5 +76,10 @@ def command_config(argv: Sequence[str]) -> Any:
     if argv[0] == "pretrain":
         from bertzoo.runs.warm_start import load_recipe
 
+        def absent() -> Any:
+            raise UserError(f"[model] is that of {args.origin}, which is not here. Add its model.toml to the configs.")
+
+        if args.origin is not None and not args.origin.exists():
+            return loader.load(verb.config(), args.files, overrides, {"model": absent})
         return load_recipe(args.files, overrides, args.origin, args.run_dir)
     return loader.load(verb.config(), args.files, overrides)

@@ -151,6 +151,14 @@ def test_config_checks_whole_command_lines_and_the_keys_of_its_files(
     assert mentions(capsys.readouterr().err, *named)
 
 
+def test_config_asks_for_the_model_of_an_origin_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    lean = tmp_path / "lean.toml"
+    lean.write_text('optimizer = { kind = "lamb", learning_rate = 1e-3 }\nstages = []\n')
+    assert cli.main(["config", "pretrain", str(lean), "--run_dir=x", "--from=../bucket/bert"]) == 2
+    assert mentions(capsys.readouterr().err, "[model]", "../bucket/bert", "model.toml")
+    assert cli.main(["config", "pretrain", "demo", "--run_dir=x", "--from=../bucket/bert"]) == 0
+
+
 def test_config_prints_what_a_command_line_sets(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["config", "pretrain", "demo", "--run_dir=x", "--seed=7"]) == 0
     assert tomllib.loads(capsys.readouterr().out)["seed"] == 7

@@ -126,9 +126,9 @@ def hugging_face(workplace: Workplace, path: Path) -> None:
 
 
 def fine_tuned(workplace: Workplace, path: Path, task: str, data: str, *more: str) -> None:
-    config = "finetune_squad" if task.startswith("squad") else "finetune"
+    recipe = "finetune_squad" if task.startswith("squad") else "finetune"
     options = [f"--data_dir={workplace.place(data)}", f"--from={workplace.place('model')}", f"--run_dir={path}"]
-    assert cli.main(["finetune", config, f"--task={task}", *options, "--seed=3", *TUNED, *more]) == 0
+    assert cli.main(["finetune", recipe, f"--task={task}", *options, "--seed=3", *TUNED, *more]) == 0
 
 
 def texts(workplace: Workplace, path: Path) -> None:
