@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import checkpoint_option
+from bertzoo.cli.support.options import checkpoint_option, say
 
 if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
@@ -74,7 +74,12 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _fill(args: argparse.Namespace, model: "BlankFiller") -> int:
+    from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, describe_unknown
+    from bertzoo.runs.blanks import BLANK
+
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    if (share := model.tokenizer.unknown_share([text.replace(BLANK, " ") for text in texts])) > UNKNOWN_ERROR:
+        say(f"warning: {describe_unknown(share, 'the texts')}")
     records = model.records(texts, args.top)
     if args.json:
         print(json.dumps(records, ensure_ascii=False))

@@ -74,13 +74,13 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     options = {"workers": args.workers, "runner": args.runner, "runner_options": shlex.split(args.runner_options)}
     with tokenising() as progress:
         manifest = write_corpus(data, args.destination, **options, progress=progress, tell=say)
-    counts = {name: split.counts for name, split in manifest.splits.items()}
     if args.json:
+        counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}
         print(json.dumps({"directory": str(args.destination), "hash": manifest.hash, "splits": counts, **more}))
         return 0
-    for name, numbers in counts.items():
-        print(f"{name}: " + ", ".join(f"{number:,} {unit}" for unit, number in numbers.items()))
+    for name, split in manifest.splits.items():
+        print(f"{name}: {split}")
     for part in manifest.raw.get("parts", ()):
         numbers = f"{part['documents']:,} documents, {part['tokens']:,} tokens"
         print(f"{part['source']}, weight {part['weight']:g}: {numbers}")

@@ -9,6 +9,7 @@ from bertzoo.finetuning import predict_answers, predict_labels
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
 from bertzoo.finetuning.saved_model import SavedModel
+from bertzoo.finetuning.task_kind import warn_unknown
 from bertzoo.tasks import inputs, predictions
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example, SplitExamples, Task
@@ -47,6 +48,7 @@ def evaluate_split(
             raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored; {advice}")
         if model.recipe.squad.heldout and split != "test":
             tell(f"{split}: the texts {'held out' if split == 'dev' else 'not held out'} by squad.heldout")
+        warn_unknown(model.tokenizer, data.questions, split, tell)
         figures, save = model.score(questions, data.questions, split, batch_size)
         if output is not None:
             save(output)
@@ -61,6 +63,7 @@ def evaluate_split(
                 f"the {part} set of {labels.name} has no label for {unlabelled:,} of its {len(found):,} examples, so "
                 f"it cannot be scored; {advice}"
             )
+        warn_unknown(model.tokenizer, found, part, tell)
     figures = model.score(labels, examples, batch_size)
     return {"task": labels.name, "examples": {part: len(found) for part, found in examples.items()}, **figures}
 

@@ -12,15 +12,18 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import fold, fold_arrays
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, describe_unknown
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.tasks.rows import Slot
+from bertzoo.tasks.squad import Question
+from bertzoo.tasks.task import Example
 from bertzoo.train.objective import Objective
 from bertzoo.train.step import HostBatch
 
 Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 Say = Callable[[str], None]
 Batches = Callable[[int, int], Iterator[HostBatch]]
+_SAMPLED = 1000  # examples, in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 
@@ -139,6 +142,14 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
         if (not names or field.name in names) and getattr(table, field.name) != field.default:
             return f"{field.name} = {getattr(table, field.name)!r}"
     return None
+
+
+def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str, tell: Say) -> None:
+    """Warn if a model reads more than 20 % of the tokens as [UNK], counted in at most 1,000 of the examples."""
+    sample = examples[:: len(examples) // _SAMPLED + 1]
+    share = tokenizer.unknown_share([text for example in sample for text in example.texts])
+    if share > UNKNOWN_ERROR:
+        tell(f"warning: {describe_unknown(share, place)}: the model was trained on other text")
 
 
 def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:

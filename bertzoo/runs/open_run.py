@@ -6,7 +6,7 @@ each of them calls the same function.
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import jax
 from bertzoo.core.errors import UserError
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.runs import any_model, job, step_memory, teacher, warm_start
 from bertzoo.runs.batches import RunBatches
 from bertzoo.runs.pretrain_config import Checked, Pretrain
@@ -27,6 +27,7 @@ from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import compilation, hosts
 from bertzoo.train.stages import locate, start_of
 
+_FEW_ENTRIES, _FEW_OCCURRING = 0.5, 0.2  # shares of model.vocab_size, and of the entries, below which a run says so
 _DAY = 24 * 3600.0  # seconds that the other processes wait while the first tokenises
 
 
@@ -147,10 +148,30 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
             f"the corpus {corpus.address} has hash {corpus.hash}, but that of process 0 has {expected}. Use one corpus."
         )
     for split, part in corpus.manifest.splits.items():
-        options.tell_once(
-            f"corpus, {split}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens"
-        )
+        options.tell_once(f"corpus, {split}: {part}")
+    share = corpus.unknown_share()
+    if begun and share > UNKNOWN_ERROR:  # what has begun goes on
+        options.tell_once(f"warning: {describe_unknown(share, corpus.address)}")
+    else:
+        check_unknown(share, corpus.address, options.tell_once)
+    for line in _unused_rows(recipe.model.vocab_size, corpus):
+        options.tell_once(line)
     return corpus
+
+
+def _unused_rows(rows: int, corpus: Corpus) -> Iterator[str]:
+    """Say if most rows of the model's word table stay untrained. rows: model.vocab_size."""
+    entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
+    if entries < _FEW_ENTRIES * rows:
+        yield (
+            f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
+            f"are never trained; model.vocab_size={entries} leaves them out"
+        )
+    if occurring is not None and occurring < _FEW_OCCURRING * entries:
+        yield (
+            f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text: more text, or a "
+            "smaller vocabulary trained on it, suits the model better"
+        )
 
 
 def _checked_devices(

@@ -37,6 +37,11 @@ class Question(NamedTuple):
     article: str
     place: str
 
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The question and its paragraph."""
+        return self.text, self.context
+
 
 def load_squad(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
     """The questions of a split, in order, from a file, from a directory that holds it under its published name as JSON

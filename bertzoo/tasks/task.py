@@ -24,6 +24,11 @@ class Example(NamedTuple):
     label: Label = None
     words: tuple[str, ...] | None = None
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that are there."""
+        return tuple(filter(None, (self.text_a, self.text_b)))
+
 
 class SplitExamples(NamedTuple):
     """The examples of a split, and the number of malformed rows by reason, skipped as the reference codes skip them."""

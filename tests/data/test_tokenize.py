@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import string
 import subprocess
 import sys
 import time
@@ -193,7 +194,8 @@ def test_heldout_share_is_as_asked():
 @pytest.mark.parametrize(("share", "part"), [(1e-9, "heldout"), (1 - 1e-9, "train")])
 def test_an_empty_part_is_refused(text, tmp_path, share, part):
     vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    letters = [entry for letter in string.ascii_lowercase for entry in (letter, f"##{letter}")]
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *letters]) + "\n")
     data = small(text, heldout=share)
     data = replace(data, tokenizer=replace(data.tokenizer, path=str(vocabulary)))
     with pytest.raises(CorpusError, match=mentioning(part)):

@@ -104,6 +104,7 @@ def output_suffix(args: argparse.Namespace) -> str:
 def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> int:
     """Write the prediction for every text, in the order of the texts."""
     from bertzoo.finetuning.predict_answers import QuestionModel
+    from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
 
     suffix = output_suffix(args)
@@ -118,6 +119,7 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> in
     if not texts:
         say(f"there are no {unit}")
         return 0
+    warn_unknown(model.tokenizer, texts, f"the {unit}", say)
     for count, state in counts:
         if count:
             say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")

@@ -19,6 +19,7 @@ from bertzoo.data.tokenizers import tokenizer
 FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # what the corpus is made from; written first
+_UNHASHED = ("hash", "usage")  # so that a corpus keeps its hash when the figures are added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,22 @@ class SplitRecord:
     documents: int
     sentences: int
     tokens: int
+    unknown: int | None = None  # tokens that are [UNK]
+    entries: int | None = None  # of the vocabulary that occur
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Documents, sentences and tokens, for printing."""
-        return {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
+        """Documents, sentences, tokens and, where they were counted, [UNK] and entries in use, for JSON."""
+        usage = {"unknown": self.unknown, "entries": self.entries}
+        counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens}
+        return counts | {name: count for name, count in usage.items() if count is not None}
+
+    def __str__(self) -> str:
+        unknown = "" if self.unknown is None else f", {self.unknown / self.tokens:.2%} of them [UNK]"
+        return f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens{unknown}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +57,13 @@ class Manifest:
     tokenizer_sha256: str
     splits: dict[str, SplitRecord]
     raw: dict[str, Any]
+
+    @property
+    def unknown_share(self) -> float | None:
+        """The share of [UNK] among all tokens; None for a corpus of an earlier version, which did not count them."""
+        splits = self.splits.values()
+        counts = [split.unknown for split in splits if split.unknown is not None]
+        return sum(counts) / sum(split.tokens for split in splits) if len(counts) == len(splits) else None
 
     @property
     def files(self) -> list[FileRecord]:
@@ -77,23 +93,28 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
             settings=raw["settings"],
             vocab_size=raw["tokenizer"]["vocab_size"],
             tokenizer_sha256=raw["tokenizer"]["sha256"],
-            splits={split: _split_record(raw["splits"][split]) for split in SPLITS},
+            splits={
+                split: _split_record(raw["splits"][split], raw.get("usage", {}).get(split, {})) for split in SPLITS
+            },
             raw=raw,
         )
     except KeyError as error:
         raise CorpusError(f"{path} is damaged, it has no {error}: tokenise the source again") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CorpusError(f"{path} is damaged ({error}): tokenise the source again") from error
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged, its hash does not fit its contents: tokenise the source again")
     return manifest
 
 
-def _split_record(raw: dict[str, Any]) -> SplitRecord:
+def _split_record(raw: dict[str, Any], usage: dict[str, int]) -> SplitRecord:
+    if not all(isinstance(count, int) for count in usage.values()):
+        raise ValueError(f"usage = {usage}")
     return SplitRecord(
         documents=raw["documents"],
         sentences=raw["sentences"],
         tokens=raw["tokens"],
+        **usage,
         sentence_index=FileRecord(**raw["sentence_index"]),
         document_index=FileRecord(**raw["document_index"]),
         shards=tuple(ShardRecord(**shard) for shard in raw["shards"]),
@@ -101,7 +122,7 @@ def _split_record(raw: dict[str, Any]) -> SplitRecord:
 
 
 def _hash(raw: dict[str, Any]) -> str:
-    contents = {name: value for name, value in raw.items() if name != "hash"}
+    contents = {name: value for name, value in raw.items() if name not in _UNHASHED}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
@@ -145,7 +166,9 @@ def write_manifest(
     dropped: Counter[str] = Counter()
     for sidecar in sidecars:
         dropped.update(sidecar["dropped"])
-    splits = {}
+    directory = destination / "tokenizer"
+    vocabulary = tokenizer.load(directory)
+    splits, usage = {}, {}
     for split in SPLITS:
         indexes = [index for index, sidecar in enumerate(sidecars) if split in sidecar["shards"]]
         if not indexes:
@@ -156,13 +179,18 @@ def write_manifest(
                 f"delete {destination}"
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
-    directory = destination / "tokenizer"
-    vocabulary = tokenizer.load(directory)
+        files = [pieces / f"{index:05d}.{split}.entries.npy" for index in indexes]
+        if all(file.is_file() for file in files):  # an earlier version left none
+            counts = np.zeros(vocabulary.vocab_size, np.int64)
+            for file in files:
+                counts += np.load(file)
+            unknown = int(counts[vocabulary.specials.unk])
+            usage[split] = {"unknown": unknown, "entries": int(np.count_nonzero(counts))}
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
     if len(parts) > 1:
         raw["parts"] = [_count_part(part, index, sidecars) for index, part in enumerate(parts)]
-    atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw})
+    atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw, "usage": usage})
 
 
 def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:

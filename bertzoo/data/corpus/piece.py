@@ -129,7 +129,8 @@ def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, desti
     tokens = np.concatenate(part.tokens).astype(shard.token_dtype(vocab_size))
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write_shard(path, tokens)
-    for name, counts in (("sentences", part.sentences), ("documents", part.documents)):
+    entries = np.bincount(tokens, minlength=vocab_size)  # occurrences of each
+    for name, counts in (("sentences", part.sentences), ("documents", part.documents), ("entries", entries)):
         buffer = io.BytesIO()
         np.save(buffer, np.array(counts, np.int32))
         atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())

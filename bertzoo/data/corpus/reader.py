@@ -71,6 +71,12 @@ class Corpus:
         """The index of one split."""
         return self._splits[split]
 
+    def unknown_share(self) -> float:
+        """The share of [UNK] among all tokens or, if the manifest has none, among the first millions of training."""
+        if (share := self.manifest.unknown_share) is not None:
+            return share
+        return float(np.mean(next(self.stream("train")) == self.tokenizer.specials.unk))
+
     def tokens(self, split: Split, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """(N, max(lengths)) int32: the tokens at the addresses [start, start + length), zeros behind them.
 

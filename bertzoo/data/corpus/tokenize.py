@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,10 @@ from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart
 from bertzoo.data.sources.pieces import check_sources, cut_pieces, readings
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Tokenizer, check_unknown, vocabulary_file
 
 Progress = Callable[[int, int], None]  # pieces finished, bytes of text read
+_SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # at most, the characters from each document
 
 
 def write_corpus(
@@ -54,13 +56,22 @@ def write_corpus(
         raise UserError(f"--runner_options={' '.join(runner_options)} needs a --runner")
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
-        return tokenize(data, destination, workers=workers, progress=progress, **options).manifest
+        manifest = tokenize(data, destination, workers=workers, progress=progress, **options).manifest
+        return _checked(manifest, destination, tell)
     if runner:
         raise UserError(
             f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. "
             "Mount the bucket and name its directory"
         )
-    return tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell)
+    return _checked(
+        tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell), destination, tell
+    )
+
+
+def _checked(manifest: Manifest, place: Path | str, tell: remote.Tell) -> Manifest:
+    if (share := manifest.unknown_share) is not None:
+        check_unknown(share, str(place), tell)
+    return manifest
 
 
 def tokenize(
@@ -78,8 +89,8 @@ def tokenize(
     workers: processes, 0 for one per core. vocabulary: used if the config has no tokenizer path, instead of training
     one. runner: an Apache Beam runner, with its options, that does the work instead of the processes.
 
-    Raises ConfigError for a source beside a mixture, CorpusError if the source is unusable or the destination holds
-    another corpus.
+    Raises ConfigError for a source beside a mixture, CorpusError if the source is unusable, the vocabulary has no
+    entries for its words, or the destination holds another corpus.
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
@@ -89,7 +100,7 @@ def tokenize(
     pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
     if not (destination / SETTINGS).exists():
-        check_sources(data.parts, data.heldout)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
     destination.mkdir(parents=True, exist_ok=True)
     _claim(destination, settings)
     if not (destination / NAME).exists():
@@ -125,7 +136,7 @@ def tokenize_to_url(
     """
     settings, folder = corpus_settings(data, vocabulary), RemoteFolder.at(url)
     if not folder.has_file(SETTINGS):
-        check_sources(data.parts, data.heldout)  # first, so that a failed command leaves the destination free
+        _check_text(data, vocabulary)  # first, so that a failed command leaves the destination free
     if (manifest := remote.claim(folder, settings)) is not None:
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
@@ -134,6 +145,22 @@ def tokenize_to_url(
         remote.upload(corpus, folder, tell)
         shutil.rmtree(directory)
     return corpus.manifest
+
+
+def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
+    """Raise CorpusError if the source cannot be read, or if [UNK] abounds where its documents begin."""
+    check_sources(data.parts, data.heldout)
+    vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
+    if vocabulary is None:
+        return  # it will be trained on the source
+    passes = readings(data.parts, data.heldout)
+    chosen = [reading.origin for reading in passes[:: -(-len(passes) // _SAMPLED["origins"])]]
+    texts = [
+        document[: _SAMPLED["characters"]]
+        for origin in chosen
+        for document in islice(origin.documents(), _SAMPLED["documents"] // len(chosen))
+    ]
+    check_unknown(vocabulary.unknown_share(texts), f"the first documents of {data.source}", lambda line: None)
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from bertzoo.core import atomic
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import on_disk
 
+UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] among tokens
 TRAIN_BYTES = 256 << 20  # a vocabulary is trained on at most this much text, the first of the source
 
 
@@ -64,6 +65,11 @@ class Tokenizer(ABC):
         """The entry with this id, as the vocabulary spells it."""
         return self._entries[index]
 
+    def unknown_share(self, texts: Sequence[str]) -> float:
+        """The share of [UNK] among the tokens of texts, 0 without a token."""
+        ids = np.concatenate([np.zeros(0, np.int32), *self.encode_batch(texts)])
+        return float(np.mean(ids == self.specials.unk)) if len(ids) else 0.0
+
     def save(self, directory: Path) -> None:
         """Write the vocabulary file."""
         atomic.write_bytes(directory / self.file, self.contents)
@@ -100,6 +106,23 @@ class Tokenizer(ABC):
     @abstractmethod
     def _continues(entry: str) -> bool:
         """Whether an entry continues the word before it."""
+
+
+def describe_unknown(share: float, place: str) -> str:
+    """A sentence on the share of [UNK] among the tokens of `place`."""
+    return f"{share:.1%} of the tokens of {place} are [UNK], as the vocabulary has no entries for these words"
+
+
+def check_unknown(share: float, place: str, tell: Callable[[str], None]) -> None:
+    """Warn if a corpus has more than 1 % of [UNK]; raise CorpusError above 20 %."""
+    if share > UNKNOWN_ERROR:
+        raise CorpusError(
+            f"{describe_unknown(share, place)}, and a model learns nothing from it above {UNKNOWN_ERROR:.0%}. Set "
+            "data.tokenizer.path to a vocabulary of the text's language, leave it empty to train one on the text, or "
+            "start from a model of that language"
+        )
+    if share > UNKNOWN_WARNING:
+        tell(f"warning: {describe_unknown(share, place)}")
 
 
 def check_size(size: int, limit: int, origin: str) -> None:

@@ -1,0 +1,65 @@
+"""Unknown words and unused rows of the word table at the start of a run."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny
+from messages import mentions
+
+from bertzoo.cli.main import main
+
+pytestmark = pytest.mark.usefixtures("one_device")
+FOREIGN = "Мороз и солнце день чудесный еще ты дремлешь друг прелестный."
+
+
+def run(capsys, config: str, run_dir: Path, *options: str, code: int = 0) -> list[str]:
+    """The lines that `bertzoo pretrain` prints to standard error."""
+    assert main(["pretrain", config, f"--run_dir={run_dir}", *options]) == code
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture(scope="module")
+def foreign(tiny_corpus: Path, tmp_path_factory) -> Path:
+    """A text in another script than the vocabulary of `tiny_corpus`."""
+    path = tmp_path_factory.mktemp("foreign") / "text.txt"
+    path.write_text("\n\n".join("\n".join([FOREIGN, f"{FOREIGN} {i}"] * 4) for i in range(60)))
+    return path
+
+
+def test_foreign_text_stops_a_run_before_it_trains(foreign, tiny_corpus, tiny_config, tmp_path, capsys):
+    options = [f"--data.source={foreign}", f"--data.tokenizer.path={tiny_corpus / 'tokenizer' / 'vocab.txt'}"]
+    *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
+    assert mentions(line, "[UNK]", foreign, "data.tokenizer.path")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_run_prints_the_share_and_what_the_model_never_uses(tiny_config, tmp_path, capsys):
+    options = ["--model.vocab_size=2048", "--stages.0.steps=1", "--stages.1.steps=1"]
+    lines = run(capsys, tiny_config, tmp_path / "run", *options)
+    assert any(line.startswith("corpus, train: ") and line.endswith("% of them [UNK]") for line in lines)
+    (line,) = (line for line in lines if "model.vocab_size" in line)
+    assert mentions(line, "2,048")
+    assert not any("warning" in line for line in lines)
+
+
+def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"unused{i}" for i in range(200)), "."]
+    vocabulary += [prefix + letter for letter in "aeioulmnrst" for prefix in ("", "##")]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt"))
+    options = [f"--data.tokenizer.path={tmp_path / 'vocab.txt'}", "--stages.0.steps=1", "--stages.1.steps=1"]
+    lines = run(capsys, str(config), tmp_path / "run", *options)
+    (line,) = (line for line in lines if "entries occur" in line)
+    assert mentions(line, len(vocabulary), 23)  # the letters twice, and the full stop
+
+
+def test_a_run_that_has_begun_goes_on_with_a_warning(finished_run, tiny_config, tmp_path, capsys, monkeypatch):
+    from bertzoo.data.corpus.reader import Corpus
+
+    shutil.copytree(finished_run, tmp_path / "run")
+    monkeypatch.setattr(Corpus, "unknown_share", lambda corpus: 0.5)
+    lines = run(capsys, tiny_config, tmp_path / "run")
+    assert any("warning" in line and mentions(line, "50.0%") for line in lines)
+    *_, line = run(capsys, tiny_config, tmp_path / "new", code=2)
+    assert mentions(line, "50.0%") and not (tmp_path / "new" / "checkpoints").exists()
