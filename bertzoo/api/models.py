@@ -62,6 +62,7 @@ def evaluate(
     data_dir: Path | str | None = None,
     seed: int | None = None,
     batch_size: int | None = None,
+    input: Path | str | None = None,
     output: Path | str | None = None,
     python: Path | str | None = None,
     tell: Say | None = print,
@@ -72,8 +73,8 @@ def evaluate(
     over the rows of a `stage` (default: the last), with the unigram entropy; corpus: where its corpus is now.
     A fine-tuned model or an exported file of one: its task, the number of examples and `scores` by split and metric, in
     points, on `split` (train, dev or test; default dev) of its task or of `task`, read from `data_dir` (default: the
-    training files' folder), with the model of a `seed` (default: the best). output: a folder for the answers to
-    questions. python: for a .pte file, a Python that has executorch.
+    training files' folder), or on the rows of the file `input`, with the model of a `seed` (default: the best). output:
+    a folder for the answers to questions. python: for a .pte file, a Python that has executorch.
     """
     from bertzoo.core.errors import UserError
     from bertzoo.export.file_model import is_pretraining
@@ -88,10 +89,11 @@ def evaluate(
             raise UserError(f"{path} has a masked head, not that of a task. Fine-tune it first, or evaluate its run.")
         return evaluate.evaluate_split(
             model,
-            split=split or "dev",
+            split=split or "",
             task=task or "",
             data_dir=str(data_dir or ""),
             batch_size=batch_size or 0,
+            input=str(input or ""),
             output=on_disk(output, "output"),
             tell=tell or silent,
         )
@@ -101,6 +103,7 @@ def evaluate(
         "data_dir": data_dir,
         "seed": seed,
         "batch_size": batch_size,
+        "input": input,
         "output": output,
         "python": python,
     }

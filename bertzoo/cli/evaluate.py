@@ -11,6 +11,7 @@ examples:
   bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
   bertzoo evaluate runs/cola --seed=3
   bertzoo evaluate runs/own --split=test --data_dir=new
+  bertzoo evaluate runs/own --input=later.csv
   bertzoo evaluate runs/squad2 --output=answers
   bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
 """
@@ -42,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
+    group.add_argument("--input", metavar="FILE", help="score the rows of this file, with the columns of the run's own")
     group.add_argument("--output", metavar="DIR", help="write answers to questions there, for the official scripts")
 
 
@@ -50,7 +52,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.export.file_model import is_pretraining
 
     if is_pretraining(args.run):
-        names = ("task", "data_dir", "seed", "batch_size", "python", "split", "output")
+        names = ("task", "data_dir", "seed", "batch_size", "python", "split", "input", "output")
         finetuned.reject_flags(args, names, "a pretraining run")
         return _pretrained(args)
     finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")

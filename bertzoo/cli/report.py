@@ -1,7 +1,7 @@
 """Draw the curves of a run, write a page about it, and sketch its loss here.
 
 Writes loss.png, accuracy.png and report.md into the run's directory, which may still be running; for a pruning run also
-layers.png, the remaining sizes of each layer.
+layers.png, the remaining sizes of each layer. A fine-tuning run gets scores.png in place of accuracy.png.
 
 With --check it writes nothing and compares the held-out losses with the golden curve of the run's shipped config
 (configs/curves). Exit code 0: they match; 1: they differ; 2: they cannot be compared, because the corpus is another.
@@ -9,11 +9,15 @@ With --check it writes nothing and compares the held-out losses with the golden 
 examples:
   bertzoo report runs/first
   bertzoo report runs/demo --check
+  bertzoo report runs/sst2
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from bertzoo.core.errors import UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +34,8 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.runs.report import curves, golden_curve
     from bertzoo.runs.report import page as report
 
+    if kind.kind_of(Path(args.run) / "config.toml") == "finetune":
+        return _finetuned(args)
     bucket = Bucket(args.run) if args.run.startswith("gs://") else None
     if bucket is not None:
         bucket.fetch()
@@ -48,6 +54,23 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     print(report.sketch(run.history))
     if run.history.torn:
         print("The last line of metrics.jsonl is incomplete and was skipped.")
-    directory = args.run.rstrip("/")
-    print(f"Wrote {', '.join(f'{directory}/{path.name}' for path in files)}.")
+    _print_files(args.run, files)
     return 0
+
+
+def _finetuned(args: argparse.Namespace) -> int:
+    from bertzoo.finetuning.report import write_report
+
+    if args.check:
+        raise UserError(
+            f"--check compares a pretraining run with its golden curve, but {args.run} is a fine-tuning run"
+        )
+    files, sketch = write_report(Path(args.run))
+    print(sketch)
+    _print_files(args.run, files)
+    return 0
+
+
+def _print_files(run: str, files: Sequence[Path]) -> None:
+    names = (f"{run.rstrip('/')}/{path.name}" for path in files)
+    print(f"Wrote {', '.join(names)}.")

@@ -1,10 +1,12 @@
 """Scores and predictions of a fine-tuned model of any task."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertzoo.core.errors import UserError
+from bertzoo.core.paths import on_disk
 from bertzoo.finetuning import predict_answers, predict_labels
 from bertzoo.finetuning.predict_answers import QuestionModel
 from bertzoo.finetuning.predict_labels import LabelModel
@@ -15,6 +17,7 @@ from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example, SplitExamples, Task
 
 Say = Callable[[str], None]
+M = TypeVar("M", bound=SavedModel)
 
 
 def task_model(model: SavedModel) -> LabelModel | QuestionModel:
@@ -25,18 +28,23 @@ def task_model(model: SavedModel) -> LabelModel | QuestionModel:
 def evaluate_split(
     model: LabelModel | QuestionModel,
     *,
-    split: str = "dev",
+    split: str = "",
     task: str = "",
     data_dir: str = "",
     batch_size: int = 0,
+    input: str = "",
     output: Path | None = None,
     tell: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Score a model on a split of its own task or of the task `task`.
+    """Score a model on a split of its own task or of the task `task`, or on the rows of a file.
 
-    Returns `task`, `examples` by split, `scores` by split and metric in points, `loss` and `collapsed`. output: the
-    directory for the answers to questions. Raises UserError if the split has no labels.
+    split: train, dev or test, by default dev. input: a file with the columns of a run on the user's own files. output:
+    the directory for the answers to questions. Returns `task`, `examples` by split, `scores` by split and metric in
+    points, `loss` and `collapsed`. Raises UserError if the split has no labels.
     """
+    if input and (split or task or data_dir):
+        raise UserError(f"--input={input} names the examples: leave --split, --task and --data_dir out")
+    model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
     advice = f"use `bertzoo predict {model.path} --split={split}` for the predictions"
     if isinstance(model, QuestionModel):
@@ -72,6 +80,14 @@ def _check_directory(model: SavedModel, directory: str, split: str, task: str) -
     """Raise UserError if no folder is named; only a run records the folder of its task's files."""
     if not directory and not model.recipe.task:
         raise UserError(f"{model.path} does not record where the {split} set of {task} is: name its folder, --data_dir")
+
+
+def _on_file(model: M, file: str) -> M:
+    """The model of a run on the user's own files, with another test file; raises UserError for another model."""
+    if model.recipe.task != "own":
+        raise UserError(f"--input={file} needs the columns of a run with --task=own, which {model.path} is not")
+    own = replace(model.recipe.own, test=str(on_disk(file, "--input", "copy it to this machine").absolute()))
+    return replace(model, recipe=replace(model.recipe, own=own))
 
 
 def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:

@@ -27,11 +27,11 @@ from bertzoo.runs import any_model
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.compilation import StepProgram
-from bertzoo.train.progress import Console, JsonLines, Record, Reporter
+from bertzoo.train.progress import Console, JsonLines, Record, Reporter, TensorBoard
 from bertzoo.train.stage_setup import RateFactor, StageSetup
 from bertzoo.train.step import Batch
 
-SCORES, MODEL = "scores.json", "model"
+SCORES, METRICS, MODEL = "scores.json", "metrics.jsonl", "model"
 _KEYS = {"epoch", "step", "score", "scores", "collapsed"}  # of every epoch in scores.json
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 _BELOW_LAYERS = ("embedding/", "encoder/projection/")
@@ -75,7 +75,7 @@ class Seed:
         self._job, self.seed, self._folder = job, seed, folder
         self._stage = job.recipe.stage(job.data.rows)
         self._epoch = self._stage.steps // job.recipe.epochs
-        self.history = _read_scores(folder / SCORES)
+        self.history = read_scores(folder / SCORES)
         if self.history and not (folder / MODEL).is_dir():
             job.tell(f"seed {seed}: {folder / MODEL} is missing: training this seed anew")
             self._remove_checkpoints()
@@ -89,8 +89,7 @@ class Seed:
     @property
     def chosen(self) -> Figures:
         """The epoch whose model is kept: the first one with the best score, or the last one."""
-        last = self._job.recipe.select == "last"
-        return self.history[-1] if last else max(self.history, key=lambda entry: entry["score"])
+        return chosen_epoch(self._job.recipe, self.history)
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one; raises as `train.loop.run` does."""
@@ -105,7 +104,8 @@ class Seed:
             return
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
-        reporters: list[Reporter] = [JsonLines(self._folder / "metrics.jsonl"), PointsConsole([self._stage])]
+        reporters: list[Reporter] = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
+        reporters.append(PointsConsole([self._stage]))
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
@@ -240,7 +240,12 @@ def _length(batch: Batch) -> int:
     return batch["input_ids"].shape[1]
 
 
-def _read_scores(file: Path) -> list[Figures]:
+def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
+    """The epoch of a seed whose model is kept: the first one with the best score, or the last one."""
+    return history[-1] if recipe.select == "last" else max(history, key=lambda entry: entry["score"])
+
+
+def read_scores(file: Path) -> list[Figures]:
     """The scores of a seed by epoch, empty before its first; raises UserError if the file is damaged."""
     if not file.is_file():
         return []

@@ -89,7 +89,9 @@ class CustomFiles:
         """The file of a split; raises UserError if there is none."""
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s)) or "none"
-            raise UserError(f"there is no file of the split {split}, only of {known}: name one in own.{split}")
+            raise UserError(
+                f"there is no file of the split {split}, only of {known}: name one in own.{split} or --input"
+            )
         root = on_disk(directory, "data_dir", "copy the files to this machine and name the copy")
         return readers.read_table(root / name, header=self.header)
 

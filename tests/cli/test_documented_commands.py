@@ -14,6 +14,7 @@ import pytest
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.finetuning.results.layouts import PAPER_TABLES
+from bertzoo.finetuning.results.rows import OWN
 from bertzoo.finetuning.sweep import chain as chains
 from bertzoo.finetuning.sweep import grid
 from bertzoo.runs.kind import recipe_class
@@ -114,7 +115,7 @@ def check_verb(argv: list[str]) -> None:
             models = {key.removeprefix("model.") for key, _ in overrides if key.startswith("model.")}
             assert set(chain.only(args.tasks).models) == models
         case "results":
-            assert args.table is None or args.table in PAPER_TABLES
+            assert args.table in (None, OWN, *PAPER_TABLES)
         case "models":
             for file in args.names:
                 config.load(recipe_class(file), [file], overrides)

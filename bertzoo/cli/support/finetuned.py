@@ -71,10 +71,11 @@ def evaluate_model(args: argparse.Namespace) -> int:
         reject_flags(args, ("output",), "a model of labels")
     results = evaluate_split(
         model,
-        split=args.split or "dev",
+        split=args.split or "",
         task=args.task or "",
         data_dir=args.data_dir or "",
         batch_size=args.batch_size or 0,
+        input=args.input or "",
         output=_output_folder(args.output) if args.output else None,
         tell=say,
     )

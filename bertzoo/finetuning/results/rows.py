@@ -12,6 +12,7 @@ from bertzoo.finetuning.results.runs import FinishedRun, Scores
 from bertzoo.finetuning.results.submitted import Submitted
 from bertzoo.tasks import averages
 
+OWN = "own"  # the task of the user's own files
 MEASURED, SUBMITTED, QUOTED = "measured here", "by the leaderboard", "quoted"
 
 
@@ -47,15 +48,26 @@ class ResultTable:
     notes: Sequence[str] = field(default_factory=list)
 
 
+def own_layout(runs: Iterable[FinishedRun]) -> PaperTable:
+    """A table of the runs on the user's own files, with a column per split and metric and without printed rows."""
+    medians = [run.median for run in runs if run.task == OWN]
+    names = dict.fromkeys((split, metric) for scores in medians for split, named in scores.items() for metric in named)
+    columns = [
+        Column(name=f"{split} {metric}", metric="", task=OWN, split=split, scores=(metric,)) for split, metric in names
+    ]
+    return PaperTable(title="Tasks of your own files", paper="", tables=(), columns=tuple(columns))
+
+
 def build_table(layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()) -> ResultTable:
     """The paper's rows, one row per group of runs with the same model and place, and one row per submission.
 
-    Each cell of a group shows its task's run with the best score. Runs of tasks without a column are left out.
+    Each cell of a group shows its task's run with the best score. Runs of tasks without a column are left out. Each run
+    on the user's own files is a group, as two of them may be two tasks.
     """
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
         if has_column(layout, run):
-            tasks = groups.setdefault((run.place.resolve(), run.kind, run.origin), {})
+            tasks = groups.setdefault((_place(run).resolve(), run.kind, run.origin), {})
             tasks.setdefault(run.task, []).append(run)
     printed = published.paper_rows(layout.paper, layout.tables, layout.sections)
     rows, notes = [_quoted(layout, row) for row in printed], []
@@ -102,7 +114,7 @@ def _quoted(layout: PaperTable, row: published.PaperRow) -> ResultRow:
 def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[ResultRow, list[str]]:
     """A row of runs by task, and its caveats."""
     first = next(iter(best.values()))
-    source = f"{first.place}, from {first.origin}"
+    source = f"{_place(first)}, from {first.origin}"
     cells = _cells(layout, best)
     scores = {task: run.median for task, run in best.items()}
     average, caveats = _average(layout, scores, cells, f"{first.kind} ({source})")
@@ -115,6 +127,10 @@ def _measured(layout: PaperTable, best: Mapping[str, FinishedRun]) -> tuple[Resu
         average=average,
     )
     return row, caveats
+
+
+def _place(run: FinishedRun) -> Path:
+    return run.path if run.task == OWN else run.place
 
 
 def _cells(layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted]) -> dict[str, Cell]:

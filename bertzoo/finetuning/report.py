@@ -1,0 +1,88 @@
+"""The report of a fine-tuning run: the curves of its seeds and a page with their scores."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bertzoo.core import config, markdown
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.seeds import METRICS, SCORES, chosen_epoch, read_scores
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import Figures
+from bertzoo.runs import provenance
+from bertzoo.runs.report import page
+from bertzoo.runs.report.page import History
+
+Scores = Mapping[int, list[Figures]]  # the epochs of each seed
+
+
+def write_report(directory: Path) -> tuple[list[Path], str]:
+    """Write loss.png, scores.png and report.md into a run, which may be running.
+
+    Returns their paths, and the newest seed's loss as a plot of characters. Raises UserError before the first epoch.
+    """
+    recipe = config.load(Finetune, [directory / "config.toml"])
+    folders = {seed: directory / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + recipe.seeds)}
+    scores = {seed: found for seed, folder in folders.items() if (found := read_scores(folder / SCORES))}
+    if not scores:
+        raise UserError(f"{directory} has no scores yet. Run the training for longer.")
+    files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}  # a constant has none
+    histories = {seed: page.read_history(file) for seed, file in files.items()}
+    written = []
+    if histories:
+        names = [key for key in page.metric_names(next(iter(histories.values()))) if key.startswith(("dev", "loss"))]
+        written = [
+            _draw(histories, ["loss"], directory / "loss.png"),
+            _draw(histories, [key for key in names if key != "loss"], directory / "scores.png"),
+        ]
+    source = provenance.read_run_json(directory, str(directory))["from"]["path"]
+    text = _page(directory, recipe, str(source), scores, written)
+    (directory / "report.md").write_text(text, encoding="utf-8")
+    sketch = page.sketch(_losses(histories[max(histories)])) if histories else ""
+    return [*written, directory / "report.md"], sketch
+
+
+def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictures: list[Path]) -> str:
+    chosen = {seed: chosen_epoch(recipe, history) for seed, history in scores.items()}
+    columns = [(split, name) for split, named in next(iter(chosen.values()))["scores"].items() for name in named]
+    rows = [
+        [str(seed), str(best["epoch"]), str(len(scores[seed])), f"{best['loss']:.4f}"]
+        + [f"{best['scores'][split][name]:.2f}" for split, name in columns]
+        for seed, best in chosen.items()
+    ]
+    medians = [statistics.median(best["scores"][split][name] for best in chosen.values()) for split, name in columns]
+    rows.append(["median", "", "", "", *(f"{median:.2f}" for median in medians)])
+    head = ["seed", "chosen epoch", "epochs done", "loss (nats)", *(f"{split} {name}" for split, name in columns)]
+    setup = f"Task {recipe.task}, fine-tuned from {source}: {len(scores)} of {recipe.seeds} seeds, scores in points."
+    same = [str(seed) for seed, best in chosen.items() if best["collapsed"]]
+    note = f"Every example got the same prediction from seed {', '.join(same)}." if same else ""
+    images = [f"![{path.stem}]({path.name})" for path in pictures]
+    parts = [f"# {directory.resolve().name}", setup, markdown.table(head, rows), note, *images]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _losses(history: History) -> History:
+    """A history without other figures; scores are in points, which a sketch would take for shares."""
+    train, heldout = (
+        [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
+    )
+    return replace(history, train=train, heldout=heldout)
+
+
+def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:
+    """Draw metrics by step, one panel each: lines for training, markers for the development set, a colour per seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.2 + 2.8 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, name in zip(panels, names, strict=True):
+        for index, (seed, history) in enumerate(histories.items()):
+            axes.plot(*page.series(history.train, name), color=f"C{index}", linewidth=0.8, alpha=0.6)
+            axes.plot(*page.series(history.heldout, name), color=f"C{index}", marker="o", label=f"seed {seed}")
+        axes.set_ylabel(f"{name} (nats)" if name == "loss" else f"{name.replace('_', ' ')} (points)")
+        axes.grid(alpha=0.25)
+    panels[0].legend(frameon=False)
+    panels[-1].set_xlabel("step")
+    figure.savefig(path, dpi=120)
+    return path

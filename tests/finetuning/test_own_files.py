@@ -1,0 +1,79 @@
+"""Runs on the user's own files beyond their training: tables, reports, TensorBoard, and a later test file."""
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import quiz
+from messages import mentions
+from planted import results, said
+
+import bertzoo
+
+
+def test_results_has_a_row_for_each_run(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(finished, tmp_path / "other")
+    lines = said(capsys, "results", finished, tmp_path / "other", "--csv")[0]
+    rows = list(csv.DictReader(io.StringIO(lines)))
+    assert [(row["column"], float(row["value"])) for row in rows] == [
+        ("dev accuracy", pytest.approx(results(finished)["median"]["dev"]["accuracy"]))
+    ] * 2
+    assert all(
+        row["source"].startswith(str(run)) for row, run in zip(rows, (finished, tmp_path / "other"), strict=True)
+    )
+    assert mentions(said(capsys, "results", finished)[0], "dev accuracy", finished)
+    assert mentions(said(capsys, "results", "--table=own", code=2)[1], "--table=own")
+    assert mentions(said(capsys, "results", finished, "--table=convbert_dev", code=2)[1], "own", "--table=own")
+
+
+def test_report_writes_scores_and_curves(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "results.json").unlink()  # as while it runs
+    shutil.rmtree(run / "seed-1")
+    printed = said(capsys, "report", run)[0]
+    assert all((run / name).read_bytes().startswith(b"\x89PNG") for name in ("loss.png", "scores.png"))
+    page = (run / "report.md").read_text()
+    seed = results(finished)["seeds"][0]
+    assert mentions(page, "1 of 2 seeds", f"{seed['scores']['dev']['accuracy']:.2f}", "dev accuracy")
+    assert mentions(printed, "report.md", "loss") and "held-out, step" in printed
+    assert mentions(said(capsys, "report", run, "--check", code=2)[1], "--check", run)
+    shutil.rmtree(run / "seed-0")
+    assert mentions(said(capsys, "report", run, code=2)[1], run)
+
+
+def test_every_seed_has_tensorboard_files(finished: Path) -> None:
+    for seed in ("seed-0", "seed-1"):
+        (events,) = (finished / seed / "tensorboard").iterdir()
+        assert all(name in events.read_bytes() for name in (b"train/loss", b"heldout/dev_accuracy"))
+
+
+def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert mentions(said(capsys, "evaluate", finished, "--split=test", code=2)[1], "test", "--input")
+    shutil.copy(folder / "dev.csv", tmp_path / "later.csv")
+    document = json.loads(said(capsys, "evaluate", finished, f"--input={tmp_path / 'later.csv'}", "--json")[0])
+    dev = json.loads(said(capsys, "evaluate", finished, "--json")[0])
+    assert document["scores"] == {"test": dev["scores"]["dev"]} and document["examples"] == {"test": 40}
+    assert bertzoo.evaluate(finished, input=tmp_path / "later.csv", tell=None)["scores"] == document["scores"]
+    message = said(capsys, "evaluate", finished, "--input=later.csv", "--split=dev", code=2)[1]
+    assert mentions(message, "--input=later.csv", "--split")
+    assert mentions(said(capsys, "evaluate", finished, "--input=none.csv", code=2)[1], "none.csv")
+
+
+@pytest.mark.slow
+def test_questions_have_tables_reports_and_later_files(
+    quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    columns = ["--own.question=asked", "--own.context=paragraph", "--own.answer=said", "--own.train=own.jsonl"]
+    options = ["--task=own", "--own.kind=span", *columns, "--squad.heldout=0.3", f"--data_dir={quiz_folder}"]
+    assert quiz.finetune(quiz_folder, tmp_path / "run", *options, "--seeds=1", "--epochs=1") == 0
+    assert mentions(said(capsys, "results", tmp_path / "run")[0], "dev exact_match", "dev f1")
+    assert mentions(said(capsys, "report", tmp_path / "run")[0], "report.md")
+    later = (quiz_folder / "own.jsonl").read_text().splitlines(keepends=True)[:12]
+    (tmp_path / "later.jsonl").write_text("".join(later))
+    document = json.loads(
+        said(capsys, "evaluate", tmp_path / "run", f"--input={tmp_path / 'later.jsonl'}", "--json")[0]
+    )
+    assert document["examples"] == {"test": 12} and document["scores"]["test"].keys() == {"exact_match", "f1"}
