@@ -70,6 +70,14 @@ def error(capsys, *argv: str, code: int = 2) -> str:
     return message
 
 
+def test_a_run_with_a_warm_up_in_steps_resumes(finished, config, tmp_path, capsys):
+    """The checkpoint is checked under the stage's schedule; one of a single step would be shorter than the warm-up."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    schedule = ["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=2"]
+    assert main(["pretrain", config, f"--run_dir={run}", *schedule]) == 0
+    assert mentions(capsys.readouterr().err, "warmup_steps", "finished after 10 steps")
+
+
 def test_what_a_run_leaves_behind(finished):
     rows = records(finished)
     train = [row for row in rows if row.get("split") == "train"]
