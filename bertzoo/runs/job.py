@@ -15,7 +15,7 @@ from bertzoo.train import hosts, loop, restore, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.progress import Console, JsonLines, Reporter, TensorBoard
 from bertzoo.train.stage_setup import StageSetup
-from bertzoo.train.stages import locate, schedule_group, stage_of
+from bertzoo.train.stages import locate, stage_of
 
 
 def make_mesh(recipe: Recipe) -> jax.sharding.Mesh:
@@ -33,11 +33,7 @@ def check_checkpoint(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh)
     step = run.latest()
     if step is None:
         return
-    index = stage_of(recipe.stages, step)
-    setup, group = stage_setups.build_setups(recipe)[index], schedule_group(recipe.stages, index)
-    optimizer = setup.transformation(group.steps, group.learning_rate)
-    abstract = state.abstract(setup.objective, optimizer, mesh, recipe.mesh.fallbacks)
-    restore.check_compatible(run.checkpoints, abstract)
+    restore.check_compatible(run.checkpoints, step_memory.state_shapes(recipe, stage_of(recipe.stages, step), mesh))
 
 
 def train(

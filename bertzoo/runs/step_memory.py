@@ -123,8 +123,9 @@ def advice(
 
 def state_shapes(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> State:
     """Return shapes, dtypes and shardings of a stage's state; raises ConfigError as a run does."""
-    setup = stage_setups.build_setups(recipe)[index]
-    return states.abstract(setup.objective, setup.transformation(1), mesh, recipe.mesh.fallbacks)
+    setup, group = stage_setups.build_setups(recipe)[index], staging.schedule_group(recipe.stages, index)
+    optimizer = setup.transformation(group.steps, group.learning_rate)
+    return states.abstract(setup.objective, optimizer, mesh, recipe.mesh.fallbacks)
 
 
 def teacher_shapes(recipe: Recipe, mesh: jax.sharding.Mesh) -> Any:
