@@ -49,9 +49,12 @@ bertzoo benchmark "$run/phone.tflite" --lengths=32,64
 cat <<TEXT
 
 == What to try next
+. .venv/bin/activate                                  first, in this terminal: puts bertzoo on its path
 bertzoo config demo                                   every setting of this run
 bertzoo pretrain demo --data.source='my/*.txt' --run_dir=runs/mine
                                                       the same on your own text (blank lines between documents)
+bertzoo pretrain squeezebert_mini --data.source='my/*.txt' --run_dir=runs/squeezebert_mini
+                                                      a larger model, 3 hours on 2 cores
 bertzoo pretrain squeezebert --data.source='my/*.txt.xz' --run_dir=runs/squeezebert
                                                       the paper's recipe; on a TPU, unchanged
 $run/report.md                              what you have just seen, as a page
