@@ -1,13 +1,11 @@
-"""Writes programs.json: a hash of the training step's StableHLO for every stage of every shipped config.
+"""The text of programs.json: a hash of the training step's StableHLO for every stage of every shipped config.
 
-usage: python tests/golden/make_programs.py
-
-Run it after a change that is meant to change the compiled program, and say so in the commit.
+`python -m tests.golden` writes it.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import jax
@@ -34,6 +32,13 @@ def hashes(name: str) -> Iterator[tuple[str, str]]:
         yield f"{name}/{index}", hashlib.sha256(program.encode()).hexdigest()[:16]
 
 
-if __name__ == "__main__":
-    found = {"jax": jax.__version__} | {key: value for name in names() for key, value in hashes(name)}
-    FILE.write_text(json.dumps(found, indent=1) + "\n")
+def text(changed: Collection[str] = ()) -> str:
+    """The whole file; with `changed` the hashes of other configs are as they are recorded, if by the same jax."""
+    before = json.loads(FILE.read_text(encoding="utf-8"))
+    if not changed or before["jax"] != jax.__version__:
+        before = {}
+    found = {"jax": jax.__version__}
+    for name in names():
+        kept = {} if name in changed else {key: value for key, value in before.items() if key.split("/")[0] == name}
+        found |= kept or dict(hashes(name))
+    return json.dumps(found, indent=1) + "\n"

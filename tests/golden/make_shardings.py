@@ -1,10 +1,10 @@
-"""Writes shardings.txt: where every parameter of every shipped config goes on three meshes; run it after a change.
+"""The text of shardings.txt: where every parameter of every shipped config goes on three meshes.
 
-usage: python tests/golden/make_shardings.py
+`python -m tests.golden` writes it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import jax
@@ -27,10 +27,21 @@ The mesh axis that splits each dimension (. none, ! after a fallback) on the mes
 """
 
 
-def text() -> str:
-    """The whole file."""
-    names = [name for name in config.shipped() if kind_of(name) not in MODELLESS]
-    return HEAD + "".join(f"\n{name}\n" + "".join(f"  {line}\n" for line in table(name)) for name in names)
+def names() -> list[str]:
+    """The shipped configs with a model."""
+    return [name for name in config.shipped() if kind_of(name) not in MODELLESS]
+
+
+def recorded() -> dict[str, str]:
+    """The block of lines of each config in the file."""
+    return dict(block.strip("\n").split("\n", 1) for block in FILE.read_text(encoding="utf-8").split("\n\n")[1:])
+
+
+def text(changed: Collection[str] = ()) -> str:
+    """The whole file; with `changed` the blocks of other configs are as they are recorded."""
+    before = {name: block for name, block in recorded().items() if changed and name not in changed}
+    blocks = {name: before.get(name) or "\n".join(f"  {line}" for line in table(name)) for name in names()}
+    return HEAD + "".join(f"\n{name}\n{block}\n" for name, block in blocks.items())
 
 
 def table(name: str) -> Iterator[str]:
@@ -64,7 +75,3 @@ def ranges(numbers: list[int]) -> str:
         else:
             found.append([number])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
-
-
-if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")

@@ -1,11 +1,15 @@
 """The program of every shipped config's training step is the recorded one: a refactoring must not change it."""
 
 import json
+import re
 
 import jax
-import make_programs
 import pytest
+from messages import mentioning
 from tiers import quick
+
+from tests.golden import __main__ as golden
+from tests.golden import make_programs, make_shardings
 
 RECORDED = json.loads(make_programs.FILE.read_text())
 
@@ -16,6 +20,23 @@ def test_every_config_is_recorded():
 
 @pytest.mark.parametrize("name", quick(make_programs.names(), "demo"))
 def test_the_step_lowers_to_the_recorded_program(name):
-    assert jax.__version__ == RECORDED["jax"], "another jax writes other programs: run tests/golden/make_programs.py"
+    assert jax.__version__ == RECORDED["jax"], "another jax writes other programs: run python -m tests.golden"
     found = dict(make_programs.hashes(name))
     assert found == {key: RECORDED[key] for key in RECORDED if key.startswith(f"{name}/")}
+
+
+def test_one_command_writes_the_lines_of_a_config_anew(tmp_path, monkeypatch):
+    """And leaves those of the others, so that the difference shows what changed."""
+    changes = {
+        make_programs: (r'"demo/0": "\w+"', '"demo/0": "0"'),
+        make_shardings: (r"\ndemo\n  .*\n", "\ndemo\n"),
+    }
+    before = {module: module.FILE.read_text() for module in changes}
+    for module, text in before.items():
+        monkeypatch.setattr(module, "FILE", tmp_path / module.FILE.name)
+        module.FILE.write_text(re.sub(*changes[module], text))
+        assert module.FILE.read_text() != text
+    golden.main(["demo"])
+    assert {module: module.FILE.read_text() for module in before} == before
+    with pytest.raises(SystemExit, match=mentioning("demos")):
+        golden.main(["demos"])

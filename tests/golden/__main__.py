@@ -1,0 +1,26 @@
+"""Regenerate the goldens that this project's own code makes: shardings.txt and programs.json.
+
+usage: python -m tests.golden [CONFIG …]    # only these shipped configs; default: all, which takes minutes
+
+Run it after a change that is meant to move parameters or to change compiled programs, read the difference, and say so
+in the commit. Two kinds of golden have another source and scripts of their own: the .npz files come from torch and
+transformers (make_golden.py), the curves in configs/curves from finished runs (make_curve.py).
+"""
+
+import sys
+from collections.abc import Sequence
+
+from tests.golden import make_programs, make_shardings
+
+
+def main(configs: Sequence[str]) -> None:
+    """Write both files, anew for the named configs."""
+    if unknown := sorted({*configs} - {*make_shardings.names(), *make_programs.names()}):
+        sys.exit(f"{', '.join(unknown)}: no shipped config has this name and a model of its own")
+    for module in (make_shardings, make_programs):
+        module.FILE.write_text(module.text(configs), encoding="utf-8")
+        print(f"wrote {module.FILE}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
