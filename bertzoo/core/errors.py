@@ -22,15 +22,15 @@ class CheckpointError(UserError):
 class OutOfMemory(UserError):
     """A step that needs more memory than a device has, both in bytes; needed: None if it is unknown (exit code 2)."""
 
-    def __init__(self, needed: int | None, available: int, where: str = "", advice: str = ""):
+    def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
         self.needed, self.available, self.where = needed, available, where
         need = "more memory" if needed is None else f"{needed / 1e9:,.1f} GB of memory"
-        message = f"a step needs {need} on each device, which has {available / 1e9:,.1f} GB{where and f' {where}'}"
-        super().__init__(f"{message}. {advice or 'Use a smaller batch.'}")
+        there = f"{available / 1e9:,.1f} GB{where and f' {where}'}"
+        super().__init__(f"{step} needs {need} on each device, which has {there}. {advice or 'Use a smaller batch.'}")
 
-    def with_advice(self, advice: str) -> "OutOfMemory":
-        """Return the same error that ends with another advice."""
-        return OutOfMemory(self.needed, self.available, self.where, advice)
+    def of_step(self, step: str, advice: str) -> "OutOfMemory":
+        """Return the same error that names the step and ends with an advice."""
+        return OutOfMemory(self.needed, self.available, self.where, step, advice)
 
 
 class SaveError(CheckpointError):

@@ -69,7 +69,8 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             options.tell_once(f"changed since the run began: {line}")
         mesh = devices(recipe)
-        check_memory(recipe.distillation_recipe(recipe.model), mesh, lambda stage: f"tuning.{stage}")
+        tuned = recipe.distillation_recipe(recipe.model)
+        check_memory(tuned, mesh, options.tell_once, lambda stage: f"tuning.{stage}")
         keep_programs()
         pruning = Pruning(recipe, run, Path(path), digest, mesh, options)
         vocabulary = pruning.tokenizer()

@@ -182,7 +182,7 @@ def _checked_devices(
         tell(f"changed since the run began: {line}")
     mesh = job.make_mesh(recipe)
     hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
-    step_memory.check_memory(recipe, mesh)
+    step_memory.check_memory(recipe, mesh, tell)
     compilation.keep_programs()
     return mesh
 

@@ -25,6 +25,11 @@ class DeviceMemory(NamedTuple):
     total: int
     free: int | None
 
+    @property
+    def usable(self) -> int:
+        """The bytes that a step can have now."""
+        return self.total if self.free is None else min(self.total, self.free)
+
 
 def device_memory() -> DeviceMemory:
     """Return the memory of the first local device; CPU devices share the machine's memory evenly."""
@@ -81,12 +86,13 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
     try:
         yield
     except OutOfMemory as error:
-        raise error.with_advice(advice(stage(), error.available / error.needed if error.needed else 0.5)) from error
+        share = error.available / error.needed if error.needed else 0.5
+        raise error.of_step(f"the step of stage {stage()}", advice(stage(), share)) from error
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        total = device_memory().total
-        raise OutOfMemory(None, total).with_advice(advice(stage(), 0.5)) from error
+        step = f"the step of stage {stage()}"
+        raise OutOfMemory(None, device_memory().total, step=step, advice=advice(stage(), 0.5)) from error
 
 
 def keep_programs() -> None:

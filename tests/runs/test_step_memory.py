@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 import tiny
+from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.core import config
@@ -41,18 +42,31 @@ def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, mesh: jax.s
     assert step_memory(recipe, 0, mesh).total == pytest.approx(compiled, rel=0.5)
 
 
-def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("free", [None, 3])
+def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch, free):
+    """Also where other programs use most of the memory: the options are for what is free."""
     needed = step_memory(recipe, 0, mesh).total
-    there = DeviceMemory(needed // 3, None)
+    there = DeviceMemory(needed // 3, None) if free is None else DeviceMemory(10 * needed, needed // free)
     monkeypatch.setattr(compilation, "device_memory", lambda: there)
     with pytest.raises(OutOfMemory) as caught:
         check_memory(recipe, mesh)
-    assert (caught.value.needed, caught.value.available) == (needed, there.total)
+    assert (caught.value.needed, caught.value.available) == (needed, needed // 3)
+    assert mentions(str(caught.value), "stage 0", "--stages.0.batch_size")
     parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
-    smaller = with_accumulate(recipe, int(parts))
-    assert int(parts) * int(rows) == 64 and step_memory(smaller, 0, mesh).total <= there.total
-    assert step_memory(with_accumulate(recipe, int(parts) // 2), 0, mesh).total > there.total  # the least that fits
-    check_memory(smaller, mesh)
+    smaller, lines = with_accumulate(recipe, int(parts)), []
+    assert int(parts) * int(rows) == 64
+    for index in (0, 1):
+        program = step.lower(smaller, index, mesh).compile()
+        assert check_fits(program.memory_analysis()) <= there.usable
+    check_memory(smaller, mesh, lines.append)
+    assert not lines
+
+
+def test_a_step_that_may_not_fit_warns(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch):
+    needed, lines = step_memory(recipe, 0, mesh).total, []
+    monkeypatch.setattr(compilation, "device_memory", lambda: DeviceMemory(int(0.95 * needed), None))
+    check_memory(recipe, mesh, lines.append)
+    assert len(lines) == 1 and mentions(lines[0], "stage 0", "--stages.*.accumulate=2")
 
 
 def test_a_state_larger_than_the_device_has_no_batch_that_fits(recipe: Pretrain, mesh, monkeypatch):

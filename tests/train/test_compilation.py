@@ -70,7 +70,7 @@ def test_the_bytes_of_a_program_are_those_of_its_arrays():
 
 def test_memory_that_runs_out_in_a_run_is_the_users_error_with_advice():
     total = device_memory().total
-    expected = pytest.raises(OutOfMemory, match=mentioning("stage 3", "0.5", f"{total / 1e9:,.1f}"))
+    expected = pytest.raises(OutOfMemory, match=mentioning("stage 3", 0.5, f"{total / 1e9:,.1f}"))
     with expected, memory_errors(lambda: 3, lambda stage, share: f"stage {stage} {share}"):
         jnp.zeros((2**45,)).block_until_ready()
     with pytest.raises(OutOfMemory), memory_errors(lambda: 0, lambda stage, share: ""):

@@ -234,6 +234,7 @@ def _events(history: History) -> str:
     lines = [
         ": ".join([f"- {event['event'].replace('_', ' ')} at step {event['step']}", *_changes(event)])
         for event in history.events
+        if event["event"] not in ("compiling", "compiled")
     ]
     if history.torn:
         lines.append("- the last line of metrics.jsonl was cut off and is left out")
