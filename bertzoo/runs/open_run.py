@@ -150,22 +150,25 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
     for split, part in corpus.manifest.splits.items():
         options.tell_once(f"corpus, {split}: {part}")
     share = corpus.unknown_share()
-    if begun and share > UNKNOWN_ERROR:  # what has begun goes on
+    if begun and share > UNKNOWN_ERROR:  # a run with a checkpoint resumes: its text cannot change
         options.tell_once(f"warning: {describe_unknown(share, corpus.address)}")
     else:
-        check_unknown(share, corpus.address, options.tell_once)
-    for line in _unused_rows(recipe.model.vocab_size, corpus):
+        check_unknown(share, corpus.address, options.tell_once, inherited=vocabulary is not None)
+    for line in _unused_rows(recipe.model.vocab_size, corpus, advise=vocabulary is None):
         options.tell_once(line)
     return corpus
 
 
-def _unused_rows(rows: int, corpus: Corpus) -> Iterator[str]:
-    """Say if most rows of the model's word table stay untrained. rows: model.vocab_size."""
+def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
+    """Yield lines if most rows of the model's word table stay untrained. rows: model.vocab_size; advise: add the
+    options that avoid it, which a model with another's tokenizer does not have.
+    """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
     if entries < _FEW_ENTRIES * rows:
+        options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
         yield (
             f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
-            f"are never trained; model.vocab_size={entries} leaves them out"
+            "are never trained" + (f". A new run with {options} has none of them." if advise else "")
         )
     if occurring is not None and occurring < _FEW_OCCURRING * entries:
         yield (

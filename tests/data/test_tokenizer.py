@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError, UserError
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.tokenizer import build
@@ -85,6 +85,9 @@ def test_special_tokens_in_the_text_become_ids_only_if_asked(config):
     encoded = trained.encode_batch(texts, specials=True)
     assert [ids.tolist() for ids in encoded] == [[*quick, 4, *fox], [2, *quick, 3, 0], [], [4], quick]
     assert {ids.dtype for ids in encoded} == {np.dtype(np.int32)}
+    for specials in (False, True):
+        with pytest.raises(UserError, match=mentioning("'the quick'")):
+            trained.encode_batch("the quick", specials=specials)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

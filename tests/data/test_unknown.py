@@ -50,7 +50,7 @@ def test_the_manifest_counts_unknown_words_and_entries_in_use(trained, tmp_path)
     unk = corpus.tokenizer.specials.unk
     for split, record in manifest.splits.items():
         assert (record.unknown, record.entries) == (counts[split][unk], len(counts[split]))
-    share = sum(found[unk] for found in counts.values()) / sum(map(len, tokens.values()))
+    share = sum(count[unk] for count in counts.values()) / sum(map(len, tokens.values()))
     assert manifest.unknown_share == corpus.unknown_share() == share and 0.01 < share < 0.2
     (line,) = lines
     assert mentions(line, f"{share:.1%}", "[UNK]", tmp_path / "c")
@@ -72,6 +72,13 @@ def test_text_in_another_script_stops_before_the_tokenisation(trained, tmp_path)
     with pytest.raises(CorpusError, match=mentioning("[UNK]", data.source, "data.tokenizer.path")):
         write_corpus(data, tmp_path / "c", workers=1, tell=lambda line: None)
     assert not (tmp_path / "c").exists()  # the place is free for the corrected command
+
+
+def test_the_folder_of_a_vocabulary_is_not_its_file(trained, tmp_path):
+    folder = Path(trained.tokenizer.path).parent
+    data = replace(trained, tokenizer=replace(trained.tokenizer, path=str(folder)))
+    with pytest.raises(CorpusError, match=mentioning(folder, "directory", Path(trained.tokenizer.path).name)):
+        tokenize(data, tmp_path / "c", workers=1)
 
 
 def test_text_whose_beginning_hides_it_stops_in_the_end(trained, tmp_path):

@@ -1,5 +1,6 @@
 """Unknown words and unused rows of the word table at the start of a run."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def test_foreign_text_stops_a_run_before_it_trains(foreign, tiny_corpus, tiny_co
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_with_a_models_vocabulary_no_option_is_advised(foreign, finished_run, tiny_config, tmp_path, capsys):
+    options = [f"--data.source={foreign}", f"--from={finished_run}"]
+    *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
+    assert mentions(line, "[UNK]", foreign) and "data.tokenizer.path" not in line
+
+
 def test_a_run_prints_the_share_and_what_the_model_never_uses(tiny_config, tmp_path, capsys):
     options = ["--model.vocab_size=2048", "--stages.0.steps=1", "--stages.1.steps=1"]
     lines = run(capsys, tiny_config, tmp_path / "run", *options)
@@ -41,6 +48,11 @@ def test_a_run_prints_the_share_and_what_the_model_never_uses(tiny_config, tmp_p
     (line,) = (line for line in lines if "model.vocab_size" in line)
     assert mentions(line, "2,048")
     assert not any("warning" in line for line in lines)
+    advised = re.findall(r"--\S+=\d+", line)
+    assert len(advised) == 2  # followed, they make a run without the line
+    assert not any(
+        "model.vocab_size" in line for line in run(capsys, tiny_config, tmp_path / "new", *options, *advised)
+    )
 
 
 def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys):

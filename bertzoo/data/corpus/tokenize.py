@@ -150,6 +150,7 @@ def tokenize_to_url(
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     """Raise CorpusError if the source cannot be read, or if [UNK] abounds where its documents begin."""
     check_sources(data.parts, data.heldout)
+    inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
         return  # it will be trained on the source
@@ -160,7 +161,8 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
         for origin in chosen
         for document in islice(origin.documents(), _SAMPLED["documents"] // len(chosen))
     ]
-    check_unknown(vocabulary.unknown_share(texts), f"the first documents of {data.source}", lambda line: None)
+    share, place = vocabulary.unknown_share(texts), f"the first documents of {data.source}"
+    check_unknown(share, place, lambda line: None, inherited)
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.errors import CorpusError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import on_disk
 
 UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] among tokens
@@ -78,8 +78,10 @@ class Tokenizer(ABC):
         """The int32 ids (n,) of every text; nothing is put around it.
 
         A special token's name in a text, such as "[MASK]", is text like any other and is spelt out, unless `specials`
-        makes it the token's id. Never set that for text that you did not write.
+        makes it the token's id. Never set that for text that you did not write. Raises UserError for a single text.
         """
+        if isinstance(texts, str):
+            raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
         if not specials:
             return self._encode(texts)
         ids = {self._entries[index]: [index] for index in asdict(self.specials).values()}
@@ -113,14 +115,19 @@ def describe_unknown(share: float, place: str) -> str:
     return f"{share:.1%} of the tokens of {place} are [UNK], as the vocabulary has no entries for these words"
 
 
-def check_unknown(share: float, place: str, tell: Callable[[str], None]) -> None:
-    """Warn if a corpus has more than 1 % of [UNK]; raise CorpusError above 20 %."""
+def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
+    """Warn if a text has more than 1 % of [UNK]; raise CorpusError above 20 %.
+
+    inherited: the vocabulary is another model's, and no option of this run replaces it.
+    """
     if share > UNKNOWN_ERROR:
-        raise CorpusError(
-            f"{describe_unknown(share, place)}, and a model learns nothing from it above {UNKNOWN_ERROR:.0%}. Set "
-            "data.tokenizer.path to a vocabulary of the text's language, leave it empty to train one on the text, or "
-            "start from a model of that language"
+        mend = (
+            "Start from a model whose vocabulary covers this text, or use text in the model's language."
+            if inherited
+            else "Set data.tokenizer.path to a vocabulary of the text's language, or leave it empty to train one on "
+            "the text."
         )
+        raise CorpusError(f"{describe_unknown(share, place)}; the limit is {UNKNOWN_ERROR:.0%}. {mend}")
     if share > UNKNOWN_WARNING:
         tell(f"warning: {describe_unknown(share, place)}")
 
@@ -136,6 +143,9 @@ def check_size(size: int, limit: int, origin: str) -> None:
 def vocabulary_file(path: str) -> Path:
     """The path of a vocabulary file; raises CorpusError if it does not exist."""
     file = on_disk(path, "the vocabulary file", "copy it to this machine and name the copy")
+    if file.is_dir():
+        names = sorted(entry.name for entry in file.iterdir() if entry.suffix in (".txt", ".model")) or ["vocab.txt"]
+        raise CorpusError(f"the vocabulary file {path} is a directory. Name the file in it, such as {file / names[0]}.")
     if not file.is_file():
         raise CorpusError(f"the vocabulary file {path} does not exist")
     return file
