@@ -29,6 +29,13 @@ from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 _SHOWN = 3  # keys that an error names
+_ELSEWHERE = {  # options of other projects, and the last part of ours
+    "lr": "learning_rate",
+    "output_dir": "run_dir",
+    "seq_length": "max_length",
+    "max_seq_length": "max_length",
+    "num_train_epochs": "epochs",
+}
 VERBS = {
     "pretrain": "pretrain a model from config files; run it again to resume",
     "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
@@ -209,8 +216,9 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
     if key in keys or ("." in key and keys):
         return
     known = {**paths, **{flag: [flag] for flag in flags}}  # by the last part of a key, which people try first
-    near = get_close_matches(key, known, n=1, cutoff=0.8) or get_close_matches(key, [*flags, *keys], n=1)
-    if near:
+    ours = _ELSEWHERE.get(key, "")
+    near = [ours] if ours in known else get_close_matches(key, known, n=1, cutoff=0.8)
+    if near := near or get_close_matches(key, [*flags, *keys], n=1):
         hint = f"did you mean {' or '.join(f'--{name}' for name in known[near[0]][:_SHOWN])}?"
     elif others := [name for name in VERBS if key in _config_paths(importlib.import_module(f"bertzoo.cli.{name}"))]:
         hint = f"it is an option of {', '.join(f'`bertzoo {name}`' for name in others)}"

@@ -36,14 +36,23 @@ def load(
     with exactly these tables. Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
+    extracts: list[Path] = []
+    files = list(files)
     for name in files:
         path = find(name)
         contents = read_toml(path)
         if contents.keys() == getattr(cls, "EXTRACTS", None):
             contents = {key: value for key, value in contents.items() if key in schema.hints(cls)}
+            extracts.append(path)
         with _named(str(path)):
             table = schema.merge(cls, table, contents)
             schema.build(cls, table, complete=False)
+    if files and len(extracts) == len(files):
+        path = extracts[0]
+        raise ConfigError(
+            f"{path} holds only a model, not how to train it. `bertzoo pretrain` and `bertzoo config` take it behind a "
+            f"config, as in `bertzoo config demo {path}`; `bertzoo benchmark` takes its directory, {path.parent}."
+        )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
     return _overridden(cls, table, overrides)
 

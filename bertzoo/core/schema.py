@@ -95,11 +95,18 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
     for field in dataclasses.fields(cls):
         if field.init and field.name not in values and field.default is field.default_factory:  # both are MISSING
             key = join(path, field.name)
-            raise ConfigError(f"{key} is missing: set it in a config file or with --{key}=…")
+            raise ConfigError(f"{key} is missing: set it in a config file{_option(hints(cls)[field.name], key)}")
     try:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}" if path else str(error)) from error
+
+
+def _option(tp: Any, key: str) -> str:
+    """Return how an option sets a missing key, as the end of an error; empty for a list or a table, which none sets."""
+    if kinds := _kinds(tp):
+        return f" or with --{key}.kind=KIND, one of {', '.join(kinds)}"
+    return "" if item(tp) or tables(tp) else f" or with --{key}=…"
 
 
 def _value(tp: Any, value: Any, path: str, base: Any, complete: bool) -> Any:
@@ -170,9 +177,9 @@ def describe(tp: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the end of an error about an unknown name: the nearest of the known names, or all of them."""
+    """Return the end of an error about an unknown name: the nearest known name, one that it begins, or all of them."""
     known = list(known)
-    if near := get_close_matches(name, known, n=1):
+    if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
         return f"; did you mean {near[0]}?"
     return f"; known are {', '.join(known)}" if known and say_all else ""
 

@@ -59,7 +59,8 @@ class ExportOptions:
             object.__setattr__(self, "to", "litert")
         for name, values in _VALUES.items():
             if (value := getattr(self, name)) is not None and value not in values:
-                raise UserError(f"--{name}={value} is none of {', '.join(values)}{nearest(value, values, False)}")
+                hint = nearest(value, (*values, *["tflite"] * (name == "to")), False)
+                raise UserError(f"--{name}={value} is none of {', '.join(values)}{hint}")
         for name, formats in _ONLY.items():
             if getattr(self, name) is not None and self.to not in formats:
                 where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"

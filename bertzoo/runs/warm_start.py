@@ -74,15 +74,22 @@ def load_recipe(
 
     A run with a checkpoint has its own. Raises UserError.
     """
+    overrides = list(overrides)
 
     def model() -> Model:
+        if origin is None:
+            raise ConfigError(
+                "model is missing. Add [model] to a config file, set --model.kind, or take another model's with "
+                "--from=MODEL or its model.toml among the configs."
+            )
         run = RunDirectory(run_dir)
         if run.latest() is None:
             return any_model.read_model(str(origin)).model
         run.fetch()
         return run.load().model
 
-    return config.load(Pretrain, files, overrides, None if origin is None else {"model": model})
+    has_options = any(key.startswith("model.") for key, _ in overrides)
+    return config.load(Pretrain, files, overrides, None if origin is None and has_options else {"model": model})
 
 
 def match_parameters(

@@ -85,6 +85,7 @@ def test_values_may_hold_anything_but_a_forgotten_value_is_noticed(verb: Callabl
     [
         (["pretrain", "--run_dri=x"], ("--run_dri", "--run_dir")),
         (["pretrain", "--sed=3"], ("--sed", "--seed")),
+        (["pretrain", "--output_dir=x"], ("--output_dir", "mean --run_dir?")),
         (["pretrain", "--qqq=3"], ("--qqq", "--help", "--debug", "--run_dir", "--seeds")),
         (["pretrain", "--run"], ("option", " --run")),
         (["pretrain", "--model.layers"], ("--model.layers=VALUE",)),
@@ -157,6 +158,21 @@ def test_config_asks_for_the_model_of_an_origin_elsewhere(tmp_path: Path, capsys
     assert cli.main(["config", "pretrain", str(lean), "--run_dir=x", "--from=../bucket/bert"]) == 2
     assert mentions(capsys.readouterr().err, "[model]", "../bucket/bert", "model.toml")
     assert cli.main(["config", "pretrain", "demo", "--run_dir=x", "--from=../bucket/bert"]) == 0
+    lean.write_text(
+        f"{lean.read_text().splitlines()[0]}\nstages = [{{ steps = 1, batch_size = 4, max_length = 32 }}]\n"
+    )
+    assert cli.main(["config", "pretrain", str(lean), "--run_dir=x"]) == 2
+    assert mentions(capsys.readouterr().err, "--model.kind", "--from=MODEL")
+    assert cli.main(["config", "pretrain", str(lean), "--run_dir=x", "--model.kind=bert"]) == 0
+
+
+@pytest.mark.parametrize("verb", [["config"], ["models"], ["benchmark"], ["pretrain", "--run_dir=new"]])
+def test_a_model_without_a_recipe_names_what_takes_it(verb: list[str], tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "model.toml"
+    file.write_text('[model]\nkind = "bert"\n[head]\nkind = "none"\n[source]\nformat = "run"\n')
+    assert cli.main([*verb, str(file)]) == 2
+    assert mentions(capsys.readouterr().err, f"bertzoo config demo {file}", f"{tmp_path}.")
+    assert cli.main(["config", "demo", str(file)]) == 0
 
 
 def test_config_prints_what_a_command_line_sets(capsys: pytest.CaptureFixture) -> None:

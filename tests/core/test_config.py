@@ -133,6 +133,25 @@ def test_an_option_may_fill_what_a_file_leaves_open(tmp_path: Path) -> None:
     assert config.load(Run, [path], options("stages.*.steps=3")).stages == (Stage(steps=3, batch=2),)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Required:
+    model: Wide | Grouped
+    stages: tuple[Stage, ...]
+    seed: int
+
+
+def test_a_missing_key_names_the_option_that_sets_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "stages = []\n")
+    with pytest.raises(ConfigError, match=mentioning("model", "--model.kind=", "wide", "grouped")):
+        config.load(Required, [path])
+    with pytest.raises(ConfigError, match=mentioning("--seed=")):
+        config.load(Required, [path], options("model.kind=wide"))
+    assert config.load(Required, [path], options("model.kind=wide", "seed=3")).model == Wide()
+    with pytest.raises(ConfigError, match=mentioning("stages", "config file")) as error:
+        config.load(Required, [], options("model.kind=wide", "seed=3"))
+    assert "--stages" not in str(error.value)
+
+
 def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None:
     one = write(tmp_path, '[model]\nkind = "wide"\nwidth = 16\nlayers = 3\n[optimizer]\nrate = 5\n', "1.toml")
     two = write(tmp_path, '[model]\nkind = "grouped"\n', "2.toml")
@@ -191,7 +210,7 @@ def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: tuple[o
         ("[model]\nlayers = 3\n", ("model.kind", "grouped_thin")),
         ("seed = true\n", ("seed", "a.toml")),
         ("seed = 1979-05-27\n", ("seed", "a.toml")),
-        ("", ("--model=…",)),
+        ("", ("--model.kind=",)),
         ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', ("optimizer.decay", "a.toml")),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_missing_torch_package_is_named(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
     extra = "onnx" if to == "onnx" else "torch"
-    message = (f"--to={to} ", f" {package},", f"`pip install '.[{extra}]'`")
+    message = (f"--to={to} ", f" {package},", f"`pip install -c constraints.txt -e '.[{extra}]'`")
     failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
@@ -132,3 +132,8 @@ def test_a_failing_process_leaves_no_files(
     words = (sources["mobilebert"], tmp_path / "new" / "model.pte", "--to=executorch", "--lengths=8")
     failed(capsys, 1, message, *words)
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+@pytest.mark.parametrize(("to", "nearest"), [("tflit", "tflite"), ("tf", "tflite"), ("hugging", "huggingface")])
+def test_an_unknown_format_names_the_nearest(to: str, nearest: str, capsys: pytest.CaptureFixture) -> None:
+    failed(capsys, 2, (f"--to={to} ", f"did you mean {nearest}?"), "runs/x", "model.tflite", f"--to={to}")

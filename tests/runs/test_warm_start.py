@@ -202,14 +202,13 @@ def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, c
     lean.write_text("[data]" + (folder / "bert.toml").read_text().partition("[data]")[2])
     load = functools.partial(warm_start.load_recipe, [lean])
     assert load([], folder / "hf", new).model == source.model
-    dropout = [("model.dropout", "0.3")]
-    assert load(dropout, folder / "hf", new).model == replace(source.model, dropout=0.3) != source.model
+    assert load([("model.dropout", "0.3")], folder / "hf", new).model == replace(source.model, dropout=0.3)
     # A run with a checkpoint does not read its source again.
     assert load([], tmp_path / "gone", adapted).model == load_run(adapted).recipe.model
-    resumed = ["pretrain", str(lean), f"--run_dir={shutil.copytree(adapted, tmp_path / 'run')}", *NSP]
-    assert main([*resumed, f"--from={folder / 'hf'}", f"--data.source={folder / 'text.txt'}"]) == 0
+    options = [f"--from={folder / 'hf'}", f"--data.source={folder / 'text.txt'}", *NSP]
+    assert main(["pretrain", str(lean), f"--run_dir={shutil.copytree(adapted, tmp_path / 'run')}", *options]) == 0
     assert recipe(folder) == warm_start.load_recipe([folder / "bert.toml"], [], folder / "hf", new)
-    with pytest.raises(ConfigError, match=mentioning("model ")):
+    with pytest.raises(ConfigError, match=mentioning("model ", "--model.kind", "--from=MODEL", "model.toml")):
         load([], None, new)
     assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     assert config.load(Pretrain, [lean, tmp_path / "ours/model.toml"]).model == source.model
