@@ -9,7 +9,8 @@ import numpy as np
 from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.models import Model
 from bertzoo.models.tasks import SequenceClassification, parameter_shapes
@@ -85,6 +86,10 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
         if pretrained.head.kind in PRETRAINING_HEADS:
             pretrained = classifier(pretrained)
         return BenchmarkModel(name=name, pretrained=pretrained)
+    try:
+        config.find(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}. {download}" if (download := hub_download(name)) else str(error)) from error
     model = config.load(recipe_class(name), [name], overrides).model
     return BenchmarkModel(name=name, pretrained=untrained(model, name))
 

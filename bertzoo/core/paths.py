@@ -12,6 +12,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _INSIDE = re.compile(r"checkpoints|iterations|seed-\d+")  # folders of a run's directory that hold models
 _HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # not a file: nothing ends in .toml
 _OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}  # of the Hub's oldest, bare names
+_PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # of an empty directory
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
 
@@ -42,7 +43,7 @@ def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], lef
     leftovers: what a run that was killed before it wrote a mark may have left.
     """
     names = sorted(names)
-    foreign = [name for name in names if name not in leftovers and not name.endswith(".tmp")]
+    foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]
     if foreign and not any(mark in names for mark in marks):
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
         raise UserError(
@@ -65,13 +66,21 @@ def place(name: Path | str) -> Path:
 
 def missing_model(name: Path | str) -> str:
     """Return the error for a model that is not there; what may be a name on the Hugging Face Hub gets its download."""
+    if Path(name).is_file():
+        return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
+    download = hub_download(name)
+    return f"{name} is not a directory" + (download and f", and names are not downloaded. {download}")
+
+
+def hub_download(name: Path | str) -> str:
+    """Return a sentence with the command that downloads a model of the Hugging Face Hub; empty if `name` is none."""
     text, folder, local = str(name), Path(name).parent, Path(name).name
     if not _HUB.fullmatch(text) or (folder.name and folder.exists()):
-        return f"{name} is not a directory"
+        return ""
     owner = "" if folder.name or text.split("-")[0] not in _OWNERS else f"{_OWNERS[text.split('-')[0]]}/"
     return (
-        f"{name} is not a directory, and names are not downloaded. If it names a model on the Hugging Face Hub, run "
-        f"this and pass {local}: hf download {owner}{name} --local-dir {local}"
+        f"If it names a model on the Hugging Face Hub, run this and pass {local}: hf download {owner}{name} "
+        f"--local-dir {local}"
     )
 
 

@@ -8,7 +8,7 @@ from messages import mentioning, mentions
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
-from bertzoo.core.paths import is_url, model_name, on_disk
+from bertzoo.core.paths import check_vacant, is_url, model_name, on_disk
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "s3://bucket/place"
@@ -93,7 +93,12 @@ HUB = {
 @pytest.mark.parametrize("name", HUB)
 def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for command in (["predict", name, "a [MASK]"], ["evaluate", name], ["convert", name, "out", "--to=bertzoo"]):
+    for command in (
+        ["predict", name, "a [MASK]"],
+        ["evaluate", name],
+        ["convert", name, "out", "--to=bertzoo"],
+        ["benchmark", name],
+    ):
         assert main(command) == 2
         message = capsys.readouterr().err
         assert mentions(message, name) and message.endswith(f": {HUB[name]}\n")
@@ -107,3 +112,15 @@ def test_no_other_name_is_taken_for_one_of_the_hub(name, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=mentioning(name)) as error:
         bertzoo.load(name)
     assert "hf download" not in str(error.value)
+
+
+def test_a_file_is_not_taken_for_a_missing_directory(tmp_path):
+    (tmp_path / "own.tflite").touch()
+    with pytest.raises(UserError, match=mentioning(tmp_path / "own.tflite", "is a file")):
+        bertzoo.load(tmp_path / "own.tflite")
+
+
+def test_a_directory_of_placeholders_is_vacant():
+    check_vacant("run", [".gitkeep", ".DS_Store"], ["config.toml"])
+    with pytest.raises(UserError, match=mentioning("run", "notes.txt")):
+        check_vacant("run", [".gitkeep", "notes.txt"], ["config.toml"])
