@@ -39,6 +39,12 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_config: str, tmp_path: P
             model.apply({"params": params}, *arrays)
     with pytest.raises(UserError, match=mentioning("{'params': params}")):
         model.apply(params, ids, 0 * ids, ids >= 0, 0 * ids[:, :1])
+    for arrays in ([ids], [ids, 0 * ids, ids >= 0, 0 * ids[:, :1]]):
+        with pytest.raises(UserError, match=mentioning("model.apply({'params': params}")):
+            model(*arrays)
+    flat = ids[0]
+    with pytest.raises(UserError, match=mentioning("input_ids", flat.shape, "input_ids[None]")):
+        model.apply({"params": params}, flat, 0 * flat, flat >= 0, 0 * flat[:1])
     (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
     (blank,) = found["blanks"]
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1

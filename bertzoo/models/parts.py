@@ -1,6 +1,7 @@
 """Wiring shared by BERT-like models; each paper's file passes its own parts in."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
@@ -231,19 +233,29 @@ class OnBackbone(nn.Module):
     encoder: nn.Module
     pooler: nn.Module | None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            cls.__call__ = _bound_only(cls.__call__)
+
     @nn.nowrap
     def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
-        """As Linen's; raises UserError, naming the arrays, if one is missing or `variables` is the parameters alone."""
+        """As Linen's; raises UserError if an array is missing, `input_ids` is not (B,L) or `variables` is params."""
         if "params" not in variables:
             raise UserError(f"{type(self).__name__} has no parameters: pass {{'params': params}} in place of params.")
         if method is None:
             call = inspect.signature(type(self).__call__)
             passed = {name: value for name, value in options.items() if name in call.parameters}
             try:
-                call.bind(self, *arrays, **passed)
+                ids = call.bind(self, *arrays, **passed).arguments.get("input_ids", [[]])
             except TypeError as error:
                 needed = [name for name, one in call.parameters.items() if one.default is one.empty and name != "self"]
                 raise UserError(f"{type(self).__name__}: {error}. Pass the arrays {', '.join(needed)}.") from None
+            if np.ndim(ids) != 2:
+                raise UserError(
+                    f"{type(self).__name__}: input_ids has shape {np.shape(ids)}, not (rows, tokens). Pass one row as "
+                    "input_ids[None]."
+                )
         return super().apply(variables, *arrays, method=method, **options)
 
     def encode(
@@ -260,6 +272,20 @@ class OnBackbone(nn.Module):
         last_BLD = hidden_states[-1]
         pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
         return Encoded(hidden_states, attentions, pooled_BD)
+
+
+def _bound_only(call: Callable) -> Callable:
+    """Return a model's __call__ that raises UserError outside `apply` and `init`, where it has no parameters."""
+
+    @functools.wraps(call)
+    def checked(self: nn.Module, *arrays: Any, **options: Any) -> Any:
+        if self.scope is None:
+            raise UserError(
+                f"{type(self).__name__} has no parameters of its own: call model.apply({{'params': params}}, …)."
+            )
+        return call(self, *arrays, **options)
+
+    return checked
 
 
 class PretrainingOutput(NamedTuple):
