@@ -89,19 +89,20 @@ class Topology:
 
 
 def parse_topology(text: str) -> Topology:
-    """Return the slice named by a text such as v5e:16x16 or by an accelerator type such as v5litepod-16 or v4-128.
+    """Return the slice named by a text such as v5e:16x16 or by an accelerator type such as v5litepod-16 or tpu7x-128.
 
     Raises ConfigError with the existing ones for any other text.
     """
-    accelerator = re.fullmatch(r"(v\w+)-(\d{1,5})", text)
+    accelerator = re.fullmatch(r"((?:v|tpu)\w+)-(\d{1,5})", text)
     kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
     chip = CHIPS.get(kind)
     if chip is not None and accelerator is not None:
         return _of_accelerator(chip, text, int(accelerator[2]))
     if chip is None:
         raise ConfigError(
-            f"--topology={text} names no kind of TPU; use one of {', '.join(CHIPS)}, as in --topology=v5e:16x16 or "
-            "--topology=v5litepod-256"
+            f"--topology={text}: there are no figures for {kind or 'a TPU without a name'}, only for "
+            f"{', '.join(CHIPS)}. Name one with a shape or a number, as in --topology=v5e:16x16 or "
+            "--topology=v5litepod-256."
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
     if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
@@ -110,8 +111,9 @@ def parse_topology(text: str) -> Topology:
 
 
 def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
-    """The slice of an accelerator type, whose number counts the TensorCores of a 3D torus and v3, and v5e's and v6e's
-    chips; of several shapes the most cubic one, which Cloud TPU gives by default.
+    """Return the slice of an accelerator type. Its number counts chips for v5e and v6e, else TensorCores, two a chip.
+
+    If several shapes have this number, the most cubic one is returned, which is Cloud TPU's default.
     """
     cores = 1 if chip.name in _COUNTED_IN_CHIPS else 2
     chips, rest = divmod(number, cores)

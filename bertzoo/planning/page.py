@@ -83,7 +83,8 @@ def _run_lines(plan: RunPlan) -> Iterable[str]:
     best, worst = plan.chip_hours
     yield f"{_duration(best, worst, 'chip-')}, {_duration(best / plan.chips, worst / plan.chips)}"
     if plan.dollars is not None:
-        yield f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
+        cheap = plan.dollars[1] < 0.01
+        yield "under 0.01 dollars" if cheap else f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
     yield f"checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"
     yield f"training operations: {plan.model_flops:.3g} (products, forward and twice that backward)"
     published = "" if plan.published_flops is None else f"; ConvBERT prints {plan.published_flops:.2g}"

@@ -38,6 +38,8 @@ def test_a_slice_has_its_chips_and_devices(text, chips, devices):
         ("v4-4096", "v4:8x16x16"),
         ("v5p-1536", "v5p:8x8x12"),
         ("v5p-12288", "v5p:16x16x24"),
+        ("tpu7x-8", "tpu7x:2x2x1"),
+        ("tpu7x-128", "tpu7x:4x4x4"),
     ],
 )
 def test_an_accelerator_type_counts_chips_or_tensorcores(text, name):
@@ -52,7 +54,8 @@ def test_an_accelerator_type_counts_chips_or_tensorcores(text, name):
         ("v4-20", ("v4-20", "TensorCores", "2x2x1")),
         ("v5p-99999", ("v5p-99999", "6144")),
         ("v5lite-16", ("v5lite-16", "v5litepod-256")),
-        ("tpu7x-8", ("tpu7x-8", "v5litepod-256")),
+        ("tpu7x-7", ("tpu7x-7", "TensorCores")),
+        ("v2-8", ("v2-8", "v3, v4, v5e, v5p, v6e, tpu7x", "v5litepod-256")),
         ("v5e:3x3", ("2x2, 2x4, 4x4",)),
         ("v5e:16x32", ("16x16",)),
         ("v5e:4x4x4", ("16x16",)),

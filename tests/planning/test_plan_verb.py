@@ -67,6 +67,14 @@ def test_a_short_run_is_not_0_to_0_chip_hours(plan, steps, seconds, shown):
     assert shown in text
 
 
+@pytest.mark.parametrize(
+    ("dollars", "shown"), [((2.7e-5, 6.8e-5), "under 0.01 dollars"), ((0.004, 0.02), "0.004 to 0.02 dollars")]
+)
+def test_a_price_below_a_cent_is_not_printed_to_many_digits(plan, dollars, shown):
+    text = page.plan_to_text("tiny", dataclasses.replace(plan, dollars=dollars))
+    assert shown in map(str.strip, text.splitlines())
+
+
 def test_json_holds_the_whole_plan(run):
     code, out, _ = run("--topology=v5e:2x2", "--no-compile", "--price=3", "--json", "--stages.0.accumulate=2")
     plan = json.loads(out)
