@@ -39,7 +39,8 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     source = provenance.read_run_json(directory, str(directory))["from"]["path"]
     text = _page(directory, recipe, str(source), scores, written)
     (directory / "report.md").write_text(text, encoding="utf-8")
-    sketch = page.sketch(_losses(histories[max(histories)])) if histories else ""
+    newest = max(histories, default=0)
+    sketch = f"The loss of seed {newest}:\n{page.sketch(_losses(histories[newest]))}" if histories else ""
     return [*written, directory / "report.md"], sketch
 
 
