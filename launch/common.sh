@@ -62,9 +62,10 @@ take_run() {
   case ${1:-} in pretrain | transfer | prune) verb=$1 && shift ;; esac
   (($#)) || die "no run is given; it is what follows \`bertzoo\`: [pretrain|transfer|prune] CONFIG --run_dir=PATH …"
   [[ $1 != -* ]] || die "the run begins with the option $1; the config comes first: CONFIG --run_dir=PATH …"
-  # A bare word is a config of this checkout or a file; any other is a verb that no launcher runs, or a slip. finetune is
-  # such a verb, and its config none of a pretraining.
-  [[ $1 != finetune && ($1 == *.toml || $1 == */* || -f $1 || -f $configs/$1.toml) ]] ||
+  # finetune is both a verb and a config; no launcher takes either.
+  [[ $1 != finetune ]] ||
+    die "finetune needs no launcher: run \`bertzoo finetune\` itself. The launchers take pretrain, transfer and prune: [VERB] CONFIG --run_dir=PATH …"
+  [[ $1 == *.toml || $1 == */* || -f $1 || -f $configs/$1.toml ]] ||
     die "$1 is no config in configs/, and of the verbs only pretrain, transfer and prune are launched: [VERB] CONFIG --run_dir=PATH …"
   # shellcheck disable=SC2034 # who sources this reads it
   run=("$verb" "$@")

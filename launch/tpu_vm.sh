@@ -51,7 +51,7 @@ check_config() {
     say "bertzoo is not installed on this machine: the config was not checked"
     return
   fi
-  error=$(cd -- "$root" && bertzoo config "${words[@]}" 2>&1 >/dev/null) || die "nothing was rented, as the run does not fit its config: ${error#bertzoo: }"
+  error=$(cd -- "$root" && bertzoo config "${words[@]}" 2>&1 >/dev/null) || die "nothing was rented, as the config is not valid: ${error#bertzoo: }"
 }
 
 name="" zone="" place=() accelerator="" runtime="" tier=() poll=30 restarts=100 worker=0 yes=false
