@@ -4,7 +4,8 @@ For every stage: the memory of a device and whether it fits, collectives, operat
 the matrix units, the least time of a step, steps a second; for the whole run chip-hours, dollars where a price is
 given, the size of a checkpoint, and training operations as ELECTRA's authors count them.
 
-Where libtpu is installed (`pip install '.[tpu-plan]'` in the checkout), the TPU compiler compiles the real steps for
+Where libtpu is installed (`pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout), the TPU compiler
+compiles the real steps for
 the slice, here: minutes for each stage, seconds the next time. A step that does not fit is a result and no error.
 Without it, bytes of parameters, moments, batch and gradients are exact and those of activations are an upper bound.
 

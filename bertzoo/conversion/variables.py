@@ -24,7 +24,7 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
     except ImportError as error:
         raise UserError(
             f"{prefix} is a TensorFlow checkpoint, which needs TensorFlow: "
-            "`pip install '.[tf]'` in the checkout adds it"
+            "`pip install -c constraints.txt -e '.[tf]'` in the checkout adds it"
         ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))

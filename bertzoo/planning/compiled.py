@@ -25,7 +25,9 @@ from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
-INSTALL = "the TPU compiler (libtpu) is missing: `pip install '.[tpu-plan]'` in the checkout adds it"
+INSTALL = (
+    "the TPU compiler (libtpu) is missing: `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout adds it"
+)
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

@@ -188,7 +188,9 @@ def _parquet(path: Path) -> DataTable:
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UserError(f"{path} needs pyarrow: run `pip install '.[parquet]'` in the checkout") from error
+        raise UserError(
+            f"{path} needs pyarrow: run `pip install -c constraints.txt -e '.[parquet]'` in the checkout"
+        ) from error
     damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
 
     def failure(error: Exception) -> UserError:

@@ -224,12 +224,12 @@ def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
         (
             "pyarrow",
             "a.parquet",
-            ("a.parquet", "pyarrow", "pip install '.[parquet]'"),
+            ("a.parquet", "pyarrow", "pip install -c constraints.txt -e '.[parquet]'"),
         ),
         (
             "tensorflow_datasets",
             "tfds:c4/en",
-            ("tfds:c4/en", "pip install '.[tfds]'"),
+            ("tfds:c4/en", "pip install -c constraints.txt -e '.[tfds]'"),
         ),
     ],
 )

@@ -299,6 +299,6 @@ def test_the_manifest_holds_no_time_and_no_worker_count(finished):
 
 def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(CorpusError, match=mentioning("pip install '.[beam]'")):
+    with pytest.raises(CorpusError, match=mentioning("pip install -c constraints.txt -e '.[beam]'")):
         tokenize(small(text), tmp_path / "c", runner="DirectRunner")
     assert not (tmp_path / "c").exists()

@@ -151,4 +151,4 @@ def test_a_missing_runtime_is_named(
     file = export(models / "rte", "--lengths=24")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     error = said(capsys, "predict", file, "bara", "doti", code=2)[1]
-    assert mentions(error, ".tflite", "ai_edge_litert", "pip install '.[litert]'")
+    assert mentions(error, ".tflite", "ai_edge_litert", "pip install -c constraints.txt -e '.[litert]'")

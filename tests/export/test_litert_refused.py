@@ -53,7 +53,11 @@ def test_a_missing_litert_package_is_named(
     monkeypatch.setattr(write, "PACKAGES", (package,))
     monkeypatch.setitem(sys.modules, package, None)
     refused(
-        capsys, ("--to=litert", package, "`pip install '.[litert]'`"), source, tmp_path / "model.tflite", "--to=litert"
+        capsys,
+        ("--to=litert", package, "`pip install -c constraints.txt -e '.[litert]'`"),
+        source,
+        tmp_path / "model.tflite",
+        "--to=litert",
     )
     assert not list(tmp_path.iterdir())
 

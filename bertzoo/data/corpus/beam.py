@@ -33,7 +33,8 @@ def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
         from apache_beam.options.pipeline_options import PipelineOptions  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            "--runner needs Apache Beam, which is missing: `pip install '.[beam]'` in the checkout adds it"
+            "--runner needs Apache Beam, which is missing: "
+            "`pip install -c constraints.txt -e '.[beam]'` in the checkout adds it"
         ) from error
     known = PipelineOptions([]).get_all_options()
     for option in options:

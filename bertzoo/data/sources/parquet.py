@@ -17,7 +17,8 @@ def documents(file: SourceFile, text_field: str) -> Iterator[str]:
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            f"{file} is read with pyarrow, which is missing: `pip install '.[parquet]'` in the checkout adds it"
+            f"{file} is read with pyarrow, which is missing: "
+            "`pip install -c constraints.txt -e '.[parquet]'` in the checkout adds it"
         ) from error
 
     with file.open() as raw:

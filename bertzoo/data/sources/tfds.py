@@ -62,7 +62,7 @@ def open_split(dataset: str, split: str = SPLIT) -> Any:
     except ImportError as error:
         raise CorpusError(
             f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: "
-            "`pip install '.[tfds]'` in the checkout adds it"
+            "`pip install -c constraints.txt -e '.[tfds]'` in the checkout adds it"
         ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=split, download=False)
