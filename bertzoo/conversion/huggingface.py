@@ -73,9 +73,9 @@ def stated_license(directory: Path) -> str | None:
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
         header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-        found = header and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)", header[1], re.MULTILINE)
-        if found:
-            return found[1]
+        license_field = header and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)", header[1], re.MULTILINE)
+        if license_field:
+            return license_field[1]
     for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
         if (directory / name).is_file():
             lines = (directory / name).read_text(encoding="utf-8", errors="replace").splitlines()

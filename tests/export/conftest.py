@@ -49,15 +49,15 @@ HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model directories of every head, the files of RTE and SQuAD."""
-    made = tmp_path_factory.mktemp("files")
-    planted.fill(made)
-    base = any_model.read_model(made / "model")
+    folder = tmp_path_factory.mktemp("files")
+    planted.fill(folder)
+    base = any_model.read_model(folder / "model")
     for name, (head, source) in HEADS.items():
-        planted.write(made / name, base.model, head, base.tokenizer, **source)
-    planted.fill_pairs(made / "RTE", "RTE", np.random.default_rng(2))
-    (made / "quiz").mkdir()
-    quiz.fill(made / "quiz")
-    return made
+        planted.write(folder / name, base.model, head, base.tokenizer, **source)
+    planted.fill_pairs(folder / "RTE", "RTE", np.random.default_rng(2))
+    (folder / "quiz").mkdir()
+    quiz.fill(folder / "quiz")
+    return folder
 
 
 class InJax(runtimes.FileRuntime):

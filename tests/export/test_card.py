@@ -91,7 +91,7 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: 
     assert mentions(licence(), "Apache License")
     (source / "README.md").write_text("---\nlanguage: en\nlicense: cc-by-4.0 # of the weights\n---\nlicense: other\n")
     assert mentions(licence(), "cc-by-4.0") and huggingface.stated_license(source) == "cc-by-4.0"
-    assert "cc-by-4.0" not in (own := licence("--license=mit")) and mentions(own, "mit")
+    assert "cc-by-4.0" not in (stated := licence("--license=mit")) and mentions(stated, "mit")
     any_model.write_model(any_model.read_model(source), tmp_path)  # a model directory keeps it
     assert any_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
 

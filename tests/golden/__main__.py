@@ -10,6 +10,7 @@ transformers (make_golden.py), the curves in configs/curves from finished runs (
 import sys
 from collections.abc import Sequence
 
+from bertzoo.core.errors import UserError
 from tests.golden import make_programs, make_shardings
 
 
@@ -17,9 +18,13 @@ def main(configs: Sequence[str]) -> None:
     """Write both files, anew for the named configs."""
     if unknown := sorted({*configs} - {*make_shardings.names(), *make_programs.names()}):
         sys.exit(f"{', '.join(unknown)}: no shipped config has this name and a model of its own")
-    for module in (make_shardings, make_programs):
-        module.FILE.write_text(module.text(configs), encoding="utf-8")
-        print(f"wrote {module.FILE}")
+    try:
+        texts = {module.FILE: module.text(configs) for module in (make_shardings, make_programs)}
+    except UserError as error:
+        sys.exit(str(error))
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
+        print(f"wrote {file}")
 
 
 if __name__ == "__main__":

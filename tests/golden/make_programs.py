@@ -37,8 +37,8 @@ def text(changed: Collection[str] = ()) -> str:
     before = json.loads(FILE.read_text(encoding="utf-8"))
     if not changed or before["jax"] != jax.__version__:
         before = {}
-    found = {"jax": jax.__version__}
+    programs = {"jax": jax.__version__}
     for name in names():
-        kept = {} if name in changed else {key: value for key, value in before.items() if key.split("/")[0] == name}
-        found |= kept or dict(hashes(name))
-    return json.dumps(found, indent=1) + "\n"
+        recorded = {} if name in changed else {key: value for key, value in before.items() if key.split("/")[0] == name}
+        programs |= recorded or dict(hashes(name))
+    return json.dumps(programs, indent=1) + "\n"

@@ -24,17 +24,17 @@ SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "m
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pretrained]:
     """A model directory `masked` and the same model as a Hugging Face directory; heads that fill no blanks."""
-    made = tmp_path_factory.mktemp("blanks")
-    planted.fill(made)
-    tokenizer = any_model.read_model(made / "model").tokenizer
+    folder = tmp_path_factory.mktemp("blanks")
+    planted.fill(folder)
+    tokenizer = any_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     model = Bert(vocab_size=-(-tokenizer.vocab_size // 128) * 128, **SIZES)  # more rows than entries
     heads = {"masked": MaskedLanguageModel(), "none": NoHead(), "replaced": ReplacedTokens()}
     for name, head in heads.items():
-        planted.write(made / name, model, head, tokenizer)
-    (made / "huggingface").mkdir()
-    huggingface.write_huggingface(any_model.read_model(made / "masked"), made / "huggingface")
-    return {path.name: any_model.read_model(path) for path in sorted(made.iterdir()) if path.is_dir()}
+        planted.write(folder / name, model, head, tokenizer)
+    (folder / "huggingface").mkdir()
+    huggingface.write_huggingface(any_model.read_model(folder / "masked"), folder / "huggingface")
+    return {path.name: any_model.read_model(path) for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
 @pytest.mark.parametrize("name", ["masked", "huggingface"])

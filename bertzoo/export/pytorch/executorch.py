@@ -21,8 +21,8 @@ ADVICE = "`make .venv-executorch/stamp` in the checkout makes one, which --pytho
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 
 
-def check_python(python: Path, user: str = "--to=executorch") -> None:
-    """Raise UserError unless `python` is a Python that has executorch and what it needs; user: who needs it."""
+def check_python(python: Path, subject: str = "--to=executorch") -> None:
+    """Raise UserError, with the subject of its sentence, unless `python` is a Python with executorch and its needs."""
     try:
         command = [str(python), "-I", "-c", _MISSING, *PACKAGES]
         done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
@@ -33,7 +33,9 @@ def check_python(python: Path, user: str = "--to=executorch") -> None:
     except subprocess.CalledProcessError:
         raise UserError(f"--python={python} is not a Python: name one that has executorch; {ADVICE}") from None
     if missing := done.stdout.split():
-        raise UserError(f"{user} needs {missing[0]}, which {python} does not have: name a Python that has it; {ADVICE}")
+        raise UserError(
+            f"{subject} needs {missing[0]}, which {python} does not have: name a Python that has it; {ADVICE}"
+        )
 
 
 def write_pte(
