@@ -7,8 +7,8 @@ has no class for (IB-BERT, schuBERT, combinations) becomes tensors, config.json 
 module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes this of any model.
 
 Files for phones read one sentence at a time: --to=litert (NAME.tflite), torch-export (NAME.pt2), torchscript (NAME.pt),
-onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). Beside FILE stand FILE.json, which describes it, and FILE.files/
-with the tokenizer's files and golden.json, to test an app with. The file is run in its own runtime and compared with
+onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). FILE.json describes FILE, and FILE.files/ has the
+tokenizer's files and golden.json, to test an app with. The file is run in its own runtime and compared with
 the model before it appears; one that differs, or gives NaN, is not written. --lengths: litert has a
 signature length_N for each; torch-export and onnx read rows of the one that is named or, if several or none are, of any
 length up to the model's positions, and are verified at those named; torchscript reads any and is verified at them;
