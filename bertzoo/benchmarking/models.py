@@ -89,7 +89,10 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
     try:
         config.find(name)
     except ConfigError as error:
-        raise ConfigError(f"{error}. {download}" if (download := hub_download(name)) else str(error)) from error
+        message = str(error)
+        if download := hub_download(name):
+            message += f"{'' if message.endswith('?') else '.'} {download}"
+        raise ConfigError(message) from error
     model = config.load(recipe_class(name), [name], overrides).model
     return BenchmarkModel(name=name, pretrained=untrained(model, name))
 

@@ -8,6 +8,7 @@ import pytest
 from messages import mentioning
 from tiers import quick
 
+from bertzoo.core.errors import ConfigError
 from tests.golden import __main__ as golden
 from tests.golden import make_programs, make_shardings
 
@@ -40,3 +41,15 @@ def test_one_command_writes_the_lines_of_a_config_anew(tmp_path, monkeypatch):
     assert {module: module.FILE.read_text() for module in before} == before
     with pytest.raises(SystemExit, match=mentioning("demos")):
         golden.main(["demos"])
+
+
+def test_a_wrong_config_ends_in_its_error_and_writes_nothing(monkeypatch, tmp_path):
+    def fail(configs):
+        raise ConfigError(f"{configs[0]}: model.heads = 7")
+
+    for module in (make_shardings, make_programs):
+        monkeypatch.setattr(module, "FILE", tmp_path / module.FILE.name)
+        monkeypatch.setattr(module, "text", fail if module is make_programs else str)
+    with pytest.raises(SystemExit, match=mentioning("demo", "model.heads = 7")):
+        golden.main(["demo"])
+    assert not [*tmp_path.iterdir()]
