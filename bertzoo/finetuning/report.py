@@ -24,7 +24,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     """
     recipe = config.load(Finetune, [directory / "config.toml"])
     folders = {seed: directory / f"seed-{seed}" for seed in range(recipe.seed, recipe.seed + recipe.seeds)}
-    scores = {seed: found for seed, folder in folders.items() if (found := read_scores(folder / SCORES))}
+    scores = {seed: epochs for seed, folder in folders.items() if (epochs := read_scores(folder / SCORES))}
     if not scores:
         raise UserError(f"{directory} has no scores yet. Run the training for longer.")
     files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}  # a constant has none
