@@ -138,6 +138,15 @@ def _outputs(description: Mapping[str, Any]) -> str:
             return f"Result: `embedding` is {pooling[description['pooling']]}; compare texts by the cosine. No softmax."
 
 
+def _sentence_head(description: Mapping[str, Any]) -> str:
+    """What the two classes of a masked model's second head are; empty without one."""
+    if not description["head"].get("sentence"):
+        return ""
+    classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}
+    true, false = classes.get(description["source"].get("sentence"), ("B continues A", "it does not"))
+    return f" Of a pair, the softmax of `sentence_logits` (1,2) is the probabilities that {true} and that {false}."
+
+
 def _answer(kind: str, decoding: Mapping[str, Any]) -> str:
     """How an answer is found in the outputs of a head for questions."""
     text = f"inside the text, with the end at most {decoding['longest'] - 1} tokens behind the start"
@@ -195,7 +204,7 @@ def _summary(description: Mapping[str, Any]) -> str:
 
 def _source(source: Any) -> str:
     if isinstance(source, Mapping):
-        source = ", ".join(f"{key} {value}" for key, value in source.items() if key != "license")
+        source = ", ".join(f"{key} {value}" for key, value in source.items() if key not in ("license", "own"))
     return str(source or "a model of unknown origin")
 
 

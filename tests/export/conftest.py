@@ -41,7 +41,7 @@ HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"task": "squad1", "max_length": 24, **squad_notes(SquadOptions(stride=8, max_question=4), False)},
     ),
     "joint": (JointSpanExtraction(beam=4), {"task": "squad2", "max_length": 24, **squad_notes(JOINT, True)}),
-    "masked": (MaskedLanguageModel(sentence=True), {}),
+    "masked": (MaskedLanguageModel(sentence=True), {"sentence": "sop"}),
     "none": (NoHead(), {}),
 }
 

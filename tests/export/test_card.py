@@ -35,7 +35,11 @@ def described(file: Path) -> dict[str, Any]:
         ("tags", ("[CLS] (2) text [SEP] (3)",), ("softmax", "`O`, `B-X`, `I-X`", "first token")),
         ("span", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("start_logits", "end_logits", 29)),
         ("joint", ("[CLS] (2) question [SEP] (3) text [SEP] (3)",), ("log-softmax", "starts", "null_logit", "above 0")),
-        ("masked", ("[MASK] (4)", "masked_positions"), ("softmax", "masked_logits", 65)),
+        (
+            "masked",
+            ("[MASK] (4)", "masked_positions"),
+            ("softmax", "masked_logits", 65, "sentence_logits", "A follows B"),
+        ),
         ("none", ("[CLS] (2) text [SEP] (3)",), ("embedding", "mean", "cosine")),
     ],
 )
