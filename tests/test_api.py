@@ -104,10 +104,9 @@ def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path, capsys: pytest.C
     found = bertzoo.finetune(run_dir=tmp_path / "run", from_model=tmp_path / "model", overrides=overrides, tell=None)
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
     rows = [json.loads(line) for line in (tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()]
-    points = [
-        100 * row["task_accuracy"] if row["split"] == "train" else row["dev_accuracy"] for row in rows if "split" in row
-    ]
+    points = [row["task_accuracy" if row["split"] == "train" else "dev_accuracy"] for row in rows if "split" in row]
     assert re.findall(r"acc (\S+)", capsys.readouterr().err) == [f"{share:.3f}" for share in points]
+    assert max(points) > 1  # points, not shares
     measured = bertzoo.evaluate(found.run_dir)
     assert measured["scores"]["dev"] == pytest.approx(found.score["dev"]) and measured["examples"] == {"dev": 40}
     for call, named in (

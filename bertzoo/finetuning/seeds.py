@@ -60,12 +60,15 @@ class SeedJob:
         return self.flops[length]
 
 
-class PointsConsole(Console):
-    """A console that prints the training accuracy in points, as the task's scores are; metrics.jsonl has a share."""
+class InPoints:
+    """Passes records to a reporter with the training accuracy in points, as the task's scores are."""
+
+    def __init__(self, reporter: Reporter):
+        self._reporter, self.close = reporter, reporter.close
 
     def __call__(self, record: Record) -> None:
         shares = record.items() if record.get("split") == "train" else ()
-        super().__call__(record | {name: 100 * share for name, share in shares if name.endswith("accuracy")})
+        self._reporter(record | {name: 100 * share for name, share in shares if name.endswith("accuracy")})
 
 
 class Seed:
@@ -104,8 +107,8 @@ class Seed:
             return
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
-        reporters: list[Reporter] = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
-        reporters.append(PointsConsole([self._stage]))
+        files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
+        reporters = [InPoints(reporter) for reporter in (*files, Console([self._stage]))]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
