@@ -12,7 +12,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import teacher_logits
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit, scaled
-from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, tell_skipped, warn_unknown
+from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
 from bertzoo.models.tasks import SequenceClassification, TokenClassification
 from bertzoo.objectives.labelled import TEACHER, LabelledObjective
 from bertzoo.tasks.encode import encode
@@ -139,5 +139,5 @@ class LabelTask(TaskKind):
             cut = int(split.rows.cut.sum())
             more = f", {cut:,} of them cut to {recipe.max_length} tokens" if cut else ""
             tell(f"{name}: {len(split.rows):,} examples{more}")
-            warn_unknown(tokenizer, split.examples, name, tell)
+            check_split(tokenizer, split.examples, name, tell)
         return train, dev, skipped

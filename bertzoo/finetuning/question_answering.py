@@ -11,7 +11,7 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import Predictor
-from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, tell_skipped, warn_unknown
+from bertzoo.finetuning.task_kind import Evaluation, Say, TaskData, TaskKind, changed_field, check_split, tell_skipped
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.objectives.span import JointSpanObjective, Reduction, SpanObjective
 from bertzoo.tasks import squad_metric, windows
@@ -110,7 +110,7 @@ class QuestionTask(TaskKind):
                 raise ConfigError(f"none of the {len(split.questions)} questions of {name} has a window")
             count = _trained_count(split) if split is train else len(split.questions)
             tell(f"{name}: {count:,} questions, {len(split.windows):,} windows")
-            warn_unknown(tokenizer, split.questions, name, tell)
+            check_split(tokenizer, split.questions, name, tell)
         return train, dev
 
 

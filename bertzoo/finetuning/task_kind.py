@@ -12,7 +12,7 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import fold, fold_arrays
-from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, describe_unknown
+from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.squad import Question
@@ -145,11 +145,23 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
 
 
 def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str, tell: Say) -> None:
-    """Warn if a model reads more than 20 % of the tokens as [UNK], counted in at most 1,000 of the examples."""
-    sample = examples[:: len(examples) // _SAMPLED + 1]
-    share = tokenizer.unknown_share([text for example in sample for text in example.texts])
-    if share > UNKNOWN_ERROR:
+    """Warn if a model reads more than 20 % of the tokens as [UNK]."""
+    if (share := _unknown_share(tokenizer, examples)) > UNKNOWN_ERROR:
         tell(f"warning: {describe_unknown(share, place)}: the model was trained on other text")
+
+
+def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:
+    """`warn_unknown` of a split; for `train` warn above 1 %, and raise CorpusError above 20 %."""
+    if name == "train":
+        check_unknown(_unknown_share(tokenizer, examples), name, tell, inherited=True)
+    else:
+        warn_unknown(tokenizer, examples, name, tell)
+
+
+def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example | Question]) -> float:
+    """The share of [UNK] among the tokens of at most 1,000 of the examples."""
+    sample = examples[:: len(examples) // _SAMPLED + 1]
+    return tokenizer.unknown_share([text for example in sample for text in example.texts])
 
 
 def tell_skipped(skipped: dict[str, dict[str, int]], unit: str, tell: Say) -> None:

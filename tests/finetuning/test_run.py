@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from messages import mentions
-from planted import finetune, results
+from planted import WORDS, finetune, results
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
@@ -142,7 +142,7 @@ def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
 
 def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for split, labels in (("train", "11100"), ("dev", "0011")):
-        rows = [f"{i}\tbara {i}\tdoti\t{label}" for i, label in enumerate(labels)]
+        rows = [f"{i}\tbara {WORDS[i]}\tdoti\t{label}" for i, label in enumerate(labels)]
         (tmp_path / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
     options = ["--task=wnli", f"--data_dir={tmp_path}", "--own.train=", "--own.dev=", "--seeds=1", "--wnli=majority"]
     run = tmp_path / "run"
