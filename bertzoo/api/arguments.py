@@ -40,15 +40,6 @@ def options_of(function: str, tell: Say | None, options: dict[str, Any]) -> Any:
     return Options(**options, tell=tell or silent, console=tell is not None)
 
 
-def check_at_least_one(name: str, number: int | None) -> int | None:
-    """Return the number; raises UserError if it is less than 1."""
-    from bertzoo.core.errors import UserError
-
-    if number is not None and number < 1:
-        raise UserError(f"{name}={number} is less than 1")
-    return number
-
-
 def reject(path: Path | str, what: str, **arguments: Any) -> None:
     """Raise UserError for an argument that does not apply to what the path holds."""
     from bertzoo.core.errors import UserError
@@ -56,18 +47,6 @@ def reject(path: Path | str, what: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise UserError(f"{name}={value!r} does not apply to {what}, which {path} holds. Leave it out.")
-
-
-def open_task_model(path: Path | str, seed: int | None, batch_size: int | None, python: Path | str | None) -> Any:
-    """Return the model of a path that is no pretraining run; raises UserError for an argument that does not apply."""
-    from bertzoo.export.file_model import is_exported, open_model
-
-    if is_exported(path):
-        reject(path, "an exported file", seed=seed, batch_size=batch_size)
-    else:
-        reject(path, "a directory", python=python)
-    check_at_least_one("batch_size", batch_size)
-    return open_model(path, seed, on_disk(python, "python"))
 
 
 @overload

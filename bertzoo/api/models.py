@@ -9,7 +9,6 @@ from bertzoo.api.arguments import (
     Say,
     config_files,
     on_disk,
-    open_task_model,
     reject,
     resolve,
     silent,
@@ -76,19 +75,14 @@ def evaluate(
     training files' folder), or on the rows of the file `input`, with the model of a `seed` (default: the best). output:
     a folder for the answers to questions. python: for a .pte file, a Python that has executorch.
     """
-    from bertzoo.core.errors import UserError
-    from bertzoo.export.file_model import is_pretraining
+    from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate
-    from bertzoo.runs.blanks import BlankFiller
     from bertzoo.runs.load_run import evaluate_run, load_run
 
     if not is_pretraining(path):
         reject(path, "a fine-tuned model", checkpoint=checkpoint, stage=stage, corpus=corpus)
-        model = open_task_model(path, seed, batch_size, python)
-        if isinstance(model, BlankFiller):
-            raise UserError(f"{path} has a masked head, not that of a task. Fine-tune it first, or evaluate its run.")
         return evaluate.evaluate_split(
-            model,
+            open_task_model(path, seed, batch_size, on_disk(python, "python")),
             split=split or "",
             task=task or "",
             data_dir=str(data_dir or ""),
@@ -130,7 +124,7 @@ def predict(
     probabilities. `checkpoint` (of a pretraining run), `seed`, `batch_size` and `python` are as in `evaluate`.
     """
     from bertzoo.core.errors import UserError
-    from bertzoo.export.file_model import is_pretraining
+    from bertzoo.export.file_model import is_pretraining, open_model
     from bertzoo.finetuning import evaluate
     from bertzoo.runs.blanks import BlankFiller, run_filler
 
@@ -142,7 +136,7 @@ def predict(
         model = run_filler(path, which)
     else:
         reject(path, "a fine-tuned model, a model directory or a file", checkpoint=checkpoint)
-        model = open_task_model(path, seed, batch_size, python)
+        model = open_model(path, seed, batch_size, on_disk(python, "python"))
     if not isinstance(model, BlankFiller):
         reject(path, "a fine-tuned model", top=top)
         return evaluate.predict_texts(model, texts, batch_size or 0)

@@ -57,29 +57,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
-    from bertzoo.export.file_model import is_pretraining
+    from bertzoo.export.file_model import is_pretraining, open_model
     from bertzoo.runs.blanks import BlankFiller, run_filler
 
     if is_pretraining(args.run):
         finetuned.reject_flags(args, TASK_FLAGS, "a pretraining run")
         return _fill(args, run_filler(args.run, "latest" if args.checkpoint is None else args.checkpoint))
     finetuned.reject_flags(args, ("checkpoint",), "a fine-tuned model, a model directory or a file")
-    finetuned.output_suffix(args)  # before any work that would be lost
-    model = finetuned.load(args)
+    suffix = finetuned.output_suffix(args)  # before any work that would be lost
+    model = open_model(args.run, args.seed, args.batch_size, args.python)
     if isinstance(model, BlankFiller):
         finetuned.reject_flags(args, TASK_FLAGS, "a masked language model")
         return _fill(args, model)
     finetuned.reject_flags(args, ("top",), "a fine-tuned model")
-    return finetuned.predict(args, model)
+    return finetuned.predict(args, model, suffix)
 
 
 def _fill(args: argparse.Namespace, model: "BlankFiller") -> int:
-    from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, describe_unknown
+    from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.runs.blanks import BLANK
+    from bertzoo.tasks import inputs
 
     texts = args.text or [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    if (share := model.tokenizer.unknown_share([text.replace(BLANK, " ") for text in texts])) > UNKNOWN_ERROR:
-        say(f"warning: {describe_unknown(share, 'the texts')}")
+    written = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
+    warn_unknown(model.tokenizer, written, "the texts", say)
     records = model.records(texts, args.top)
     if args.json:
         print(json.dumps(records, ensure_ascii=False))

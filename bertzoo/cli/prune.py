@@ -42,9 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Prune to the end, as one process or as one of several."""
-    from bertzoo.core import config as loader
-
-    return training.main(args, lambda: loader.load(config(), args.files, overrides), train)
+    return training.main(args, training.config_loader(config(), args.files, overrides), train)
 
 
 def train(args: argparse.Namespace, recipe: "Prune") -> str:

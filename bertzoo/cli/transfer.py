@@ -55,9 +55,7 @@ def _range(text: str) -> tuple[int, int]:
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Train the student to the end, as one process or one of several."""
-    from bertzoo.core import config as loader
-
-    return training.main(args, lambda: loader.load(config(), args.files, overrides), train)
+    return training.main(args, training.config_loader(config(), args.files, overrides), train)
 
 
 def train(args: argparse.Namespace, recipe: "Transfer") -> str:

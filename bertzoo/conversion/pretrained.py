@@ -17,9 +17,9 @@ class Pretrained:
     """A model that every reader returns and every writer takes.
 
     params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`. origin: the directory's name in
-    messages. source: flat text and numbers that record where it came from. others: more models in the same directory,
-    such as a discriminator's generator, by the kind of their heads. generator: parameters of a run's generator, by
-    their paths in the run.
+    messages. source: text and numbers that record where it came from, and the columns of a task `own`. others: more
+    models in the same directory, such as a discriminator's generator, by the kind of their heads. generator: parameters
+    of a run's generator, by their paths in the run.
     """
 
     model: Any
@@ -27,7 +27,7 @@ class Pretrained:
     params: dict[str, np.ndarray]
     tokenizer: Tokenizer | None
     origin: str
-    source: dict[str, str | int] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
     others: dict[str, "Pretrained"] = field(default_factory=dict)
     generator: dict[str, np.ndarray] = field(default_factory=dict)
 

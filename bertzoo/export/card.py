@@ -128,9 +128,8 @@ def _outputs(description: Mapping[str, Any]) -> str:
             return f"Result: {_answer(kind, description['decoding'])}"
         case "masked":
             entries = description["tokenizer"]["entries"]
-            return (
-                f"Result: the softmax of the first {entries:,} `masked_logits` is the probabilities of the token ids."
-            )
+            result = f"the softmax of the first {entries:,} `masked_logits` is the probabilities of the token ids."
+            return f"Result: {result}{_sentence_head(description)}"
         case "replaced":
             return "Result: `logits` (1,length); a token whose logit is above 0 (sigmoid above 0.5) was replaced."
         case _:

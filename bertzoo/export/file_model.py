@@ -52,18 +52,37 @@ def is_pretraining(name: Path | str) -> bool:
 
 
 def open_model(
-    path: Path | str, seed: int | None = None, python: Path | None = None
+    path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
 ) -> LabelModel | QuestionModel | BlankFiller:
     """The model of an exported file, a fine-tuning run (its best seed, or `seed`), or any model directory.
 
-    python: one that has executorch, for a .pte file. Raises UserError if there is no model, if its head is not that of
-    a task or a masked one, or if a file lacks what `bertzoo convert` wrote beside it.
+    batch_size: only checked here. python: one that has executorch, for a .pte file. Raises UserError if an argument
+    does not apply, if there is no model, if its head is not that of a task or a masked one, or if a file lacks what
+    `bertzoo convert` wrote beside it.
     """
+    kind, foreign = "a directory", {"python": python}
+    if is_exported(path):
+        kind, foreign = "an exported file", {"seed": seed, "batch_size": batch_size}
+    for name, value in foreign.items():
+        if value is not None:
+            raise UserError(f"--{name}={value} does not apply to {kind}, which {path} is. Leave it out.")
+    if batch_size is not None and batch_size < 1:
+        raise UserError(f"--batch_size={batch_size} is less than 1")
     path = on_disk(path, "the model", "copy it to this machine and name the copy")
     if is_exported(path):
         return load_file(path, python)
     model = saved_model.load_saved(path, seed)
     return blanks.model_filler(model.pretrained) or evaluate.task_model(model)
+
+
+def open_task_model(
+    path: Path | str, seed: int | None = None, batch_size: int | None = None, python: Path | None = None
+) -> LabelModel | QuestionModel:
+    """The model of `open_model`; raises UserError for a masked head, too."""
+    model = open_model(path, seed, batch_size, python)
+    if isinstance(model, BlankFiller):
+        raise UserError(f"{path} has a masked head, not that of a task. Fine-tune it first, or evaluate its run.")
+    return model
 
 
 def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:

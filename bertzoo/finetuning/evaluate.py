@@ -1,5 +1,6 @@
 """Scores and predictions of a fine-tuned model of any task."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,21 +39,21 @@ def evaluate_split(
 ) -> dict[str, Any]:
     """Score a model on a split of its own task or of the task `task`, or on the rows of a file.
 
-    split: train, dev or test, by default dev. input: a file with the columns of a run on the user's own files. output:
-    the directory for the answers to questions. Returns `task`, `examples` by split, `scores` by split and metric in
+    split: train, dev or test, by default dev. input: a file with the columns of a task of the user's own. output: the
+    directory for the answers to questions. Returns `task`, `examples` by split, `scores` by split and metric in
     points, `loss` and `collapsed`. Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples: leave --split, --task and --data_dir out")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
-    advice = f"use `bertzoo predict {model.path} --split={split}` for the predictions"
     if isinstance(model, QuestionModel):
         questions = model.task(task)
-        _check_directory(model, directory, split, questions.name)
+        check_files(model, directory, split, questions.name)
         model = model.for_task(questions)
         data = model.read_questions(questions, split, directory)  # pyright: ignore[reportArgumentType] (any text)
         if data.hidden:
+            advice = _advise_predict(model, input, split, task, data_dir)
             raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored; {advice}")
         if model.recipe.squad.heldout and split != "test":
             tell(f"{split}: the texts {'held out' if split == 'dev' else 'not held out'} by squad.heldout")
@@ -62,40 +63,54 @@ def evaluate_split(
             save(output)
         return {"task": questions.name, "examples": {split: len(data.questions)}, **figures}
     labels = model.task(task, data_dir)
-    _check_directory(model, directory, split, labels.name)
+    check_files(model, directory, split, labels.name)
     model = model.for_task(labels, tell)
     examples = {part: read_split(labels, part, directory, tell).examples for part in labels.parts(split)}
-    for part, found in examples.items():
-        if unlabelled := sum(example.label is None for example in found):
+    for part, rows in examples.items():
+        if unlabelled := sum(example.label is None for example in rows):
             raise UserError(
-                f"the {part} set of {labels.name} has no label for {unlabelled:,} of its {len(found):,} examples, so "
-                f"it cannot be scored; {advice}"
+                f"the {part} set of {labels.name} has no label for {unlabelled:,} of its {len(rows):,} examples, so "
+                f"it cannot be scored; {_advise_predict(model, input, part, task, data_dir)}"
             )
-        warn_unknown(model.tokenizer, found, part, tell)
+        warn_unknown(model.tokenizer, rows, part, tell)
     figures = model.score(labels, examples, batch_size)
-    return {"task": labels.name, "examples": {part: len(found) for part, found in examples.items()}, **figures}
+    return {"task": labels.name, "examples": {part: len(rows) for part, rows in examples.items()}, **figures}
 
 
-def _check_directory(model: SavedModel, directory: str, split: str, task: str) -> None:
-    """Raise UserError if no folder is named; only a run records the folder of its task's files."""
-    if not directory and not model.recipe.task:
+def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
+    """The command that predicts a split without labels."""
+    flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
+    words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
+    return f"use `{shlex.join(words)}` for the predictions"
+
+
+def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
+    """Raise UserError if neither the user nor the model's run names the files of a split."""
+    if model.recipe.task:
+        return
+    if task == "own" and not getattr(model.recipe.own, split, ""):
+        raise UserError(f"{model.path} does not record which file is the {split} set of own: name one with --input")
+    if task != "own" and not directory:
         raise UserError(f"{model.path} does not record where the {split} set of {task} is: name its folder, --data_dir")
 
 
 def _on_file(model: M, file: str) -> M:
-    """The model of a run on the user's own files, with another test file; raises UserError for another model."""
-    if model.recipe.task != "own":
-        raise UserError(f"--input={file} needs the columns of a run with --task=own, which {model.path} is not")
-    own = replace(model.recipe.own, test=str(on_disk(file, "--input", "copy it to this machine").absolute()))
-    return replace(model, recipe=replace(model.recipe, own=own))
+    """A model of a task of the user's own with another test file; raises UserError for a model of another task."""
+    if model.task_name != "own":
+        raise UserError(
+            f"--input={file} needs the columns of a task own, and the task of {model.path} is "
+            f"{model.task_name or 'unknown'}: use --data_dir"
+        )
+    path = on_disk(file, "--input", "copy it to this machine").absolute()
+    return replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=str(path))))
 
 
 def read_split(task: Task, split: str, directory: str, tell: Say) -> SplitExamples:
     """Read a split of a task's files and print how many rows are skipped."""
-    read = task.read(split, directory)
-    for reason, count in read.skipped.items():
+    rows = task.read(split, directory)
+    for reason, count in rows.skipped.items():
         tell(f"{split}: skipped {count} rows ({reason})")
-    return read
+    return rows
 
 
 def predict_texts(
@@ -111,8 +126,8 @@ def predict_texts(
     examples = inputs.from_texts(flat, inputs.InputForm(pair=pair, words=words))
     if isinstance(model, QuestionModel):
         return list(predictions.answer_records(model.answer(to_questions(examples, "the texts"), batch_size).answered))
-    found = model.predict(examples, batch_size)
-    return list(predictions.label_records(examples, model.labels, found.values, found.probabilities, found.cut))
+    values, chances, cut = model.predict(examples, batch_size)
+    return list(predictions.label_records(examples, model.labels, values, chances, cut))
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:

@@ -39,10 +39,9 @@ class QuestionModel(SavedModel):
     def task(self, name: str = "") -> SpanTask:
         """The task `name`, by default that of its training; raises ConfigError."""
         name, known = name or self.task_name, " or ".join(SQUAD)
-        if name == "own" and self.recipe.task == "own":
-            return custom_questions.question_task(self.recipe.own)
         if name == "own":
-            raise ConfigError(f"{self.path}: only the run's config describes its task, own: name the run, or a --task")
+            self.check_columns()
+            return custom_questions.question_task(self.recipe.own)
         if not name:
             raise ConfigError(f"{self.path} does not record its task: name {known} with --task")
         if name not in SQUAD:
@@ -118,7 +117,7 @@ def question_model(model: SavedModel) -> QuestionModel | None:
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
     if model.recipe.task:  # in a run, whose config has the options
         options = model.recipe.squad
-    if model.recipe.task == "own":
+    if model.task_name == "own":
         nulls = model.recipe.own.unanswerable
     elif model.task_name in SQUAD:
         nulls = SQUAD[model.task_name].nulls

@@ -60,13 +60,12 @@ class LabelModel(SavedModel):
     def task(self, name: str = "", data_dir: str = "") -> Task:
         """The task `name`, by default that of its training; the user's own gets the head's labels. ConfigError."""
         name = name or self.task_name
-        if name == "own" and self.recipe.task != "own":
-            raise ConfigError(f"{self.path}: only the run's config describes its task, own: name the run, or a --task")
         if not name:
             raise ConfigError(f"{self.path} does not record its task: name one with --task")
         if name in SQUAD:
             raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {name} has questions")
         if name == "own":
+            self.check_columns()
             own = self.recipe.own
             own = own if own.labels else replace(own, labels=self.labels)
             return own.task(data_dir or self.recipe.data_dir)

@@ -21,6 +21,7 @@ from bertzoo.models.parts import padding_seen
 from bertzoo.models.tasks import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import any_model
 from bertzoo.runs.kind import kind_of
+from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.windows import Windowing
 from bertzoo.train import sharding
@@ -50,8 +51,15 @@ class SavedModel:
 
     @property
     def knows_task(self) -> bool:
-        """Whether its task is known; the user's own task is known only inside its run."""
+        """Whether its task and, inside its run, the files of the task are known; those of `own` have no fixed names."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
+
+    def check_columns(self) -> None:
+        """Raise ConfigError unless the columns of the user's own files are known, from its run or its source record."""
+        if self.recipe.task != "own" and "own" not in self.pretrained.source:
+            raise ConfigError(
+                f"{self.path} does not record the columns of a task own. Name a run with --task=own, or another --task."
+            )
 
     @property
     def padding(self) -> int:
@@ -107,7 +115,7 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
         path=path,
         pretrained=model,
         tokenizer=model.tokenizer,
-        recipe=recipe or Finetune(compute=Compute()),
+        recipe=recipe or Finetune(compute=Compute(), own=config.from_dict(CustomFiles, model.source.get("own", {}))),
         task_name=recipe.task if recipe else str(model.source.get("task", "")),
         max_length=min(longest, model.model.max_positions),
     )

@@ -179,7 +179,7 @@ class Seed:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         shapes = parameter_shapes(start.model, start.head)
-        source: dict[str, str | int] = {
+        source: dict[str, Any] = {
             "format": "finetune",
             "task": job.task,
             "seed": self.seed,
@@ -191,6 +191,7 @@ class Seed:
             **({"license": start.license} if start.license else {}),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             **job.data.notes,
+            **({"own": job.recipe.own.columns} if job.task == "own" else {}),
         }
         any_model.write_model(
             Pretrained(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.tasks import fields, readers
@@ -64,6 +65,11 @@ class CustomFiles:
             known = ", ".join(METRICS[self.kind])
             raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}; known are {known}")
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The table without the names of files: what another file must hold."""
+        return {name: value for name, value in plain(self).items() if name not in _SPLITS}
+
     def task(self, directory: Path | str) -> Task:
         """The task of the files in a directory; reads the labels from train unless they are set. Raises UserError."""
         if self.kind == "span":
@@ -88,9 +94,10 @@ class CustomFiles:
     def open(self, split: str, directory: Path | str) -> DataTable:
         """The file of a split; raises UserError if there is none."""
         if not (name := getattr(self, split, "")):
-            known = ", ".join(s for s in _SPLITS if getattr(self, s)) or "none"
+            known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file of the split {split}, only of {known}: name one in own.{split} or --input"
+                f"there is no file of the split {split}{f', only of {known}' if known else ''}: name one with "
+                f"{'--input' if split == 'test' else f'--own.{split}'}=FILE"
             )
         root = on_disk(directory, "data_dir", "copy the files to this machine and name the copy")
         return readers.read_table(root / name, header=self.header)

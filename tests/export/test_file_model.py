@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,41 @@ def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys: pyt
     assert bertzoo.predict(file, [text]) == close(bertzoo.predict(models / "masked", [text]))
     error = said(capsys, "predict", file, "bara [MASK] " * 10, code=2)[1]
     assert mentions(error, 22, 16, file)
+
+
+def test_a_file_of_the_users_own_task_scores_later_files(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    options = ["--own.kind=regression", "--own.label=number", "--seeds=1", "--epochs=1"]
+    assert planted.finetune(models, tmp_path / "run", *options) == 0
+    file, copy, later = export(tmp_path / "run", "--lengths=24"), tmp_path / "copy", tmp_path / "later.csv"
+    assert planted.cli.main(["convert", str(tmp_path / "run"), str(copy), "--to=bertzoo"]) == 0
+    later.write_text("".join((models / "dev.csv").read_text().splitlines(keepends=True)[:21]))
+    expected, *others = (
+        json.loads(said(capsys, "evaluate", path, f"--input={later}", "--json")[0])
+        for path in (tmp_path / "run", copy, file)
+    )
+    assert expected["examples"] == {"test": 20} and expected["task"] == "own"
+    assert others == [close(expected), close({key: value for key, value in expected.items() if key != "loss"})]
+    numbers = predicted(capsys, tmp_path / "run", f"--input={later}")
+    assert len(numbers) == 20 and predicted(capsys, file, f"--input={later}") == close(numbers)
+    record = json.loads(file.with_name("run.tflite.json").read_text())["source"]["own"]
+    assert (record["kind"], record["label"]) == ("regression", "number")
+    assert "train.csv" not in json.dumps(record)  # the names of files stay on this machine
+    for verb in ("evaluate", "predict"):
+        error = said(capsys, verb, file, "--split=dev", f"--data_dir={models}", code=2)[1]
+        assert mentions(error, file, "dev", "--input")
+
+
+def test_the_advice_for_a_split_without_labels_works(
+    models: Path, export: Any, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    file, data = export(models / "rte", "--lengths=24"), shutil.copytree(models / "RTE", tmp_path / "a folder")
+    (data / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tbara doti\tkera\n")
+    error = said(capsys, "evaluate", file, "--split=test", f"--data_dir={data}", code=2)[1]
+    program, *words = shlex.split(error.split("`")[1])
+    assert program == "bertzoo" and len(said(capsys, *words)[0].splitlines()) == 1
+    assert mentions(said(capsys, "predict", file, "--split=test", code=2)[1], file, "test", "--data_dir")
 
 
 def test_what_a_file_cannot_do_is_an_error(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:

@@ -64,7 +64,7 @@ def fill_pairs(folder: Path, task: str, draw: np.random.Generator) -> None:
 
 
 def write(
-    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: str | int
+    folder: Path, model: Any, head: Any, tokenizer: Any, draw: np.random.Generator | None = None, **source: Any
 ) -> Pretrained:
     """A model directory of a model with drawn parameters under a head."""
     draw = draw or np.random.default_rng(1)

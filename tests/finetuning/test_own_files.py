@@ -62,6 +62,16 @@ def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, ca
     assert mentions(said(capsys, "evaluate", finished, "--input=none.csv", code=2)[1], "none.csv")
 
 
+def test_a_missing_training_file_is_named_by_its_option(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["finetune", "finetune", "--task=own", f"--from={folder / 'model'}", f"--run_dir={tmp_path / 'run'}"]
+    error = said(capsys, *words, code=2)[1]
+    assert mentions(error, "train", "--own.train=") and "--input" not in error
+    error = said(capsys, *words, "--own.dev=dev.csv", code=2)[1]
+    assert mentions(error, "only of dev", "--own.train=")
+
+
 @pytest.mark.slow
 def test_questions_have_tables_reports_and_later_files(
     quiz_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture

@@ -13,7 +13,6 @@ from bertzoo.core.errors import UserError
 if TYPE_CHECKING:
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.predict_labels import LabelModel
-    from bertzoo.runs.blanks import BlankFiller
     from bertzoo.tasks.squad import Question
     from bertzoo.tasks.task import Example
 
@@ -45,28 +44,13 @@ def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> 
             raise UserError(f"--{name} does not apply to {model}, which {args.run} is")
 
 
-def load(args: argparse.Namespace) -> "LabelModel | QuestionModel | BlankFiller":
-    """The model at args.run, which is no pretraining run; raises UserError for flags that do not apply to it."""
-    from bertzoo.export.file_model import is_exported, open_model
-
-    if is_exported(args.run):
-        reject_flags(args, ("seed", "batch_size"), "an exported file")
-    else:
-        reject_flags(args, ("python",), "a directory")
-    if args.batch_size == 0:
-        raise UserError("--batch_size=0 is less than 1")
-    return open_model(args.run, args.seed, args.python)
-
-
 def evaluate_model(args: argparse.Namespace) -> int:
     """Print the scores of a split."""
+    from bertzoo.export.file_model import open_task_model
     from bertzoo.finetuning.evaluate import evaluate_split
     from bertzoo.finetuning.predict_answers import QuestionModel
-    from bertzoo.runs.blanks import BlankFiller
 
-    model = load(args)
-    if isinstance(model, BlankFiller):
-        raise UserError(f"{args.run} has a masked head, not that of a task: fine-tune it first, or evaluate its run")
+    model = open_task_model(args.run, args.seed, args.batch_size, args.python)
     if not (questions := isinstance(model, QuestionModel)):
         reject_flags(args, ("output",), "a model of labels")
     results = evaluate_split(
@@ -102,13 +86,12 @@ def output_suffix(args: argparse.Namespace) -> str:
     return suffix
 
 
-def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel") -> int:
-    """Write the prediction for every text, in the order of the texts."""
+def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffix: str) -> int:
+    """Write the prediction for every text, in the order of the texts; suffix: from `output_suffix`."""
     from bertzoo.finetuning.predict_answers import QuestionModel
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
 
-    suffix = output_suffix(args)
     questions = isinstance(model, QuestionModel)
     _check_apart(args, model)
     if not questions:
@@ -204,7 +187,7 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
     """The texts of the command line, a split, a table or standard input."""
-    from bertzoo.finetuning.evaluate import read_split
+    from bertzoo.finetuning.evaluate import check_files, read_split
     from bertzoo.tasks import inputs
 
     _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))
@@ -212,10 +195,12 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
         if args.pair:
             raise UserError("--pair does not apply to --split, whose task has pairs or not")
         task = model.task(args.task or "", args.data_dir or "")
+        directory = args.data_dir or model.recipe.data_dir
+        check_files(model, directory, args.split, task.name)
         first, *others = task.parts(args.split)
         if others:
             raise UserError(f"--split={args.split} of {task.name} has {' and '.join((first, *others))}: name one")
-        return read_split(task, first, args.data_dir or model.recipe.data_dir, say).examples
+        return read_split(task, first, directory, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
         raise UserError(f"--pair: {args.run} is fine-tuned on single texts")
     form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
@@ -232,7 +217,7 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
 
 def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequence["Question"]:
     """The questions of the command line, a split, a file or standard input."""
-    from bertzoo.finetuning.evaluate import to_questions
+    from bertzoo.finetuning.evaluate import check_files, to_questions
     from bertzoo.tasks import inputs, squad
 
     single = [text for text in (args.question, args.context) if text is not None]
@@ -248,8 +233,9 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
     if args.split:
         if args.split not in ("train", "dev", "test"):
             raise UserError(f"--split={args.split} is not train, dev or test")
-        directory = args.data_dir or model.recipe.data_dir
-        return model.read_questions(model.task(args.task or ""), args.split, directory).questions
+        directory, task = args.data_dir or model.recipe.data_dir, model.task(args.task or "")
+        check_files(model, directory, args.split, task.name)
+        return model.read_questions(task, args.split, directory).questions
     if squad_file:
         return squad.read_questions(Path(args.input))
     form, own = inputs.InputForm(pair=True), model.recipe.own

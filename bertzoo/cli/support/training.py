@@ -4,7 +4,7 @@ import argparse
 import functools
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,13 @@ def model_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
     """Declare --from (`args.origin`) or --teacher: a model on this machine's disk."""
     kind = functools.partial(model_path, flag)
     parser.add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
+
+
+def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str, str]]) -> Callable[[], Any]:
+    """Return a function that loads the config of `files` with the options of the command line."""
+    from bertzoo.core import config as loader
+
+    return functools.partial(loader.load, cls, files, overrides)
 
 
 def main(

@@ -1,0 +1,58 @@
+"""Exported files whose runtime is JAX, where LiteRT is not installed."""
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import planted
+import pytest
+
+from bertzoo.benchmarking import interleave
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.export import formats, runtimes
+from bertzoo.export.graph.reference import TrainingGraph
+
+
+class InJax(runtimes.FileRuntime):
+    """The training graph on one row; `lengths` records those of the rows."""
+
+    def __init__(self, graph: TrainingGraph):
+        self._run = partial(jax.jit(lambda graph, row: graph(**row)), graph)
+        self.lengths: list[int] = []
+
+    def __call__(self, inputs: runtimes.Inputs) -> dict[str, np.ndarray]:
+        assert all(array.shape[0] == 1 and array.dtype == np.int32 for array in inputs.values())
+        self.lengths.append(inputs["input_ids"].shape[1])
+        return {name: np.asarray(y)[None] for name, y in self._run({n: x[0] for n, x in inputs.items()}).items()}
+
+
+class Export:
+    """Writes a model directory as a file; `loaded` are the runtimes that have opened a file since."""
+
+    def __init__(self, folder: Path):
+        self._folder, self._graphs, self.loaded = folder, {}, list[InJax]()
+
+    def __call__(self, source: Path, *options: str) -> Path:
+        file = self._folder / f"{source.name}.tflite"
+        assert planted.cli.main(["convert", str(source), str(file), "--to=litert", *options]) == 0
+        self.loaded.clear()
+        return file
+
+    def make(self, pretrained: Pretrained, reference: TrainingGraph, settings: Any, file: Path) -> dict[str, Any]:
+        file.write_bytes(len(self._graphs).to_bytes(4, "little"))
+        self._graphs[file.read_bytes()] = reference
+        return {"operators": {}, "ports": {}}
+
+    def load(self, file: Path, threads: int = 1) -> InJax:
+        self.loaded.append(InJax(self._graphs[file.read_bytes()]))
+        return self.loaded[-1]
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take the place of LiteRT's converter and runtime."""
+        monkeypatch.setattr(formats, "_litert", self.make)
+        monkeypatch.setattr(runtimes, "LiteRT", self.load)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr(interleave, "memory_of_file", lambda *_: 1)
