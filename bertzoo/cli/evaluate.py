@@ -3,7 +3,8 @@ model on a split of its task.
 
 A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model or Hugging Face directory with a head for
 labels or questions, or a file that `bertzoo convert` wrote of one, which runs in its own runtime. Outside of a run
---data_dir names the folder of the task's files, and --task the task if the model does not record it.
+--data_dir names the folder of the task's files, and --task the task if the model does not record it. --input names a
+file for a model of the task `own`, which records its columns.
 
 examples:
   bertzoo evaluate runs/demo
@@ -12,6 +13,7 @@ examples:
   bertzoo evaluate runs/cola --seed=3
   bertzoo evaluate runs/own --split=test --data_dir=new
   bertzoo evaluate runs/own --input=later.csv
+  bertzoo evaluate own.tflite --input=later.csv
   bertzoo evaluate runs/squad2 --output=answers
   bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
 """
@@ -43,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
-    group.add_argument("--input", metavar="FILE", help="score the rows of this file, with the columns of the run's own")
+    group.add_argument("--input", metavar="FILE", help="score the rows of this file, with the columns of own")
     group.add_argument("--output", metavar="DIR", help="write answers to questions there, for the official scripts")
 
 

@@ -234,7 +234,7 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"glue/CoLA": cola,
     r"glue/SST-2": sst2,
     r"glue/(MRPC|RTE)": pairs,
-    r"sst2\.tflite": exported,
+    r"(sst2|own)\.tflite": exported,
     r"new": own_files,
     r"later\.csv": later_file,
     r"squad": squad,
