@@ -8,10 +8,11 @@ LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 a
 
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-transfer test test-all rest check plans lock clean
+.PHONY: help venv demo demo-phone demo-transfer test test-all rest check plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
+	@echo "make demo-phone  fine-tune the demo's model, quantise it, classify three sentences with the file for phones"
 	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
 	@echo "make test     the tests, minutes;  make test-all  every test, in four environments (docs/testing.md)"
 	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
@@ -50,6 +51,9 @@ venv: .venv/core.stamp
 
 demo: .venv/litert.stamp
 	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo.sh
+
+demo-phone: .venv/litert.stamp
+	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo_phone.sh
 
 demo-transfer: .venv/core.stamp
 	PATH="$(CURDIR)/.venv/bin:$$PATH" bash launch/demo_transfer.sh

@@ -28,6 +28,7 @@ from bertzoo.cli.support import finetuned
 from bertzoo.cli.support.options import checkpoint_option, corpus_option
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
+GATES = ("below_unigram", "hidden_below_unigram")  # flags, one for each of the two
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="NATS",
         help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
+    )
+    parser.add_argument(
+        "--hidden_below_unigram",
+        type=float,
+        metavar="NATS",
+        help="the same of the tokens that the input hides, which no model can copy",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
@@ -57,7 +64,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         names = ("task", "data_dir", "seed", "batch_size", "python", "split", "input", "output")
         finetuned.reject_flags(args, names, "a pretraining run")
         return _pretrained(args)
-    finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", "below_unigram"), "a fine-tuned model")
+    finetuned.reject_flags(args, ("checkpoint", "corpus", "stage", *GATES), "a fine-tuned model")
     return finetuned.evaluate_model(args)
 
 
@@ -71,13 +78,15 @@ def _pretrained(args: argparse.Namespace) -> int:
         print(json.dumps(figures))
     else:
         show_figures(figures)
-    gain, hidden = (figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM)
-    if args.below_unigram is None or gain >= args.below_unigram:
+    gains = [figures["unigram_entropy"] - figures.get(name, math.nan) for name in MLM]
+    gates = [getattr(args, flag) for flag in GATES]
+    if all(gate is None or gain >= gate for gain, gate in zip(gains, gates, strict=True)):
         return 0
+    wanted = ", ".join(f"--{flag}={gate}" for flag, gate in zip(GATES, gates, strict=True) if gate is not None)
     print(
-        f"bertzoo: the MLM loss {figures['mlm_loss']:.3f} is {gain:.3f} nats below the held-out unigram entropy "
-        f"{figures['unigram_entropy']:.3f} (for hidden tokens alone {hidden:.3f}), not {args.below_unigram:.3f}: "
-        "this model has learnt little but word frequencies",
+        f"bertzoo: the MLM loss is {gains[0]:.3f} nats below the held-out unigram entropy "
+        f"{figures['unigram_entropy']:.3f}, and that of hidden tokens {gains[1]:.3f}, less than {wanted}: this model "
+        "has learnt little but word frequencies",
         file=sys.stderr,
     )
     return 1

@@ -84,7 +84,7 @@ def test_a_run_off_the_curve(write, off, capsys):
     [
         ({"corpus": "ab" * 32}, ("demo", "corpus", "ab" * 32, RECORD["corpus_sha256"])),
         ({"corpus": "ab" * 32, "data": {"source": "my/*.txt"}}, ("demo", "ab" * 32, RECORD["corpus_sha256"])),
-        ({"points": 0}, ("demo", "200, 400")),
+        ({"points": 0}, ("demo", "500, 1000")),
         ({"optimizer": {"beta2": 0.99}}, ("demo", "optimizer.beta2: 0.98 -> 0.99")),
         ({"run": {"evaluate_rows": 8}}, ("demo", "run.evaluate_rows: 1024 -> 8")),
         (

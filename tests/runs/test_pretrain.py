@@ -178,10 +178,10 @@ def test_evaluate_and_predict(finished, capsys):
     assert figures["step"] == 10 and figures["max_length"] == 48 and np.isfinite(figures["mlm_loss"])
     assert figures["loss"] == pytest.approx(figures["mlm_loss"] + figures["sop_loss"])
     below = {name: figures["unigram_entropy"] - figures[f"mlm_{name}"] for name in ("loss", "hidden_loss")}
-    said = error(capsys, "evaluate", str(finished), "--below_unigram=0.3", code=1)
-    assert mentions(said, "0.300", f"{below['hidden_loss']:.3f}")
-    # The gate is the loss of all predicted tokens.
-    assert main(["evaluate", str(finished), f"--below_unigram={below['loss'] - 1e-6}"]) == 0
+    for flag, name in (("--below_unigram", "loss"), ("--hidden_below_unigram", "hidden_loss")):
+        message = error(capsys, "evaluate", str(finished), f"{flag}={below[name] + 1e-6}", code=1)
+        assert mentions(message, flag, f"{below[name]:.3f}")
+        assert main(["evaluate", str(finished), f"{flag}={below[name] - 1e-6}"]) == 0
     shown = capsys.readouterr().out.splitlines()
     rows = {" ".join(line.split()[:-2]): line.split()[-2] for line in shown if line.endswith("nats")}
     assert rows["MLM loss of hidden tokens"] == f"{figures['mlm_hidden_loss']:.3f}"

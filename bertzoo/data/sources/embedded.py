@@ -65,6 +65,11 @@ def paragraphs(text: str) -> Iterator[str]:
             yield paragraph
 
 
+def module_paragraphs(path: Path) -> list[str]:
+    """The prose of a Python file's docstrings, a paragraph each."""
+    return [paragraph for text in _docstrings(path) for paragraph in paragraphs(text)]
+
+
 def _indentation(line: str) -> int:
     """The indentation of a line, or -1 for a blank line or a heading's underline, which separate paragraphs."""
     return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Teaches the model of `make demo` to tell what a sentence of documentation is about, and classifies three sentences with
+# the file for phones. Run by `make demo-phone`, after `make demo`.
+set -euo pipefail
+
+model=runs/make-demo run=runs/make-demo-phone labels=runs/make-demo-labels
+say() { printf '== %s\n' "$*"; }
+[ -d "$model" ] || { echo "demo-phone: $model is missing. Run make demo first." >&2; exit 2; }
+
+rm -rf -- "$run" "$labels"
+say "A labelled set: is a paragraph of documentation about arrays, text or files?"
+python launch/demo_labels.py "$labels"
+
+say "Fine-tuning the demo's model on it"
+bertzoo finetune finetune --task=own --data_dir="$labels" --own.train=train.csv --own.dev=dev.csv --from="$model" \
+  --run_dir="$run" --seeds=1 --epochs=5 --max_length=64 --optimizer.learning_rate=1e-3 --log_every=1000 2>&1 |
+  grep -E 'dev acc|median|^bertzoo'
+
+say "A file for phones in int8: run in LiteRT, compared with the model, and scored on the set"
+bertzoo convert "$run" "$run/phone.tflite" --to=litert --precision=int8-dynamic --lengths=32,64
+
+say "Three sentences, classified by that file"
+bertzoo predict "$run/phone.tflite" \
+  'Return the sum of all elements of the matrix along an axis.' \
+  'Replace the characters that cannot be encoded.' \
+  'Delete a directory and everything that is in it.'
