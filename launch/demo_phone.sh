@@ -12,8 +12,7 @@ say "A labelled set: is a paragraph of documentation about arrays, text or files
 python launch/demo_labels.py "$labels"
 
 say "Fine-tuning the demo's model on it"
-bertzoo finetune finetune --task=own --data_dir="$labels" --own.train=train.csv --own.dev=dev.csv --from="$model" \
-  --run_dir="$run" --seeds=1 --epochs=5 --max_length=64 --optimizer.learning_rate=1e-3 --log_every=1000 2>&1 |
+bertzoo finetune demo_finetune --data_dir="$labels" --from="$model" --run_dir="$run" 2>&1 |
   grep -E 'dev acc|median|^bertzoo'
 
 say "A file for phones in int8: run in LiteRT, compared with the model, and scored on the set"

@@ -58,6 +58,8 @@ def open_corpus(
     if corpus is None:
         options: dict[str, Any] = {"workers": workers, "progress": progress, "vocabulary": vocabulary}
         if isinstance(directory, Path):
+            if not (directory / NAME).exists():
+                tell(f"reading and tokenising {data.source} into {directory} ...")
             corpus = tokenize(data, directory, **options)
         else:
             tokenize_to_url(data, directory, **options, tell=tell)

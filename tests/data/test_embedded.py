@@ -1,12 +1,17 @@
 """The prose inside the Python installation: what is kept of a docstring."""
 
+import csv
+import runpy
 import sysconfig
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from bertzoo.core import config
 from bertzoo.data.sources import embedded
 from bertzoo.data.sources.embedded import paragraphs
+from bertzoo.finetuning.settings import Finetune
 
 DOCSTRING = """Return the sum of :func:`~math.fsum` and ``x`` over *all* the elements [1]_.
 
@@ -75,3 +80,18 @@ def test_the_standard_library_gives_prose(monkeypatch):
     assert sum(len(line) for line in lines) > 100_000
     assert not any(">>>" in line or "``" in line for line in lines)
     assert documents == embedded.documents.__wrapped__()
+
+
+def test_the_labelled_set_of_the_demo_is_balanced_and_its_parts_share_nothing(tmp_path: Path) -> None:
+    runpy.run_path(str(Path(__file__).parents[2] / "launch" / "demo_labels.py"))["main"](tmp_path)
+    parts = {}
+    for name in ("train", "dev"):
+        with (tmp_path / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            parts[name] = [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    for rows in parts.values():
+        counts = Counter(label for _, label in rows)
+        assert set(counts) == {"arrays", "text", "files"} and len(set(counts.values())) == 1
+    assert len(parts["train"]) > 600 and len(parts["dev"]) > 150
+    assert not {text for text, _ in parts["train"]} & {text for text, _ in parts["dev"]}
+    recipe = config.load(Finetune, ["demo_finetune"])
+    assert (recipe.task, recipe.own.train, recipe.own.dev) == ("own", "train.csv", "dev.csv")
