@@ -6,6 +6,7 @@ Every loader takes a file and a number of threads, and raises ExportFailed if it
 
 import json
 import subprocess
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,6 +108,7 @@ class ExecuTorch(FileRuntime):
 
     def __init__(self, python: Path, file: Path, threads: int = 1):
         self._process = start_process(python, "run", str(file), str(threads))
+        self._close = weakref.finalize(self, self._process.communicate)  # also where nothing leaves a `with`
         try:
             self._answer("the file")
         except ExportFailed:
@@ -121,7 +123,7 @@ class ExecuTorch(FileRuntime):
         return {name: np.array(values, kind).reshape(shape) for name, (kind, shape, values) in outputs.items()}
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        self._close()
 
     def _answer(self, subject: str) -> dict[str, Any]:
         assert self._process.stdout
