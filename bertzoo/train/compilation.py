@@ -64,6 +64,8 @@ class StepProgram:
         return needed
 
     def __call__(self, state: Any, frozen: Any, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        if not self.is_compiled(batch):
+            self.compile(state, frozen, batch)
         return self._programs[_shapes(batch)](state, frozen, batch)
 
 
