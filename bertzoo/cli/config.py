@@ -19,7 +19,7 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import paths_by_name
 
-PASSES_ON = True  # main checks the options, as it knows of which config they are keys
+PASSES_ON = True  # `main` below checks the options, once it knows the config
 VERBS = ("pretrain", "transfer", "prune")  # whose command lines it checks; finetune is the name of a config
 
 

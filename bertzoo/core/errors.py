@@ -29,7 +29,7 @@ class OutOfMemory(UserError):
         super().__init__(f"{step} needs {need} on each device, which has {there}. {advice or 'Use a smaller batch.'}")
 
     def of_step(self, step: str, advice: str) -> "OutOfMemory":
-        """Return the same error that names the step and ends with an advice."""
+        """Return the same error, naming the step and ending with the advice."""
         return OutOfMemory(self.needed, self.available, self.where, step, advice)
 
 

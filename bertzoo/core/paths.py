@@ -39,8 +39,8 @@ def run_directory(name: Path | str) -> Path:
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
     """Raise UserError if a run directory holds files, but none that marks a run.
 
-    directory: what the error calls it. names: of the entries that it holds. marks: names of which every run has one.
-    leftovers: what a run that was killed before it wrote a mark may have left.
+    directory: its name in the error. names: its entries. marks: entries, at least one of which every run has.
+    leftovers: entries that a run leaves if it is killed before it writes a mark.
     """
     names = sorted(names)
     foreign = [name for name in names if name not in (*leftovers, *_PLACEHOLDERS) and not name.endswith(".tmp")]

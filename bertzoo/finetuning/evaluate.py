@@ -89,7 +89,9 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
     if model.recipe.task:
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
-        raise UserError(f"{model.path} does not record which file is the {split} set of own: name one with --input")
+        raise UserError(
+            f"{model.path} does not record the file of the {split} set of task own. Name one with --input=FILE."
+        )
     if task != "own" and not directory:
         raise UserError(f"{model.path} does not record where the {split} set of {task} is: name its folder, --data_dir")
 

@@ -91,7 +91,7 @@ def check_memory(
 ) -> None:
     """Raise OutOfMemory, with advice, if the largest step is certain not to fit the devices.
 
-    What may not fit is told; its compiled step decides when the stage begins (`compilation.check_fits`). where: the
+    Warns through `tell` about a step that may not fit; `compilation.check_fits` decides once it is compiled. where: the
     config key of a stage, by default the recipe's.
     """
     index = max(range(len(recipe.stages)), key=lambda i: _tokens(recipe.stages[i]))

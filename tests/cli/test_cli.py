@@ -364,3 +364,12 @@ def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, cap
     shown = capsys.readouterr().err
     assert mentions(shown, "2.5 MB", "1 shard")
     assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))
+
+
+@pytest.mark.parametrize("error", [MemoryError("2 GB"), RuntimeError("RESOURCE_EXHAUSTED: 2 GB")])
+def test_memory_that_runs_out_is_wrong_input(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def fail(argv: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "run", fail)
+    assert cli.main(["predict", "x"]) == 2 and mentions(capsys.readouterr().err, "2 GB")
