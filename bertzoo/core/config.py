@@ -202,7 +202,8 @@ def _parse(tp: Any, text: str) -> Any:
     if "\n" in text or str in schema.members(tp) or text in schema.literals(tp):
         return text
     try:
-        return float(text) if float in schema.members(tp) else tomllib.loads(f"value = {text}")["value"]
+        number = float in schema.members(tp) and not (schema.item(tp) and text.startswith("["))
+        return float(text) if number else tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         return text
 

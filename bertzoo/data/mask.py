@@ -8,7 +8,7 @@ create_pretraining_data.py), n-grams of one to three words with probability prop
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,18 @@ class Masking:
         words = np.arange(1, (self.max_span or _LONGEST[self.kind]) + 1)
         weights = (1 - _SPAN_P) ** (words - 1) if self.kind == "span" else 1 / words
         return weights / weights.sum()
+
+
+class LinearShare(NamedTuple):
+    """A predicted share that changes linearly from the first step to the last of `steps`."""
+
+    first: float
+    last: float
+    steps: int
+
+    def at(self, step: int) -> float:
+        """Return the share at a step, counted from 0."""
+        return float(np.interp(step, (0, max(self.steps - 1, 1)), (self.first, self.last)))
 
 
 def mask(

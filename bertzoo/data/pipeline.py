@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from bertzoo.data.corpus.manifest import NAME, SETTINGS, differences
 from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, tokenize_to_url
 from bertzoo.data.corpus.workers import worker_pool
-from bertzoo.data.mask import Masking, mask
+from bertzoo.data.mask import LinearShare, Masking, mask
 from bertzoo.data.pack import RowPlan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import Data
@@ -115,7 +115,10 @@ def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
 
 
 class Batches:
-    """The batches of a plan: arrays as in docs/formats.md, with `row_weight` (B,) float32, 0 for padding rows."""
+    """The batches of a plan: arrays as in docs/formats.md, with `row_weight` (B,) float32, 0 for padding rows.
+
+    share: the predicted share at each step of `batch`, by default masking's, which `sequential` always has.
+    """
 
     def __init__(
         self,
@@ -127,12 +130,13 @@ class Batches:
         max_length: int,
         max_predictions: int,
         seed: int,
+        share: LinearShare | None = None,
     ):
         if max_length < plan.max_length:
             raise ConfigError(f"max_length = {max_length} is shorter than the plan's rows of {plan.max_length}")
         if max_predictions < 1:
             raise ConfigError(f"max_predictions = {max_predictions} must be at least 1")
-        self._corpus, self._plan, self._masking = corpus, plan, masking
+        self._corpus, self._plan, self._masking, self._share = corpus, plan, masking, share
         self._split: Split = split
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
         self.rows = len(plan.rows)
@@ -143,11 +147,13 @@ class Batches:
         assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
         counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
         sizes = self._max_length, self._max_predictions, self._seed
-        return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, self._masking, sizes)
+        masking = self._masking, self._share
+        return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, *masking, sizes)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """The training batch at a step, or only some rows of it; raises CorpusError if the split has too few rows."""
-        return self._make(*self._shuffled(step, batch_size, rows))
+        share = self._masking.share if self._share is None else self._share.at(step)
+        return self._make(*self._shuffled(step, batch_size, rows), replace(self._masking, share=share))
 
     def sequential(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """Batch `step` of one pass in the plan's order, masked as in epoch 0; rows behind the end have row_weight 0.
@@ -158,7 +164,7 @@ class Batches:
             raise IndexError(f"batch {step} of {self.steps(batch_size)}")
         index = _samples(step, batch_size, rows)
         real = index < self.rows
-        batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0))
+        batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0), self._masking)
         return {name: _blank(name, array, real) for name, array in batch.items()}
 
     def steps(self, batch_size: int) -> int:
@@ -198,11 +204,11 @@ class Batches:
         ]
         return np.array(epochs, np.int64), np.array(records, np.int64)
 
-    def _make(self, epochs: np.ndarray, records: np.ndarray) -> Batch:
+    def _make(self, epochs: np.ndarray, records: np.ndarray, masking: Masking) -> Batch:
         rows = self._plan.rows[records]
         batch = mask(
             assemble(self._corpus, self._split, rows, self._max_length),
-            self._masking,
+            masking,
             self._corpus.tokenizer,
             max_predictions=self._max_predictions,
             seed=fold(self._seed, _MASK),
@@ -217,13 +223,20 @@ class Batches:
 
 @functools.lru_cache(maxsize=1)
 def _reopen(
-    directory: Path, rows: str, counts: tuple, split: Split, masking: Masking, sizes: tuple[int, int, int]
+    directory: Path,
+    rows: str,
+    counts: tuple,
+    split: Split,
+    masking: Masking,
+    share: LinearShare | None,
+    sizes: tuple[int, int, int],
 ) -> Batches:
     """The unpickled batches; cached, so that a process opens the corpus only once."""
     plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
     max_length, max_predictions, seed = sizes
     corpus = Corpus.open(directory)
-    return Batches(corpus, split, plan, masking, max_length=max_length, max_predictions=max_predictions, seed=seed)
+    lengths = {"max_length": max_length, "max_predictions": max_predictions}
+    return Batches(corpus, split, plan, masking, **lengths, seed=seed, share=share)
 
 
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.batch import array_shapes
 from bertzoo.data.corpus.reader import Corpus, Split
+from bertzoo.data.mask import LinearShare
 from bertzoo.data.pack import RowPlan, plan_rows
 from bertzoo.data.pipeline import Batch, Batches, parallel_batches, prefetch
 from bertzoo.data.rng import fold
@@ -77,6 +78,7 @@ class RunBatches:
     def stage(self, index: int, split: Split) -> Batches:
         """Return the batches of a stage; every stage draws its own order and masks."""
         stage = self.recipe.stages[index]
+        shares = stage.masking_shares if split == "train" else None
         return Batches(
             self.corpus,
             split,
@@ -85,6 +87,7 @@ class RunBatches:
             max_length=stage.max_length,
             max_predictions=stage.max_predictions,
             seed=fold(self.recipe.seed, self._first + index),
+            share=LinearShare(shares[0], shares[1], stage.steps) if shares else None,
         )
 
     def check_rows(self) -> None:

@@ -35,7 +35,7 @@ FIXED = (
     "knowledge",
     "transfer.kind",
 )
-FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions")
+FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
 ORIGINS = ("from", "teacher")  # keys of run.json: path and hash of the parameters of the models a run is made from
 CONFIG = "config.toml"
 _MARK = ".processes-"  # begins the names of files by which processes find out that they share a directory
@@ -243,10 +243,13 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
     begun, newest = index + bool(inside), stage_of(old.stages, done)
     if len(new.stages) < begun:
         return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
-    changed = [
-        f"{old.where(i)}.{name}: {getattr(old.stages[i], name)} -> {getattr(new.stages[i], name)}"
-        for i in range(begun)
-        for name in (*FIXED_IN_BEGUN_STAGES, *["steps"] * (i < newest))
-        if getattr(old.stages[i], name) != getattr(new.stages[i], name)
-    ]
-    return list(dict.fromkeys(changed))  # all stages of a transfer strategy have one place in the config
+
+    def fixed(recipe: Recipe) -> dict[str, Any]:  # all stages of a transfer strategy have one place in the config
+        return {
+            f"{recipe.where(i)}.{name}": value
+            for i in range(begun)
+            for name in (*FIXED_IN_BEGUN_STAGES, *["steps"] * (i < newest))
+            if (value := getattr(recipe.stages[i], name)) is not None
+        }
+
+    return config.difference(fixed(old), fixed(new))

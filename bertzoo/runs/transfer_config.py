@@ -31,6 +31,7 @@ class StrategyStages:
     batch_size: int
     max_length: int
     max_predictions: int = 20
+    masking_share: float | tuple[float, ...] | None = None
     learning_rate: float
     accumulate: int = 1
     schedule: Schedule = field(default_factory=_warmup)

@@ -14,12 +14,16 @@ class Stage:
     carry: what the stage keeps from the one before, beside the parameters. "moments" keeps the optimiser's moments and
     restarts the schedule; "all" continues the schedule, which then spans both stages (BERT's 90 % at 128 and 10 % at
     512); "params" starts with a fresh optimiser.
+
+    masking_share: predicted share of a row's tokens in training, or [first, last], between which the share changes
+    linearly from the first step of the stage to the last. None: data.masking.share, as in held-out evaluation always.
     """
 
     steps: int
     batch_size: int  # rows of one step, over all devices and microbatches
     max_length: int  # tokens in a row
     max_predictions: int = 20  # masked positions in a row
+    masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # None: the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
     carry: Literal["moments", "all", "params"] = "moments"
@@ -35,6 +39,8 @@ class Stage:
                 f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
                 "so every token of a row would be masked. Lower max_predictions."
             )
+        if self.masking_share is not None:
+            self._check_masking_share()
         if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
             raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of at least 0")
         if self.steps * self.batch_size >= 2**31:
@@ -42,6 +48,22 @@ class Stage:
                 f"steps={self.steps} of batch_size={self.batch_size} exceed the 2^31 rows of a data position. "
                 'Split the stage in two, the second with carry="all".'
             )
+
+    def _check_masking_share(self) -> None:
+        shares = self.masking_shares or ()
+        shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
+        if len(shares) != 2 or not all(0 < share < 1 for share in shares):
+            raise ConfigError(f"{shown} is neither a share between 0 and 1 nor two of them: [first, last]")
+        needed = round(max(shares) * self.max_length)
+        if needed > self.max_predictions:
+            largest = f"{shown} predicts up to {needed} of max_length={self.max_length} tokens"
+            remedy = "Lower masking_share." if needed >= self.max_length else f"Set max_predictions={needed}."
+            raise ConfigError(f"{largest}, more than max_predictions={self.max_predictions}. {remedy}")
+
+    @property
+    def masking_shares(self) -> tuple[float, ...] | None:
+        """The predicted shares of the first and of the last step, or None if the stage sets none."""
+        return (self.masking_share,) * 2 if isinstance(self.masking_share, float) else self.masking_share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -57,6 +57,7 @@ class Adam:
 class Stage:
     steps: int
     batch: int = 4
+    share: float | tuple[float, ...] | None = None
     model: Wide | Grouped | None = None
 
 
@@ -125,6 +126,10 @@ def test_options_reach_one_element_of_a_list_or_all() -> None:
     assert run("stages.1.steps=9").stages == (Stage(steps=1), Stage(steps=9))
     assert run("stages.*.batch=8", "stages.0.batch=2").stages == (Stage(steps=1, batch=2), Stage(steps=2, batch=8))
     assert run("stages.0.model.kind=grouped", "stages.0.model.groups.1=8").stages[0].model == Grouped(groups=(4, 8))
+    assert run("stages.*.share=[0.3, 1]", "stages.1.share=2").stages == (
+        Stage(steps=1, share=(0.3, 1.0)),
+        Stage(steps=2, share=2.0),
+    )
     assert run("stages=[{steps = 3}]").stages == (Stage(steps=3),)
 
 
@@ -192,6 +197,8 @@ def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None
         ("stages.-1.steps=1", ("stages.-1", 0, 1)),
         ("names.*=x", ("names.*", "none")),
         ("stages.0.model.layers=3", ("stages.0.model.kind", "wide", "grouped")),
+        ("stages.0.share=[0.3", ("stages.0.share", "number", "list", "none", "[0.3")),
+        ("stages.0.share=[true]", ("stages.0.share.0", "number", "boolean")),
         ("stages=[{batch = 3}]", ("stages.0.steps",)),
         ("model.heads=3", ("model: heads=3 does not divide width=8",)),
     ],
@@ -305,7 +312,8 @@ grouped = st.builds(
 )
 schedules = st.builds(Schedule, warmup=numbers, power=st.none() | numbers)
 optimizers = st.builds(Sgd, rate=numbers, schedule=schedules) | st.builds(Adam, rate=numbers, decay=numbers)
-stages = st.builds(Stage, steps=integers, batch=integers, model=st.none() | wide | grouped)
+shares = st.none() | numbers | st.lists(numbers).map(tuple)
+stages = st.builds(Stage, steps=integers, batch=integers, share=shares, model=st.none() | wide | grouped)
 runs = st.builds(
     Run,
     model=wide | grouped,

@@ -14,7 +14,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import workers
-from bertzoo.data.mask import Masking
+from bertzoo.data.mask import LinearShare, Masking
 from bertzoo.data.pack import SentencePacking, plan_rows
 from bertzoo.data.pipeline import Batches, parallel_batches
 
@@ -30,7 +30,8 @@ def batches(corpus, tmp_path_factory):
         seed=3,
         directory=tmp_path_factory.mktemp("plans"),
     )
-    return Batches(corpus, "train", rows, Masking(), max_length=64, max_predictions=10, seed=5)
+    share = LinearShare(0.15, 0.05, 20)
+    return Batches(corpus, "train", rows, Masking(), max_length=64, max_predictions=10, seed=5, share=share)
 
 
 def assert_equal(ours, theirs):

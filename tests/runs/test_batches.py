@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import chex
 import numpy as np
 import pytest
 import tiny
@@ -48,6 +49,7 @@ def first(feed: RunBatches) -> dict[str, np.ndarray]:
         ("data__masking__kind", "word"),
         ("stages__0__max_predictions", "2"),
         ("stages__0__max_length", "16"),
+        ("stages__0__masking_share", "0.05"),
     ],
 )
 def test_every_option_reaches_the_batch(make, option, value):
@@ -83,6 +85,23 @@ def test_a_stage_begins_anywhere_in_its_rows_and_ends_with_its_steps(make):
     for a, b in zip(batches[2:], later, strict=True):
         assert all((a[name] == b[name]).all() for name in a)
     assert (batches[0]["input_ids"] != next(make(seed="1")[0].train(0, 0))["input_ids"]).any()
+
+
+@pytest.mark.parametrize("objective", ["masked", "replaced"])
+def test_the_masked_share_of_a_stage_falls_from_step_to_step(make, objective):
+    options = {"objective__kind": objective}
+    feed, _ = make(stages__0__masking_share="[0.16, 0.06]", **options)
+    batches, later = list(feed.train(0, 0)), list(feed.train(0, 48))
+    for step, batch in enumerate(batches):
+        share = 0.16 - 0.1 * step / 5
+        expected = np.maximum(1, np.rint(share * batch["attention_mask"].sum(1)))
+        assert (batch["masked_weights"].sum(1) == expected).all() and batch["masked_weights"].shape == (16, 5)
+    for a, b in zip(batches[3:], later, strict=True):
+        chex.assert_trees_all_equal(a, b)
+    # The second stage and the held-out text have the share of data.masking.
+    plain, _ = make(**options)
+    chex.assert_trees_all_equal(list(feed.train(1, 0)), list(plain.train(1, 0)))
+    chex.assert_trees_all_equal(list(feed.heldout(0, 40, 1)), list(plain.heldout(0, 40, 1)))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 20, 33, 10_000])

@@ -213,6 +213,7 @@ def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path
         ("transfer.batch_size", 16),
         ("transfer.max_length", 20),
         ("transfer.max_predictions", 3),
+        ("transfer.masking_share", 0.1),
         ("distillation.0.batch_size", 16),
         ("distillation.0.max_predictions", 3),
     ],

@@ -31,6 +31,11 @@ def test_stages_joined_by_all_share_one_schedule():
         ({"max_predictions": 8, "max_length": 8}, ("max_predictions=8", "max_length=8")),
         ({"steps": 0}, ("steps=0",)),
         ({"learning_rate": -1.0}, ("learning_rate=-1.0",)),
+        ({"masking_share": 1.0}, ("masking_share=1.0",)),
+        ({"masking_share": (0.3, 0.0)}, ("masking_share=[0.3, 0.0]",)),
+        ({"masking_share": (0.3, 0.2, 0.1)}, ("masking_share=[0.3, 0.2, 0.1]", "[first, last]")),
+        ({"masking_share": (0.15, 0.7)}, ("masking_share=[0.15, 0.7]", "max_predictions=20", "max_predictions=22")),
+        ({"masking_share": 0.99}, ("masking_share=0.99", "max_length=32", "Lower masking_share")),
         ({"steps": 2**20, "batch_size": 2**11}, ("steps=1048576", "batch_size=2048")),
     ],
 )
@@ -38,6 +43,11 @@ def test_contradictions_name_their_fields(fields, named):
     with pytest.raises(ConfigError) as error:
         Stage(**{"steps": 1, "batch_size": 4, "max_length": 32, **fields})
     assert all(word in str(error.value) for word in named)
+
+
+def test_a_masking_share_needs_as_many_predictions_as_its_largest_value():
+    assert stage(1, max_length=32, max_predictions=10, masking_share=(0.3, 0.15)).masking_shares == (0.3, 0.15)
+    assert stage(1, max_length=32, max_predictions=10, masking_share=0.3).masking_shares == (0.3, 0.3)
 
 
 @pytest.mark.parametrize(
