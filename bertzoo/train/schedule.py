@@ -1,4 +1,4 @@
-"""Learning-rate schedules: warm-up, then polynomial decay, as in the code of BERT, ELECTRA and NVIDIA."""
+"""Learning-rate schedules: warm-up, then polynomial decay at once or, as in MiniCPM, after a stable phase."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,9 +21,11 @@ class Schedule:
     Hugging Face  step/w, then (steps-step)/(steps-w) (no jump)  `decay_from="warmup"`
     MobileBERT ends at 1e-4 of the peak, not at 0: `end_factor=1e-4`; its progressive knowledge transfer uses
     min(step/w, 0.9 + 0.1·(1-p)^0.5): `warmup="least"`, `end_factor=0.9`, `power=0.5`.
+    Warm-up, stable, decay (Hu et al. 2024, §4): step/w, then 1, and min(1, (1-p)/decay_share)^power at the end:
+    `kind="wsd"`.
     """
 
-    kind: Literal["linear", "polynomial", "constant"] = "linear"
+    kind: Literal["linear", "polynomial", "constant", "wsd"] = "linear"
     warmup_steps: int = 0
     warmup_share: float = 0.0  # of the schedule's steps, not rounded to whole steps
     # During warm-up: step/w alone, step/w times the decay, or the lesser of step/w and the decay.
@@ -31,6 +33,7 @@ class Schedule:
     decay_from: Literal["start", "warmup"] = "start"  # where p is 0: at step 0, or at the end of the warm-up
     power: float = 1.0
     end_factor: float = 0.0
+    decay_share: float | None = None  # of the schedule's steps, at the end, in which wsd decays; None: 0.2
 
     def __post_init__(self):
         if self.warmup_steps < 0:
@@ -47,26 +50,54 @@ class Schedule:
             raise ConfigError(f"power={self.power} is not positive")
         if self.kind == "linear" and self.power != 1:
             raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
+        if self.kind == "wsd":
+            self._check_wsd()
+        elif self.decay_share is not None:
+            raise ConfigError(f'decay_share={self.decay_share} applies to kind="wsd", not "{self.kind}". Remove it.')
         decays = self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace"
         if self.kind == "constant" and decays:
             raise ConfigError('kind="constant" does not use power, end_factor, decay_from and warmup. Remove them.')
+
+    def _check_wsd(self) -> None:
+        if self.decay_from != "start" or self.warmup != "replace":
+            raise ConfigError(
+                f'kind="wsd" decays after a stable phase and does not use warmup="{self.warmup}" and '
+                f'decay_from="{self.decay_from}". Remove them.'
+            )
+        if not 0 < self.final_share <= 1 - self.warmup_share:
+            raise ConfigError(
+                f"decay_share={self.final_share} is not a positive share that leaves room for "
+                f"warmup_share={self.warmup_share}. Together they must be at most 1."
+            )
+
+    @property
+    def final_share(self) -> float:
+        """The share of the steps in which wsd decays."""
+        return 0.2 if self.decay_share is None else self.decay_share
 
 
 def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.ArrayLike], jax.Array]:
     """Return the function step -> learning rate (float32) of a schedule over `steps` steps; step 0 is the first update.
 
-    Raises ConfigError if the warm-up is longer than the run.
+    Raises ConfigError if the warm-up, or it and the decay of wsd, are longer than the run.
     """
     if config.warmup_steps > steps:
         raise ConfigError(f"warmup_steps={config.warmup_steps} is longer than the schedule's steps={steps}")
     warm = config.warmup_steps or config.warmup_share * steps
     start = warm if config.decay_from == "warmup" else 0
+    if config.kind == "wsd":
+        start = (1 - config.final_share) * steps
+        if warm > start + 1e-6 * steps:
+            raise ConfigError(
+                f"warmup_steps={config.warmup_steps} overlap with decay_share={config.final_share} of the schedule's "
+                f"steps={steps}. Lower one of them."
+            )
 
     def rate(step: jax.typing.ArrayLike) -> jax.Array:
         step = jnp.asarray(step, jnp.float32)
         decay = jnp.ones_like(step)
         if config.kind != "constant":
-            left = jnp.clip((steps - step) / max(steps - start, 1), 0, 1)
+            left = jnp.clip((steps - step) / max(steps - start, 1), 0, 1)  # 1 until wsd decays
             decay = (1 - config.end_factor) * left**config.power + config.end_factor
         if not warm:
             return peak * decay

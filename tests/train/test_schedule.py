@@ -1,6 +1,7 @@
 """Schedules equal the formulas of the code they come from (BERT, ELECTRA, NVIDIA, Hugging Face, MobileBERT)."""
 
 import numpy as np
+import optax
 import pytest
 from messages import mentioning
 
@@ -44,6 +45,12 @@ def transferred(step: int) -> float:
     return PEAK * min(0.9 + 0.1 * left**0.5, 10 * step / STEPS)
 
 
+def wsd(step: int) -> float:
+    """Warm-up to step 100, stable to 750, then a quarter of the steps of (1 - t)^2 down to a tenth."""
+    left = min(1.0, max(0.0, (STEPS - step) / 250))
+    return PEAK * (step / WARM if step < WARM else 0.1 + 0.9 * left**2)
+
+
 TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
 
 
@@ -57,6 +64,7 @@ TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="lea
         (Schedule(warmup_steps=WARM, decay_from="warmup"), hugging_face),
         (Schedule(warmup_steps=WARM, end_factor=1e-4), mobilebert),
         (TRANSFERRED, transferred),
+        (Schedule(kind="wsd", warmup_share=0.1, decay_share=0.25, end_factor=0.1, power=2.0), wsd),
         (Schedule(kind="constant"), lambda step: PEAK),
         (Schedule(kind="constant", warmup_steps=WARM), lambda step: PEAK * min(1.0, step / WARM)),
     ],
@@ -64,6 +72,19 @@ TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="lea
 def test_schedule_is_its_formula(config: Schedule, formula):
     # float32 carries 1 - p to 1e-7 of the peak.
     np.testing.assert_allclose(rates(config), [formula(int(step)) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
+
+
+def test_wsd_is_optax_schedules_joined():
+    theirs = optax.join_schedules(
+        [
+            optax.linear_schedule(0, PEAK, WARM),
+            optax.constant_schedule(PEAK),
+            optax.linear_schedule(PEAK, 0.05 * PEAK, 200),
+        ],
+        [WARM, 800],
+    )
+    ours = rates(Schedule(kind="wsd", warmup_steps=WARM, end_factor=0.05))
+    np.testing.assert_allclose(ours, [theirs(step) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
 
 
 def test_shipped_transfers_use_the_authors_rate_for_every_layer():
@@ -96,6 +117,11 @@ def test_bert_jumps_down_at_the_end_of_warmup_and_electra_does_not():
         ({"warmup_share": 1.5}, ("warmup_share=1.5",)),
         ({"warmup_steps": -1}, ("warmup_steps=-1",)),
         ({"end_factor": 2.0}, ("end_factor=2.0",)),
+        ({"decay_share": 0.2}, ("decay_share=0.2", "wsd", "linear")),
+        ({"kind": "wsd", "decay_share": 0.0}, ("decay_share=0.0",)),
+        ({"kind": "wsd", "decay_share": 0.5, "warmup_share": 0.6}, ("decay_share=0.5", "warmup_share=0.6")),
+        ({"kind": "wsd", "decay_from": "warmup"}, ("wsd", "decay_from")),
+        ({"kind": "wsd", "warmup": "least"}, ("wsd", 'warmup="least"')),
         ({"kind": "polynomial", "power": 0.0}, ("power=0.0",)),
     ],
 )
@@ -108,3 +134,6 @@ def test_contradictions_name_their_fields(fields, named):
 def test_warmup_longer_than_the_run_names_both():
     with pytest.raises(ConfigError, match=mentioning("warmup_steps=20", " steps=10")):
         build(Schedule(warmup_steps=20), PEAK, 10)
+    build(Schedule(kind="wsd", warmup_steps=8), PEAK, 10)
+    with pytest.raises(ConfigError, match=mentioning("warmup_steps=9", "decay_share=0.2", " steps=10")):
+        build(Schedule(kind="wsd", warmup_steps=9), PEAK, 10)

@@ -2,10 +2,12 @@
 
 import pytest
 from messages import mentioning
-from toy import stage
+from toy import job, stage
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import stages as staging
+from bertzoo.train.optim import AdamW
+from bertzoo.train.schedule import Schedule
 from bertzoo.train.stages import Group, Stage
 
 BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(7, carry="all")
@@ -22,6 +24,13 @@ def test_stages_joined_by_all_share_one_schedule():
     first, second = Group(start=0, steps=1000, learning_rate=None), Group(start=1000, steps=57, learning_rate=0.5)
     assert [staging.schedule_group(BERT, i) for i in range(4)] == [first, first, second, second]
     staging.validate(BERT)
+
+
+def test_wsd_spans_the_stages_of_its_schedule():
+    schedule = Schedule(kind="wsd", warmup_share=0.1, decay_share=0.2)
+    run = job(stages=BERT[:2], optimizer=AdamW(learning_rate=2.0, schedule=schedule))
+    assert [float(run.learning_rate(0)(done)) for done in (51, 101, 801)] == pytest.approx([1.0, 2.0, 2.0])
+    assert [float(run.learning_rate(1)(done)) for done in (901, 951)] == pytest.approx([1.0, 0.5])
 
 
 @pytest.mark.parametrize(
