@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.parameter import parameter
+from bertzoo.nn.parameter import Matrix, parameter
 
 
 @jax.custom_vjp
@@ -55,12 +55,13 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         contracted = len(self.axes) - len(self.features)
         inputs = x.shape[x.ndim - contracted :]
-        kernel = parameter(self, "kernel", self.kernel_init, self.axes, (*inputs, *self.features))
+        matrix = Matrix(contracted, len(self.features))
+        kernel = parameter(self, "kernel", self.kernel_init, self.axes, (*inputs, *self.features), matrix)
         bias = parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features)
         rows = x.shape[: x.ndim - contracted]
         flat = x.astype(self.dtype).reshape(*rows, math.prod(inputs))
-        matrix = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
-        return product(flat, matrix).reshape(*rows, *self.features) + bias.astype(self.dtype)
+        matrix_IO = kernel.astype(self.dtype).reshape(math.prod(inputs), math.prod(self.features))
+        return product(flat, matrix_IO).reshape(*rows, *self.features) + bias.astype(self.dtype)
 
 
 class DensePair(nn.Module):

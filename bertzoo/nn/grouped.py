@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.parameter import parameter
+from bertzoo.nn.parameter import Matrix, parameter
 
 
 def grouped_convolution(
@@ -62,7 +62,8 @@ class Grouped(nn.Module):
         if inputs % self.groups or outputs % self.groups:
             raise ValueError(f"{self.groups} groups must divide both {inputs} inputs and {outputs} outputs")
         shape = self.window, inputs // self.groups, outputs
-        kernel = parameter(self, "kernel", self.kernel_init, ("window", "group_in", "group_out"), shape)
+        names = ("window", "group_in", "group_out")
+        kernel = parameter(self, "kernel", self.kernel_init, names, shape, Matrix(2, 1, self.groups))
         kernel = kernel.astype(self.dtype)
         bias = parameter(self, "bias", nn.initializers.zeros, ("group_out",), (outputs,))
         if self.lowering == "einsum" and (self.window, self.stride, self.padding) == (1, 1, 0):

@@ -2,19 +2,45 @@
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 _shapes_only: ContextVar[bool] = ContextVar("shapes_only", default=False)
 
 
-def parameter(module: nn.Module, name: str, init: Callable, axes: Sequence[str], shape: Sequence[int]) -> jax.Array:
+class Matrix(NamedTuple):
+    """The matrices in a kernel: its last axes are `inputs`, then `outputs`; axes before them are a batch.
+
+    Outputs in `groups` equal parts see only the inputs of their group, which are the kernel's inputs.
+    """
+
+    inputs: int
+    outputs: int
+    groups: int = 1
+
+
+class Kernel(nn.LogicallyPartitioned):
+    """A box that also says which matrices a kernel holds."""
+
+    matrix: Matrix | None = struct.field(default=None, pytree_node=False)
+
+
+def parameter(
+    module: nn.Module,
+    name: str,
+    init: Callable,
+    axes: Sequence[str],
+    shape: Sequence[int],
+    matrix: Matrix | None = None,
+) -> jax.Array:
     """Return the module's float32 parameter; when it is initialised, box it with one logical name per dimension.
 
-    Raises ValueError if an existing parameter has another shape.
+    matrix: the matrices in a kernel, for optimisers that treat them as such. Raises ValueError if an existing
+    parameter has another shape.
     """
     shape = tuple(shape)
     if not module.is_initializing() and module.has_variable("params", name):
@@ -24,12 +50,16 @@ def parameter(module: nn.Module, name: str, init: Callable, axes: Sequence[str],
             where = "/".join((*module.path, name))
             raise ValueError(f"parameter {where} has shape {value.shape}; its module is built for {shape}")
         return value
+    draw = nn.initializers.zeros if _shapes_only.get() else init
+
+    def box(*args: Any) -> Any:
+        return Kernel(draw(*args), tuple(axes), matrix=matrix)  # type: ignore[call-arg]
+
     if _shapes_only.get():
-        init = nn.initializers.zeros
-        boxed: Any = nn.with_logical_partitioning(init, tuple(axes))(None, shape, jnp.float32)
+        boxed: Any = box(None, shape, jnp.float32)
         module.put_variable("params", name, boxed)
         return nn.unbox(boxed)
-    return module.param(name, nn.with_logical_partitioning(init, tuple(axes)), shape, jnp.float32)  # type: ignore
+    return module.param(name, box, shape, jnp.float32)  # type: ignore
 
 
 def init_shapes(init: Callable, *args: Any) -> Any:

@@ -9,7 +9,7 @@ from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.step_memory import state_shapes, teacher_shapes
 from bertzoo.runs.transfer_config import Recipe, Transfer
-from bertzoo.train import optim, sharding
+from bertzoo.train import sharding
 from bertzoo.train import stages as staging
 from bertzoo.train import state as states
 from bertzoo.train.step import make_train_step
@@ -68,7 +68,7 @@ def lower(recipe: Recipe, index: int, mesh: jax.sharding.Mesh) -> jax.stages.Low
     step = make_train_step(
         setup.trained,
         # Stacked as on a TPU, whatever this process runs on.
-        optim.build(setup.optimizer, group.steps, group.learning_rate, stack=True, rates=setup.rates),
+        setup.transformation(group.steps, group.learning_rate, stack=True),
         accumulate=stage.accumulate,
         shardings=states.shardings_of(state),
         frozen_shardings=states.shardings_of(teacher),

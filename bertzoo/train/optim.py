@@ -1,7 +1,8 @@
-"""Optimisers composed from optax: LAMB in Google's and optax's variants, AdamW, and BERT's Adam."""
+"""Optimisers composed from optax: LAMB in Google's and optax's variants, AdamW, BERT's Adam, and Muon."""
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.nn.parameter import Matrix
 from bertzoo.train import schedule as schedules
 from bertzoo.train.schedule import Schedule
 from bertzoo.train.stacking import leaf_name, stacked
@@ -64,7 +66,31 @@ class BertAdam(_Adaptive):
     kind: Literal["bert_adam"] = "bert_adam"
 
 
-Optimizer = Lamb | AdamW | BertAdam
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Muon(_Adaptive):
+    """Muon (Jordan et al. 2024) for the matrices of the encoder, AdamW for all other parameters.
+
+    The root mean square of a matrix's update is about `update_rms`, as AdamW's, so that learning rate and decay serve
+    both (Liu et al. 2025, §2.2). beta1, beta2, epsilon: AdamW's. The groups of a kernel are matrices of their own.
+    """
+
+    kind: Literal["muon"] = "muon"
+    momentum: float = 0.95
+    nesterov: bool = True
+    iterations: int = 5  # of Newton-Schulz
+    update_rms: float = 0.2  # before the learning rate
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum={self.momentum} is not in [0, 1). Use 0.95, as in the paper.")
+        if self.iterations < 1:
+            raise ConfigError(f"iterations={self.iterations} is less than 1. Use 5, as in the paper.")
+        if not 0 < self.update_rms < float("inf"):
+            raise ConfigError(f"update_rms={self.update_rms} is not a positive number. Use 0.2 to match AdamW.")
+
+
+Optimizer = Lamb | AdamW | BertAdam | Muon
 
 
 class MomentsState(NamedTuple):
@@ -107,10 +133,35 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
             return optax.chain(scale_by_moments(*moments), decay, ratio)
         case Lamb():
             return optax.chain(optax.scale_by_adam(*moments), decay, optax.scale_by_trust_ratio())
-        case AdamW():
+        case AdamW() | Muon():  # of Muon all but the matrices
             return optax.chain(optax.scale_by_adam(*moments), decay)
         case BertAdam():
             return optax.chain(scale_by_moments(*moments), decay)
+
+
+def _muon(config: Muon, matrices: Mapping[str, Matrix]) -> optax.GradientTransformation:
+    """Build Muon's update of kernels whose matrices are known by path; its sign is +."""
+
+    @optax.stateless
+    def orthogonal(updates: Any, params: Any) -> Any:
+        return jax.tree.map_with_path(lambda path, x: orthogonalise(x, matrices[name_of(path)], config), updates)
+
+    momentum = optax.trace(config.momentum, config.nesterov)
+    return optax.chain(momentum, orthogonal, optax.add_decayed_weights(config.weight_decay))
+
+
+def orthogonalise(update: jax.Array, matrix: Matrix, config: Muon) -> jax.Array:
+    """Make every matrix of a kernel's update orthogonal, scaled to the root mean square `config.update_rms`."""
+    outputs = math.prod(update.shape[-matrix.outputs :]) // matrix.groups
+    inputs = math.prod(update.shape[-matrix.inputs - matrix.outputs : -matrix.outputs])
+    x_NIGO = update.reshape(-1, inputs, matrix.groups, outputs)
+    axes = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=3)
+    # Without momentum it only orthogonalises: the momentum has the kernel's shape, to be split and saved like it.
+    muon = optax.contrib.scale_by_muon(
+        ns_steps=config.iterations, beta=0.0, nesterov=False, weight_dimension_numbers=axes
+    )
+    orthogonal: Any = muon.update(x_NIGO, muon.init(x_NIGO))[0]
+    return config.update_rms * max(inputs, outputs) ** 0.5 * orthogonal.reshape(update.shape)
 
 
 def schedule_of(config: Optimizer, steps: int, learning_rate: float | None = None) -> Callable[[Any], jax.Array]:
@@ -129,17 +180,27 @@ def build(
     *,
     stack: bool | None = None,
     rates: Callable[[str], float] | None = None,
+    matrices: Mapping[str, Matrix] | None = None,
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
     Its state has one leaf per parameter in the parameter's shape. stack: changes compile time, not results (see
     `stacking`); None stacks if the default backend is a TPU. rates: factor of the learning rate by a parameter's path;
-    a parameter with factor 0 does not change, has no state and counts in no norm. Raises ConfigError as the schedule
-    does.
+    a parameter with factor 0 does not change, has no state and counts in no norm. matrices: those of the kernels by
+    path, which Muon needs. Raises ConfigError as the schedule does.
     """
     stack = jax.default_backend() == "tpu" if stack is None else stack
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     update = stacked(per_tensor(config)) if stack else per_tensor(config)
+    if isinstance(config, Muon):
+        # Embeddings, heads, biases and norms are AdamW's.
+        chosen = {name: matrix for name, matrix in (matrices or {}).items() if "encoder" in name.split("/")}
+        if not chosen:
+            raise ValueError("Muon needs the matrices of an encoder's kernels (`state.matrices_of`)")
+        update = optax.partition(
+            {True: _muon(config, chosen), False: update},
+            lambda params: jax.tree.map_with_path(lambda path, _: name_of(path) in chosen, params),
+        )
     rate = schedule_of(config, steps, learning_rate)
     whole = optax.chain(clip, update, optax.scale_by_learning_rate(rate))
     return whole if rates is None else _restricted(whole, rates)
@@ -166,8 +227,8 @@ def _bias_count(path: tuple, _: Any) -> bool:
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised one.
 
-    "moments": mu and nu, and the count of their bias correction if there is one; the schedule's count restarts.
-    "all": the old state, so that the schedule continues. "params": the new state.
+    "moments": mu and nu, Muon's trace, and the count of their bias correction if there is one; the schedule's count
+    restarts. "all": the old state, so that the schedule continues. "params": the new state.
     """
     if parts == "all":
         return old
@@ -175,5 +236,7 @@ def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any
         return new
     tree = optax.tree_utils
     new = tree.tree_set(new, mu=tree.tree_get(old, "mu"), nu=tree.tree_get(old, "nu"))
+    if (trace := tree.tree_get(old, "trace")) is not None:
+        new = tree.tree_set(new, trace=trace)
     count = tree.tree_get(old, "count", None, _bias_count)
     return new if count is None else tree.tree_set(new, _bias_count, count=count)

@@ -10,7 +10,7 @@ import optax
 from bertzoo.train import optim
 from bertzoo.train.objective import Batch, Objective, Sums
 from bertzoo.train.optim import Optimizer
-from bertzoo.train.state import name_of
+from bertzoo.train.state import matrices_of, name_of
 
 RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
 Monitor = Callable[[Any], dict[str, float]]  # parameters -> figures; may differ between processes
@@ -33,11 +33,14 @@ class StageSetup:
     watch: Monitor | None = None
     name: str = ""
 
-    def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
+    def transformation(
+        self, steps: int, learning_rate: float | None = None, *, stack: bool | None = None
+    ) -> optax.GradientTransformation:
         """Build the optimiser for a schedule of `steps` steps, as `optim.build` does."""
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
-        return optim.build(self.optimizer, steps, learning_rate, rates=self.rates)
+        matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}
+        return optim.build(self.optimizer, steps, learning_rate, stack=stack, rates=self.rates, matrices=matrices)
 
     @property
     def trained(self) -> Objective:

@@ -63,7 +63,9 @@ class Stage:
     @property
     def masking_shares(self) -> tuple[float, ...] | None:
         """The predicted shares of the first and of the last step, or None if the stage sets none."""
-        return (self.masking_share,) * 2 if isinstance(self.masking_share, float) else self.masking_share
+        if self.masking_share is None or isinstance(self.masking_share, tuple):
+            return self.masking_share
+        return self.masking_share, self.masking_share
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from bertzoo.nn.parameter import init_shapes
+from bertzoo.nn.parameter import Kernel, Matrix, init_shapes
 from bertzoo.train import sharding
 from bertzoo.train.sharding import NO_FALLBACKS, Fallbacks
 
@@ -66,6 +66,12 @@ def boxed_shapes(objective: Any) -> Any:
 def shapes_of(objective: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the shapes and dtypes of an objective's parameters by path."""
     return named(nn.unbox(boxed_shapes(objective)))
+
+
+def matrices_of(objective: Any) -> dict[str, Matrix]:
+    """Return the matrices in the kernels of an objective's parameters, by path."""
+    boxes = jax.tree.leaves_with_path(boxed_shapes(objective), is_leaf=lambda leaf: isinstance(leaf, Kernel))
+    return {name_of(path): box.matrix for path, box in boxes if isinstance(box, Kernel) and box.matrix}
 
 
 def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:

@@ -137,11 +137,6 @@ def test_another_model_is_refused_and_the_difference_printed(finished, config, c
     assert load_run(finished).recipe.model.layers == 1
 
 
-def test_the_masking_share_of_a_begun_stage_is_fixed(finished, config, capsys):
-    message = error(capsys, "pretrain", config, f"--run_dir={finished}", "--stages.1.masking_share=[0.1, 0.05]")
-    assert mentions(message, "stages.1.masking_share", "[0.1, 0.05]")
-
-
 def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(finished, run)

@@ -59,7 +59,14 @@ def test_what_was_begun_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "fixed"), [({"seed": 1}, True), ({"run": {"log_every": 7}}, False), ({"data": {"heldout": 0.5}}, True)]
+    ("change", "fixed"),
+    [
+        ({"seed": 1}, True),
+        ({"run": {"log_every": 7}}, False),
+        ({"data": {"heldout": 0.5}}, True),
+        ({"stages": {"0.masking_share": [0.2, 0.1]}}, True),
+        ({"stages": {"1.masking_share": [0.2, 0.1]}}, False),
+    ],
 )
 def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path, change: dict, fixed: bool) -> None:
     """The seed decides the order of the rows: with another one, some would be read twice and others never."""
