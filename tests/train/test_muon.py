@@ -125,6 +125,20 @@ def test_the_state_has_one_moment_for_a_matrix_and_carries_it():
         chex.assert_trees_all_equal(carried, moments)
 
 
+def test_a_frozen_matrix_stays_and_has_no_moment():
+    def rate(name: str) -> float:
+        return {"encoder/grouped/kernel": 0.0, "encoder/heads/kernel": 0.5}.get(name, 1.0)
+
+    params, gradient = draw(0), draw(1)
+    whole, part = (optim.build(CONFIG, 10, matrices=MATRICES, rates=rates) for rates in (None, rate))
+    expected, _ = whole.update(gradient, whole.init(params), params)
+    changes, state = part.update(gradient, part.init(params), params)
+    for name, change in named(changes).items():
+        np.testing.assert_allclose(change, rate(name) * named(expected)[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    moments = named(optax.tree_utils.tree_get(state, "trace"))
+    assert "encoder/heads/kernel" in moments and "encoder/grouped/kernel" not in moments
+
+
 def test_a_model_names_its_groups_and_its_heads(tiny_config: str):
     recipe = config.load(
         Pretrain,
