@@ -20,7 +20,7 @@ from bertzoo.finetuning.sweep import grid
 from bertzoo.runs.kind import recipe_class
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = re.compile(r"(bertzoo|python -m benchmarks|launch/[\w/]+\.sh|make) ")
 CHAIN_MODELS = ["--model.student=a", "--model.teacher=b", "--data_dir=glue", "--run_dir=runs/glue"]
 

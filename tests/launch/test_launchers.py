@@ -156,9 +156,10 @@ def test_no_launcher_sets_a_hyper_parameter() -> None:
 
 
 def documented_commands() -> list[str]:
-    """The command lines of docs/tpu.md, those that go on in the next line as one."""
-    text = (LAUNCH.parent / "docs/tpu.md").read_text()
-    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    """The command lines of docs/tpu.md and the pages below it, a continued line as one."""
+    docs = LAUNCH.parent / "docs"
+    pages = [docs / "tpu.md", *(docs / f"howto/{name}.md" for name in ("tpu_vms", "gke", "slurm", "buckets", "resume"))]
+    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)]
     return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
 
 
