@@ -16,7 +16,7 @@ NAME = re.compile(r"`(_?[A-Za-z]+[A-Z_][A-Za-z_]*|_?[A-Z]{4,}|_rows)`")
 def files_of(item: str) -> list[Path]:
     """The files and folders that an item names, in the package or the repository."""
     names = [name for name in PATH.findall(item) if not re.search("NAME|model.toml", name)]
-    return [next((path for path in (ROOT / "bertzoo" / name, ROOT / name) if path.exists()), Path(name)) for name in names]
+    return [ROOT / name if (ROOT / name).exists() else ROOT / "bertzoo" / name for name in names]
 
 
 NAMES = [(name, item) for item in ITEMS for name in NAME.findall(item) if files_of(item)]
@@ -39,4 +39,4 @@ def test_a_file_of_the_item_holds_the_name(name: str, item: str) -> None:
 
 
 def test_the_names_are_seen() -> None:
-    assert {"LEAVES", "PUBLISHED", "EXACT", "WORD_KINDS", "GlueLayout", "per_tensor", "SUFFIXES"} <= {n for n, _ in NAMES}
+    assert {"LEAVES", "PUBLISHED", "WORD_KINDS", "GlueLayout", "per_tensor", "SUFFIXES"} <= {name for name, _ in NAMES}

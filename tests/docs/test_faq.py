@@ -15,7 +15,8 @@ PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(<!-- third party -->\n)?^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OURS = [block for foreign, block in BLOCK.findall(PAGE) if not foreign]
 WORD = re.compile(r"(?<![\w/.'_=-])[A-Za-z][a-z]+(?![\w/_=-]|\.\w)")
-VALUES = set("squeezebert free duplicate short train document accuracy masked sentence".split())  # names that fill a message
+# Names that fill a message.
+VALUES = {"squeezebert", "free", "duplicate", "short", "train", "document", "accuracy", "masked", "sentence"}
 
 
 def fixed_texts() -> set[tuple[str, ...]]:
