@@ -154,9 +154,9 @@ def test_no_two_test_files_have_one_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_every_point_of_fidelity_is_made_once() -> None:
+def test_fidelity_has_every_point_once() -> None:
     lines = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").splitlines()
-    points = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+    points = [line.split("|")[1].strip() for line in lines if line.startswith("|") and set(line) - set("|- ")]
     assert len(points) > 50 and len(points) == len(set(points))
 
 

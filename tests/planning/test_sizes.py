@@ -90,9 +90,9 @@ UNEXPLAINED = {
     "electra_base": 'ELECTRA-base\'s "110M"',
     "electra_medium_small": 'ELECTRA-medium-small\'s "26M"',
     "ib_bert_large": "sizes of MobileBERT-tiny and IB-BERT-large",
-    "mobilebert": "what MobileBERT's attention reads",
+    "mobilebert": "input of MobileBERT's attention",
     "mobilebert_layernorm": "MobileBERT without operational optimisations",
-    "mobilebert_paper": "what MobileBERT's attention reads",
+    "mobilebert_paper": "input of MobileBERT's attention",
     "mobilebert_tiny": "sizes of MobileBERT-tiny and IB-BERT-large",
 }
 UNEXPLAINED_OPERATIONS = {"mobilebert_layernorm"}
@@ -117,7 +117,7 @@ def test_every_model_that_a_paper_prints_is_counted():
 
 
 @pytest.mark.parametrize("name", UNEXPLAINED)
-def test_a_printed_size_that_no_count_fits_is_spoken_of(name):
+def test_fidelity_names_a_printed_size_that_no_count_fits(name):
     text = (Path(__file__).parents[2] / "docs" / "fidelity.md").read_text(encoding="utf-8")
     (row,) = (line for line in text.splitlines() if line.startswith("|") and UNEXPLAINED[name] in line.split("|")[1])
     said = {float(figure) for figure in re.findall(r"([\d.]+) ?M\b", row)}
