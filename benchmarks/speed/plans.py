@@ -71,9 +71,20 @@ MEMORY_HEAD = (
 )
 OPENING = """# Plans
 
-What every shipped recipe takes on a TPU slice, at its paper's own batch size. `make plans` writes this page: it
-compiles the real step of every stage for a slice that is not there, with the compiler that a run on it would use
-({compiler}). `bertzoo plan CONFIG --topology=KIND:SHAPE` prints the same of any config, and more.
+For readers who rent TPUs: the memory, time and chip-hours of every shipped recipe on a TPU slice, at its paper's own
+batch size, and how these figures are made. `make plans` writes this page. `bertzoo plan CONFIG --topology=KIND:SHAPE`
+prints the same for any config, and more.
+
+## How a plan is made
+
+1. A slice such as `v5e:16x16` becomes a mesh of absent devices, with the chip's numbers from `planning/chips.py`.
+2. The state, the batch and the step of every stage are built on that mesh by the code that a run uses, as shapes without
+   arrays. Shapes and shardings give the exact bytes of parameters, moments, gradients and batch.
+3. The step's jaxpr gives its operations and an upper bound of its activations; no compiler is needed so far.
+4. libtpu, where it is installed, compiles the step for the slice in a process of its own ({compiler}). Its account
+   replaces the bounds: the memory that it allocates, and what the devices send one another.
+5. A roofline turns operations, bytes and messages into the least time of a step, and a range of utilisation into
+   steps/s and chip-hours. [Assumptions](#assumptions) lists what this takes for granted.
 
 ## Memory and time
 
@@ -81,18 +92,17 @@ Memory is of one device. {progress}
 
 - rows: of the batch, on one device at a time.
 - parameters, optimizer, gradients, batch: exact, from shapes and shardings.
-- activations at most: an upper bound, known without the compiler: all values alive at once if nothing is fused.
-- compiled: what the compiler allocates for the step, or wants for one that does not fit. "not yet": `make plans` has
-  not compiled it.
-- fits: the memory of a device that a program may use is {capacities}.
+- activations at most: the upper bound, as if nothing were fused.
+- compiled: what the compiler allocates for the step, or wants for one that does not fit; "not yet" before `make plans`
+  has compiled it.
+- fits: a program may use {capacities}.
 - padded / computed: operations of the matrix products padded to the chip's matrix unit, over those without padding.
-- least time of a step: the largest of what computing, memory and interconnect need; the bound names it.
-- steps/s, chip-hours: at worst and at best, under the assumptions at the end of this page; chip-hours are those of the
-  whole run.
+- least time of a step: the largest of the times that compute, memory and interconnect need, which the bound names.
+- steps/s, chip-hours: worst to best; chip-hours are of the whole run.
 """
 SPLIT_MESHES = """## Meshes that split parameters
 
-All plans above are of meshes of `data` alone. These stages 0, with other layers and batch sizes, were compiled with
+All plans above use meshes of `data` alone. These first stages, with other numbers of layers and rows, were compiled with
 libtpu 0.0.42.1 for v5e:2x2:
 
 | config | layers | batch | mesh | compiled, MiB | MB a device sends |
@@ -105,10 +115,10 @@ libtpu 0.0.42.1 for v5e:2x2:
 | bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 363 | 40 |
 | squeezebert | 1 | 256 | fsdp=4 | 902 | 486 |
 
-`tensor` is Megatron-LM's split: what lies between the two maps of a layer is in parts, the second map's result and the
-first one's gradient are summed. Under `fsdp` parameters are gathered as they are used and their gradients stay in
-parts. With a sentence loss the compiler also turns the gradients of hidden states from rows to columns and back
-(all-to-all), which is more than half of what is sent; without one (bert_small) it does not.
+`tensor` is Megatron-LM's split: the activations between the two maps of a layer are split, and the second map's result
+and the first one's gradient are summed. `fsdp` gathers parameters when they are used and keeps their gradients split.
+With a sentence loss the compiler also transposes the gradients of hidden states from rows to columns and back
+(all-to-all), more than half of the traffic; without one (bert_small) it does not.
 """
 
 
@@ -123,9 +133,9 @@ def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
     )
     parts = [opening + "\n" + table(MEMORY_HEAD, [memory_row(*stage) for stage in stages])]
     if over := [f"- `{name}` on {p.topology}, stage {s.index}: {s.advice}." for name, p, s in stages if not s.fits]:
-        parts.append("What does not fit, and what helps:\n\n" + "\n".join(over))
+        parts.append("Steps that do not fit, and the remedy:\n\n" + "\n".join(over))
     if refused := [f"- `{name}`: {reason}" for name, _, reason in plans if reason]:
-        parts.append("Not on the slice of the others, where a run raises:\n\n" + "\n".join(refused))
+        parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(refused))
     parts += [SPLIT_MESHES.strip(), "## Operations of whole runs"]
     parts.append(
         table(
@@ -157,8 +167,8 @@ def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
         for one in ((stage.compiled.collectives or ()) if stage.compiled is not None else ())
     ]
     head = ("config", "slice", "stage", "operation", "devices", "count", "MB", "MB a device sends")
-    parts += ["## What the devices send one another in a step", table(head, sent)]
-    parts += ["## Assumed", "\n".join(f"- {line}" for line in ASSUMPTIONS)]
+    parts += ["## Messages between devices in a step", table(head, sent)]
+    parts += ["## Assumptions", "\n".join(f"- {line}" for line in ASSUMPTIONS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -189,8 +199,8 @@ def progress(stages: Sequence[StagePlan]) -> str:
     within = sum(topology_name <= memory.total for topology_name, memory in pairs)
     ample = sum(topology_name <= memory.ample for topology_name, memory in pairs)
     return (
-        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them take no more than\nthe exact bytes "
-        f"and the bound together, {ample} no more than these and a second copy of parameters and moments."
+        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them need at most the\nexact bytes plus the "
+        f"bound, {ample} at most these plus a second copy of parameters and moments."
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import pytest
@@ -128,6 +129,15 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
     assert mentions(text, "jax 1, libtpu 2", "15.75 GiB on v5e")
     widths = {line.count("|") for line in (*rows[:2], other)}
     assert widths == {len(plans.MEMORY_HEAD) + 1}
+
+
+def test_the_page_has_the_prose_of_its_script():
+    """Compiling takes hours, so the prose is changed in both places by hand."""
+    from benchmarks.speed import plans
+
+    text = plans.PAGE.read_text(encoding="utf-8")
+    for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SPLIT_MESHES.strip(), *estimate.ASSUMPTIONS):
+        assert part in text
 
 
 def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
