@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from messages import mentions
+from messages import mentions, undocumented
 from planted import WORDS, finetune, results
 
 from bertzoo.cli import main as cli
@@ -40,6 +40,11 @@ def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> 
         name: shape for name, shape in shapes.items() if name.split("/")[0] in ("embedding", "encoder", "pooler")
     }
     assert found["model"]["parameters"] == sum(int(np.prod(shape)) for shape in backbone.values())
+
+
+def test_the_formats_page_names_every_file_and_key(finished: Path) -> None:
+    assert undocumented(finished) - {"seed-0", "seed-1"} == set()
+    assert undocumented(finished / "seed-0") - {"dev_accuracy"} == set()
 
 
 def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path) -> None:

@@ -10,7 +10,7 @@ import chex
 import numpy as np
 import planted as planted_task
 import pytest
-from messages import mentions
+from messages import mentions, undocumented
 from PIL import Image
 from prunable import cuts, prune, size
 from test_pretrain import error
@@ -46,7 +46,14 @@ def test_every_iteration_cuts_its_part(finished, folder):
 
 
 @pytest.mark.slow
-def test_what_would_stay_is_told_on_the_way(finished):
+def test_the_formats_page_names_every_file_and_key(finished):
+    assert undocumented(finished) == set()
+    parts = {f"{number}-{name}" for number in (1, 2) for name in ("weigh", "cut.json", "tune")}
+    assert undocumented(finished / "iterations") <= parts
+
+
+@pytest.mark.slow
+def test_the_log_shows_what_a_cut_would_keep(finished):
     """Every scoring record has shares by dimension; the last record's are those of the cut."""
     for iteration, found in enumerate(cuts(finished), start=1):
         text = (prune_layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()

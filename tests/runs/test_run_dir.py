@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from messages import mentioning
+from messages import mentioning, undocumented
 
 from bertzoo.core import config, lock
 from bertzoo.core.errors import ConfigError, UserError
@@ -131,3 +131,7 @@ def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch:
     said = mentioning(tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():
         pass
+
+
+def test_the_formats_page_names_every_file_and_key(finished_run: Path) -> None:
+    assert undocumented(finished_run) == set()
