@@ -78,8 +78,8 @@ prints the same for any config, and more.
 ## How a plan is made
 
 1. A slice such as `v5e:16x16` becomes a mesh of absent devices, with the chip's numbers from `planning/chips.py`.
-2. The state, the batch and the step of every stage are built on that mesh by the code that a run uses, as shapes without
-   arrays. Shapes and shardings give the exact bytes of parameters, moments, gradients and batch.
+2. A run's own code builds the state, the batch and the step of every stage on that mesh, as shapes without arrays.
+   Shapes and shardings give the exact bytes of parameters, moments, gradients and batch.
 3. The step's jaxpr gives its operations and an upper bound of its activations; no compiler is needed so far.
 4. libtpu, where it is installed, compiles the step for the slice in a process of its own ({compiler}). Its account
    replaces the bounds: the memory that it allocates, and what the devices send one another.
@@ -102,8 +102,8 @@ Memory is of one device. {progress}
 """
 SPLIT_MESHES = """## Meshes that split parameters
 
-All plans above use meshes of `data` alone. These first stages, with other numbers of layers and rows, were compiled with
-libtpu 0.0.42.1 for v5e:2x2:
+All plans above use meshes of `data` alone. These first stages, with other numbers of layers and rows, were compiled
+with libtpu 0.0.42.1 for v5e:2x2:
 
 | config | layers | batch | mesh | compiled, MiB | MB a device sends |
 | --- | --- | --- | --- | --- | --- |
@@ -199,8 +199,8 @@ def progress(stages: Sequence[StagePlan]) -> str:
     within = sum(topology_name <= memory.total for topology_name, memory in pairs)
     ample = sum(topology_name <= memory.ample for topology_name, memory in pairs)
     return (
-        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them need at most the\nexact bytes plus the "
-        f"bound, {ample} at most these plus a second copy of parameters and moments."
+        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them need at most the\nexact bytes "
+        f"plus the bound, {ample} at most these plus a second copy of parameters and moments."
     )
 
 

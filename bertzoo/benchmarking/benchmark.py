@@ -42,7 +42,7 @@ class PartShares:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """What was measured. base: the model that speeds are relative to. parts: empty unless asked for."""
+    """Measurements. base: the model that speeds are relative to. parts: empty unless asked for."""
 
     runs: int
     rounds: int
@@ -51,7 +51,7 @@ class BenchmarkResult:
     parts: list[PartShares]
 
     def document(self) -> dict[str, Any]:
-        """As the JSON of `bertzoo benchmark --json`."""
+        """Return the JSON of `bertzoo benchmark --json`."""
         profiles = [{"model": one.model, "length": one.length, "flops": one.flops} for one in self.parts]
         return {
             "runs": self.runs,
@@ -104,7 +104,7 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What one process runs. length: None for a file that is timed at the usual length."""
+    """The work of one process. length: None for a file that is timed at the usual length."""
 
     model: BenchmarkModel
     backend: str

@@ -29,7 +29,7 @@ from bertzoo.pruning.structure import declare
 
 BACKEND = "litert"
 MORE = 2  # further layers of the deeper encoder of a pair
-TOGETHER = 8  # models that take turns, besides the one that is always among them
+TOGETHER = 8  # models that alternate, besides the reference model in every group
 VOCABULARY = 1000  # entries at most; the rest of a larger table is never read
 STEPS = 4
 

@@ -14,8 +14,8 @@ TEXT_COLUMNS = 3  # left-aligned; the others are numbers
 class Measurement:
     """A model timed in a runtime.
 
-    rounds: seconds of its runs. peak: bytes of memory beyond `empty`, the runtime without a model. size: bytes. What a
-    file does not record is None.
+    rounds: seconds of its runs. peak: bytes of memory beyond `empty`, the runtime without a model. size: bytes.
+    Fields that a file does not record are None.
     """
 
     model: str
@@ -34,12 +34,12 @@ class Measurement:
 
     @property
     def setting(self) -> tuple[str, int, int]:
-        """What two measurements must share to be compared."""
+        """Runtime, threads and length, which two measurements must share to be compared."""
         return self.backend, self.threads, self.length
 
     @property
     def milliseconds(self) -> list[float]:
-        """Of every counted run."""
+        """Milliseconds of every counted run."""
         return [1e3 * second for runs in self.rounds for second in runs]
 
 

@@ -46,8 +46,8 @@ class LoadedModel(NamedTuple):
     threads: int
 
 
-# A generator that imports the runtime, yields the name of its package, loads the model, and yields it; the memory in
-# between is the runtime's own.
+# A generator that imports the runtime, yields the name of its package, then loads and yields the model. The memory at
+# the first yield is the runtime's own.
 Loader = Iterator[str | LoadedModel]
 
 

@@ -1,4 +1,4 @@
-"""What one architecture's file declares about its Hugging Face side: names of tensors and of config attributes."""
+"""The declaration of one architecture's Hugging Face side: names of tensors and of config attributes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What every room needs: errors, config files, names of paths and URLs, files written whole.
+"""Basics of every room: errors, config files, paths and URLs, files written whole.
 
 It imports no other room and no jax.
 """

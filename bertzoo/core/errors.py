@@ -52,6 +52,6 @@ class Stopped(Exception):
 
 
 class HostLost(Exception):
-    """A run of several processes of which another one ended or never joined; start all of them again (exit code 4)."""
+    """Another process of the run ended or never joined; start all of them again (exit code 4)."""
 
     exit_code = 4

@@ -1,4 +1,4 @@
-"""Batches as a pure function of (seed, step), and what a run needs around them.
+"""Batches as a pure function of (seed, step): open or make the corpus, plan rows, prefetch.
 
 Row r of the batch of a step is sample i = step * batch_size + r. With R rows in the plan it belongs to epoch i // R
 and is the row that a pseudo-random permutation of that epoch puts at i % R. So a resume is arithmetic, any host can
@@ -35,7 +35,7 @@ from bertzoo.data.tokenizers.tokenizer import difference, label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 Batch = dict[str, np.ndarray]
-Rows = slice | np.ndarray  # of a batch
+Rows = slice | np.ndarray  # indices of rows in a batch
 T = TypeVar("T")
 _SHUFFLE, _MASK = 0, 1  # independent streams of the seed: `mask` gets fold(seed, _MASK)
 

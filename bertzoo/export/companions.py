@@ -1,4 +1,4 @@
-"""What stands beside an exported file: its metadata JSON and the folder with its tokenizer, card and test rows."""
+"""Files beside an exported file: its metadata JSON and the folder with its tokenizer, card and test rows."""
 
 import hashlib
 import json

@@ -191,7 +191,7 @@ class FileQuestionModel(QuestionModel):
 
 
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
-    """What stands beside a file; raises UserError naming what is missing."""
+    """Read the files beside an exported file; raises UserError naming a missing one."""
     document, folder = (path.with_name(name) for name in companions(path))
     copy = "copy it from where `bertzoo convert` wrote the file, or convert the model again"
     if (description := read_metadata(path)) is None:

@@ -53,7 +53,7 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """Of the file's name."""
+        """Suffix of the file's name."""
         return SUFFIXES[self.name]
 
 

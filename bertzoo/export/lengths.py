@@ -22,7 +22,7 @@ def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int
 
 
 def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
-    """For a format whose graph has one length."""
+    """Return the one length of a format whose graph has a single length; raises UserError for several."""
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
@@ -32,7 +32,7 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
 
 
 def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """For a format whose graph reads any length: those to verify at, by default shortest, usual and longest."""
+    """Return the lengths to verify at for a format whose graph reads any: by default shortest, usual and longest."""
     shortest, longest = length_bounds(pretrained)
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
     if resolved[0] < shortest:
@@ -41,7 +41,7 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """For a format whose graph has one length if one is named, and otherwise reads any."""
+    """Return the lengths of a format whose graph has one length if one is named, and otherwise reads any."""
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 

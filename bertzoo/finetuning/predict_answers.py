@@ -115,7 +115,7 @@ def question_model(model: SavedModel) -> QuestionModel | None:
     if not isinstance(model.pretrained.head, SPANS):
         return None
     options, nulls = noted_options(model.pretrained.source, model.pretrained.head)
-    if model.recipe.task:  # in a run, whose config has the options
+    if model.recipe.task:  # a run, whose config has the options
         options = model.recipe.squad
     if model.task_name == "own":
         nulls = model.recipe.own.unanswerable

@@ -232,7 +232,7 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
-    """The options whose step has at most a share of the rows of today's."""
+    """Advise options whose step computes at most `share` of the present rows at a time."""
     rows, least = recipe.batch_size, recipe.accumulate / share
     parts = next((n for n in range(recipe.accumulate, rows + 1) if rows % n == 0 and n >= least), None)
     if parts is None:

@@ -1,4 +1,4 @@
-"""What the kinds of tasks (labels, questions) provide to a fine-tuning run: head, loss, batches and scores."""
+"""The interface of task kinds (labels, questions) to a fine-tuning run: head, loss, batches and scores."""
 
 import dataclasses
 from abc import ABC, abstractmethod

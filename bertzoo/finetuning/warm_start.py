@@ -1,4 +1,4 @@
-"""What a fine-tuning run starts from: a pretrained model without its heads, under a fresh head of the task."""
+"""The start of a fine-tuning run: a pretrained model without its heads, under a fresh head of the task."""
 
 import math
 from dataclasses import dataclass, replace

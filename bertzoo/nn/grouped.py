@@ -35,7 +35,7 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
     if window != 1:
         raise ValueError(f"grouped_einsum multiplies windows of 1, but the kernel's window is {window}")
     # The group comes first, as the batch axis: on CPU the products then run as fast as dense ones, while
-    # "blgi,igo->blgo" spends 40 % on transposes in the backward pass (benchmarks/speed/grouped.py).
+    # "blgi,igo->blgo" spends 40 % on transposes in the backward pass.
     x_GNI = x_BLI.reshape(-1, groups, inputs).swapaxes(0, 1)
     kernel_GIO = kernel.reshape(inputs, groups, outputs // groups).swapaxes(0, 1)
     y_GNO = jnp.einsum("gni,gio->gno", x_GNI, kernel_GIO)

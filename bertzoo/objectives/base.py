@@ -1,4 +1,4 @@
-"""What the objectives do with a Linen model that reads ids, segments and a mask."""
+"""Initialise and apply a Linen model that reads ids, segments and a mask, for the objectives."""
 
 from typing import Any
 

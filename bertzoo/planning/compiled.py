@@ -46,7 +46,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 class CompiledStep:
     """The compiler's figures for one stage's step, in bytes of one device.
 
-    seconds: of compiling; needed: what a step that does not fit wants, and all that follows is then None; arguments:
+    seconds: of compiling; needed: bytes of a step that does not fit, whose other figures are then None; arguments:
     state and batch; temporaries: peak of everything else; code: the program; collectives: None if the compiler could
     not print the program.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
     "all-gather": lambda n: (n - 1) / n,
-    "reduce-scatter": lambda n: n - 1,  # the result is one n-th of what goes in
+    "reduce-scatter": lambda n: n - 1,  # relative to the result, 1/n of the input
     "all-to-all": lambda n: (n - 1) / n,
     "collective-permute": lambda n: 1.0,
 }

@@ -1,4 +1,4 @@
-"""Checks before training: what a pruning run may cut, and whether its budget and its devices allow it."""
+"""Checks before training: cuttable dimensions, and whether budget and devices allow the run."""
 
 import math
 

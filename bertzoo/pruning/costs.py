@@ -1,4 +1,4 @@
-"""What a model costs as a function of the sizes of its dimensions, and what one element of each costs."""
+"""The cost of a model as a function of the sizes of its dimensions, and of one element of each."""
 
 from collections.abc import Callable, Mapping
 

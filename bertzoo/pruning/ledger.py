@@ -1,4 +1,4 @@
-"""The record of a cut: what it leaves of every dimension and what it saves."""
+"""The record of a cut: the remaining size of every dimension, and the savings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +12,8 @@ from bertzoo.runs.prune_layout import format_amount
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension |α|·β
-LEAST_WEIGHT = 0.1  # mean share of its weight below which a set of vectors counts as pruned away
-LEAST_DIFFERENCE = 0.02  # by which share elements that stay must have fallen less than those that go
+LEAST_WEIGHT = 0.1  # a set of vectors whose mean weight falls below this share counts as pruned away
+LEAST_DIFFERENCE = 0.02  # share by which kept elements must have fallen less than cut ones
 
 
 def check_gamma(

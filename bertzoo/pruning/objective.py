@@ -92,7 +92,7 @@ class HardConcrete(NamedTuple):
         return self._stretched(jax.nn.sigmoid((jnp.log(u) - jnp.log1p(-u) + trained) / self.temperature))
 
     def score(self, trained: jax.Array) -> jax.Array:
-        """Return the logits: gates of 1 are all alike, their logits are not."""
+        """Return the logits, which rank gates of 1 too."""
         return trained
 
     def penalty(self, trained: Vectors, betas: Betas) -> jax.Array:

@@ -60,7 +60,7 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return the changes of the config since the run began; without a checkpoint any change is allowed.
 
-        Raises ConfigError for a change of what must stay fixed, or if another kind of run is here.
+        Raises ConfigError if a fixed key changed, or if the directory holds another kind of run.
         """
         if not self.config.exists():
             return []

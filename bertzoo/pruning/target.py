@@ -1,4 +1,4 @@
-"""What a pruned model may cost at most: the kinds of [target]."""
+"""The kinds of [target]: the most that a pruned model may cost."""
 
 from dataclasses import dataclass
 from pathlib import Path

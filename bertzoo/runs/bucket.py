@@ -35,7 +35,7 @@ FILES = (
 )
 _LOCAL = (".lock", "plans")  # never uploaded
 _SECONDS = 30  # between two uploads of metrics
-_SHARE = 20  # an upload takes at most one part in so many of the time
+_SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:

@@ -33,7 +33,7 @@ _DAY = 24 * 3600.0  # seconds that the other processes wait while the first toke
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out; nothing here changes what it learns.
+    """Options of execution, which do not change the result of a run.
 
     corpus: where the corpus of a resumed run is now. workers: processes that tokenise, 0 for one per core.
     batch_workers: processes that make batches, 0 for a thread. tell: receives each line for the user. progress: a
@@ -193,7 +193,7 @@ def _checked_devices(
 def _warm_start(
     run: RunDirectory, recipe: Pretrain, origin: Path | None, tell: Callable[[str], None]
 ) -> tuple[WarmStart | None, Tokenizer | None]:
-    """What a run without a checkpoint starts from, and the tokenizer of a run with an origin."""
+    """Return the warm start of a run without a checkpoint, and the tokenizer of a run with an origin."""
     if hosts.share("the newest checkpoint", run.latest) is not None:
         return None, None if origin is None else run.tokenizer()
     if origin is None:

@@ -14,7 +14,7 @@ def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
 
 
 def cut_file(run: Path, iteration: int) -> Path:
-    """The JSON of what an iteration cut."""
+    """The JSON record of an iteration's cut."""
     return run / _ITERATIONS / f"{iteration}-cut.json"
 
 

@@ -113,9 +113,9 @@ def check_memory(
 def advice(
     recipe: Recipe, mesh: jax.sharding.Mesh, where: Callable[[int], str] | None = None
 ) -> Callable[[int, float], str]:
-    """Return the function from (stage, share) to the options whose step needs at most that share of today's memory.
+    """Return a function (stage, share) -> options whose step needs at most that share of the present memory.
 
-    The compiler may need more than the estimate, so that the options leave room for that.
+    The options leave room for a compiler that needs more than the estimate.
     """
     shards = sharding.row_shards(mesh)
 

@@ -1,4 +1,4 @@
-"""What a run starts from: another model's parameters under the run's objective, and that model's tokenizer.
+"""The start of a run: another model's parameters under the run's objective, and that model's tokenizer.
 
 The embedding and the encoder are taken whole; a head is taken if the objective has the same one, else it starts fresh.
 """

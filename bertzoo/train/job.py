@@ -1,4 +1,4 @@
-"""A training job: everything the loop needs from its caller, and what is built from it."""
+"""A training job: everything that the loop needs from its caller, and the parts derived from it."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class RunSettings:
 
     log_every: int = 10
     evaluate_every: int = 500
-    evaluate_rows: int = 1024  # of the held-out part
+    evaluate_rows: int = 1024  # rows of the held-out part
     save_every: int = 500
     keep_last: int = 3
     keep_best: int = 1  # with the lowest held-out loss

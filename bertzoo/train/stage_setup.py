@@ -1,4 +1,4 @@
-"""What one stage of a run trains: its loss, its optimiser, and the learning rate of each parameter."""
+"""The training of one stage: its loss, its optimiser, and the learning rate of each parameter."""
 
 import dataclasses
 from collections.abc import Callable

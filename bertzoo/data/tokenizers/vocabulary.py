@@ -1,4 +1,4 @@
-"""What every tokenizer offers, and the checks of its vocabulary."""
+"""The interface of every tokenizer, and the checks of its vocabulary."""
 
 import re
 from abc import ABC, abstractmethod

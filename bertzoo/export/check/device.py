@@ -221,10 +221,10 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both with a joint head's ends for the same starts, whose order may differ."""
+    """Align a joint head's ends by start, since the order of starts may differ."""
     if np.array_equal(outputs["starts"], expected["starts"]):
         return outputs, expected
-    if isinstance(expected["end_logits"], dict):  # the likeliest alone cannot be reordered
+    if isinstance(expected["end_logits"], dict):  # only the likeliest values are recorded, without an order
         return outputs, {name: values for name, values in expected.items() if name not in ("starts", "end_logits")}
     rows = {name: array[None] for name, array in outputs.items()}
     try:
@@ -235,7 +235,7 @@ def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tu
 
 
 def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Of one output over all rows; the error is infinite and the cosine 0 if a value is not finite."""
+    """Figures of one output over all rows; the error is infinite and the cosine 0 if a value is not finite."""
     error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
     finite = bool(np.isfinite(actual).all())
     return {

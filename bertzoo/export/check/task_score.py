@@ -18,7 +18,7 @@ from bertzoo.tasks.squad_tasks import SpanTask
 from bertzoo.tasks.task import Example, Task
 from bertzoo.tasks.windows import Windows
 
-Outputs = Sequence[Mapping[str, np.ndarray]]  # of one row each, with a first axis of 1
+Outputs = Sequence[Mapping[str, np.ndarray]]  # one mapping per row; arrays have a first axis of 1
 
 
 class Quiz(Protocol):

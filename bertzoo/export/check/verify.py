@@ -121,7 +121,7 @@ def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> n
 
 
 def align_starts(theirs: Outputs, ours: Outputs) -> tuple[Outputs, Outputs]:
-    """A joint head's outputs with the ends of the same starts, whose order may differ, and without excluded positions.
+    """Align a joint head's outputs by start, since their order may differ, and drop excluded positions.
 
     Outputs of other heads stay as they are. Raises ExportFailed if no start is the same.
     """
@@ -153,7 +153,7 @@ def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray,
 
 
 def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[str, float | bool]:
-    """Of one output over all rows; raises ExportFailed if a shape differs."""
+    """Errors of one output over all rows; raises ExportFailed if a shape differs."""
     if [array.shape for array in theirs] != [array.shape for array in ours]:
         raise ExportFailed(f"the file gives {theirs[0].shape} where the model gives {ours[0].shape}")
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))

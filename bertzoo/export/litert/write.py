@@ -25,7 +25,7 @@ from bertzoo.export.failure import ExportFailed, check_installed
 if TYPE_CHECKING:  # running a file needs no jax, whose import takes a second
     import jax
 
-# Or they print which instructions they were built for, and how they round.
+# Without these, the packages print their instruction sets and rounding modes.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")

@@ -50,7 +50,7 @@ class Chain:
         return [name for name in link.links.values() if name not in self.models]
 
     def identity(self, paths: Mapping[str, Path]) -> dict[str, Any]:
-        """What must not change when the chain resumes."""
+        """Return the settings that a resumed chain must not change."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         runs = {
             link.name: {"base_sha256": base, **link.options}

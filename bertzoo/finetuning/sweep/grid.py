@@ -67,7 +67,7 @@ class Sweep:
     grids: Mapping[str, Lists]
 
     def identity(self) -> dict[str, Any]:
-        """What must not change when the sweep resumes."""
+        """Return the settings that a resumed sweep must not change."""
         base = hashlib.sha256(config.find(self.base).read_bytes()).hexdigest()
         return {"version": VERSION, "base": self.base, "base_sha256": base, "options": dict(self.options)}
 
