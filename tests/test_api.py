@@ -162,7 +162,7 @@ def test_a_plan_and_a_benchmark_are_those_of_the_commands(tiny_config: str, tmp_
         (lambda: bertzoo.tokenize("x", "y", overrides={"data.source": "z"}), ("x", "z")),
     ],
 )
-def test_wrong_arguments_name_what_is_wrong(call, named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_wrong_arguments(call, named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=mentioning(*named)):
         call()

@@ -153,7 +153,7 @@ def peak() -> int:
 
 
 @pytest.mark.skipif(not PROCESS.exists(), reason="a process's peak is asked of Linux alone")
-def test_a_reader_that_takes_too_much_is_found() -> None:
+def test_a_reader_with_too_much_memory_fails() -> None:
     taken: list[int] = []
 
     def read(damage: list) -> None:
@@ -223,7 +223,7 @@ def test_safetensors(files: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "settings.json", "a.toml"])
-def test_what_is_nested_too_deeply(name: str, tmp_path: Path) -> None:
+def test_deeply_nested_files(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(("a = " if name == "a.toml" else "") + "[" * 100_000)
     readers = {"manifest.json": manifest.read_manifest, "settings.json": tokenizers.load}
     with pytest.raises(UserError):

@@ -101,7 +101,7 @@ def definitions() -> Iterator[tuple[str, ast.AST]]:
         yield from ((module(file), node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-def test_names_say_what() -> None:
+def test_classes_have_unique_names_and_functions_telling_ones() -> None:
     """No two classes share a name, but for the PyTorch twin of nn; no function has a name that says nothing."""
     classes: dict[str, list[str]] = {}
     for name, node in definitions():

@@ -123,7 +123,7 @@ BAD: dict[str, tuple[Prepare, tuple]] = {
 
 @pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("exists", [False, True])
-def test_bad_input_is_one_sentence_and_leaves_nothing(
+def test_bad_input_raises_one_error_and_leaves_no_files(
     case: str, exists: bool, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     prepare, parts = BAD[case]
@@ -285,7 +285,7 @@ def test_a_pickle_without_torch(tmp_path: Path, capsys: pytest.CaptureFixture, m
     assert mentions(capsys.readouterr().err, "pytorch_model.bin", "torch ")
 
 
-def test_what_stands_at_the_destination_stays(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_existing_files_at_the_destination_stay(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")

@@ -44,7 +44,7 @@ def test_every_part_has_a_class(head: type) -> None:
         assert {name for name in named if isinstance(name, str)} <= FUNCTIONS
 
 
-def test_a_function_that_the_module_does_not_know_is_refused() -> None:
+def test_an_unknown_activation_raises() -> None:
     module = MaskedLanguageModel().build(MODELS[0], Compute())
     odd = module.clone(masked_head=module.masked_head.clone(activation=abs))
     with pytest.raises(ValueError, match=mentioning("MaskedHead.activation")):

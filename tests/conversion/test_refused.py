@@ -145,7 +145,9 @@ def test_refused(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
 
 
 @pytest.mark.parametrize("case", INEXPRESSIBLE)
-def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_model_without_a_class_is_written_with_its_own_module(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     model, head, parts = INEXPRESSIBLE[case]
     assert export(model, head, tmp_path) == 0
     said = capsys.readouterr().err
@@ -155,7 +157,7 @@ def test_what_no_class_computes_brings_its_own(case: str, tmp_path: Path, capsys
     assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
 
 
-def test_a_list_of_sizes_is_no_hugging_face_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_list_of_sizes_in_config_json_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert export(SQUEEZE, NoHead(), tmp_path) == 0
     file = tmp_path / "hf" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": [12]}))
@@ -166,7 +168,7 @@ def test_a_list_of_sizes_is_no_hugging_face_model(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("model", [CONV, MOBILE])
-def test_leaking_padding_is_said(model: Any, tmp_path: Path) -> None:
+def test_leaking_padding_is_logged(model: Any, tmp_path: Path) -> None:
     assert export(replace(model, mask_padding=True), NoHead(), tmp_path, "--leak_padding") == 0
     assert huggingface.read_huggingface(tmp_path / "hf").model == replace(model, mask_padding=False)
 

@@ -26,7 +26,7 @@ def test_both_ways() -> None:
     assert back.keys() == theirs.keys() and all(back[name].tobytes() == theirs[name].tobytes() for name in back)
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_an_error_names_tensors_that_do_not_fit() -> None:
     whole, bias = tensors(), tensors()["y.bias"]
     cases = {
         ("file", "lacks", "y.bias"): {name: t for name, t in whole.items() if name != "y.bias"},

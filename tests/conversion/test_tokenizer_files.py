@@ -220,7 +220,7 @@ def test_the_files_of_transformers_4_are_read(good: Path) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_change_ids_is_refused(case: str, good: Path) -> None:
+def test_settings_that_would_change_ids_raise(case: str, good: Path) -> None:
     (name, change), parts = REFUSED[case]
     path = good / name
     dump(path, change(json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}))
@@ -249,7 +249,7 @@ REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED_PIECES)
-def test_what_would_change_pieces_is_refused(case: str, pieces: bytes, tmp_path: Path) -> None:
+def test_settings_that_would_change_pieces_raise(case: str, pieces: bytes, tmp_path: Path) -> None:
     write_pieces(tmp_path, pieces)
     assert tokenizers.read_tokenizer(tmp_path) is not None
     (name, change), parts = REFUSED_PIECES[case]
@@ -351,7 +351,7 @@ def test_numbers_are_cut_from_their_commas(tmp_path: Path) -> None:
     assert ours.decode(ids(ours, "1,000 or 2,500,")) == "1,000 or 2,500,"
 
 
-def test_settings_without_a_vocabulary_are_refused(good: Path) -> None:
+def test_settings_without_a_vocabulary_raise(good: Path) -> None:
     for name in ("vocab.txt", "tokenizer.json"):
         (good / name).unlink()
     with pytest.raises(UserError, match=mentioning("tokenizer_config.json", "tokenizer.json", "vocab.txt", "spiece")):
@@ -373,7 +373,7 @@ def test_the_verb_carries_a_cased_tokenizer(tmp_path: Path) -> None:
         assert theirs.encode("B b a").ids == [2, *expected, 3]
 
 
-def test_no_tokenizer_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_missing_tokenizer_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = tiny_bert.write(tmp_path / "source")
     (source / "vocab.txt").unlink()
     assert main(["convert", str(source), str(tmp_path / "out"), "--to=bertzoo"]) == 0

@@ -103,7 +103,7 @@ def test_files_merge_deeply_in_order_and_options_win(tmp_path: Path) -> None:
     assert isinstance(got.optimizer.rate, float)
 
 
-def test_the_type_of_the_field_decides_what_an_option_means() -> None:
+def test_the_type_of_the_field_decides_how_an_option_is_parsed() -> None:
     got = run(
         "source=1e3",
         "seed=7",
@@ -133,7 +133,7 @@ def test_options_reach_one_element_of_a_list_or_all() -> None:
     assert run("stages=[{steps = 3}]").stages == (Stage(steps=3),)
 
 
-def test_an_option_may_fill_what_a_file_leaves_open(tmp_path: Path) -> None:
+def test_an_option_may_set_a_field_that_the_file_lacks(tmp_path: Path) -> None:
     path = write(tmp_path, '[model]\nkind = "wide"\n[[stages]]\nbatch = 2\n')
     assert config.load(Run, [path], options("stages.*.steps=3")).stages == (Stage(steps=3, batch=2),)
 
@@ -203,7 +203,7 @@ def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None
         ("model.heads=3", ("model: heads=3 does not divide width=8",)),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: tuple[object, ...]) -> None:
+def test_a_wrong_option_raises_one_error(option: str, message: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError) as error:
         run(option)
     assert mentions(str(error.value), *message)
@@ -221,7 +221,7 @@ def test_a_wrong_option_is_refused_in_one_sentence(option: str, message: tuple[o
         ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', ("optimizer.decay", "a.toml")),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
+def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError) as error:
         config.load(Run, [write(tmp_path, text)])
     assert mentions(str(error.value), *message)
@@ -260,7 +260,7 @@ def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.M
     assert config.shipped() == {}
 
 
-def test_from_dict_takes_what_toml_would_say() -> None:
+def test_from_dict_accepts_the_values_of_toml() -> None:
     assert config.from_dict(Run, WIDE | {"names": ["x"]}) == Run(model=Wide(), names=("x",))
     with pytest.raises(ConfigError, match=mentioning("stages.0.steps")):
         config.from_dict(Run, WIDE | {"stages": [{}]})
@@ -328,7 +328,7 @@ runs = st.builds(
 
 
 @given(runs)
-def test_what_dump_writes_load_reads(tmp_path_factory: pytest.TempPathFactory, run: Run) -> None:
+def test_load_reads_the_output_of_dump(tmp_path_factory: pytest.TempPathFactory, run: Run) -> None:
     path = tmp_path_factory.getbasetemp() / "dumped.toml"
     path.write_text(config.dump(run), encoding="utf-8", newline="")
     assert config.load(Run, [path]) == run
@@ -336,6 +336,6 @@ def test_what_dump_writes_load_reads(tmp_path_factory: pytest.TempPathFactory, r
 
 
 @given(numbers, integers, st.booleans(), texts)
-def test_options_mean_what_their_text_says(rate: float, seed: int, remat: bool, source: str) -> None:
+def test_options_are_parsed_from_their_text(rate: float, seed: int, remat: bool, source: str) -> None:
     got = run(f"optimizer.rate={rate!r}", f"seed={seed}", f"remat={str(remat).lower()}", f"source={source}")
     assert (got.optimizer.rate, got.seed, got.remat, got.source) == (rate, seed, remat, source)

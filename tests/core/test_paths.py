@@ -55,7 +55,7 @@ def test_the_verbs_that_read_a_run_give_one_advice(capsys):
     assert len(set(said)) == 1 and mentions(said[0], "gs://…")
 
 
-def test_what_a_path_has_made_of_a_url_is_refused_too():
+def test_a_url_mangled_by_pathlib_raises_too():
     with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
         bertzoo.load(Path(URL))
     with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
@@ -106,7 +106,7 @@ def test_a_name_of_the_hub_gets_the_command_that_downloads_it(name, tmp_path, mo
 
 
 @pytest.mark.parametrize("name", ["runs/first", "../bert", "a/b/c", "/bert", "bert.tflite", "a/b.toml", "bert base"])
-def test_no_other_name_is_taken_for_one_of_the_hub(name, tmp_path, monkeypatch):
+def test_other_names_are_not_mistaken_for_hub_names(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     with pytest.raises(UserError, match=mentioning(name)) as error:
@@ -114,7 +114,7 @@ def test_no_other_name_is_taken_for_one_of_the_hub(name, tmp_path, monkeypatch):
     assert "hf download" not in str(error.value)
 
 
-def test_a_file_is_not_taken_for_a_missing_directory(tmp_path):
+def test_a_file_is_not_reported_as_a_missing_directory(tmp_path):
     (tmp_path / "own.tflite").touch()
     with pytest.raises(UserError, match=mentioning(tmp_path / "own.tflite", "is a file")):
         bertzoo.load(tmp_path / "own.tflite")

@@ -108,7 +108,7 @@ def test_a_flipped_bit_is_named(copy, name, place):
         Corpus.open(copy).verify()
 
 
-def test_a_flipped_bit_in_a_shard_is_found_when_reading(copy, corpus):
+def test_reading_detects_a_flipped_bit_in_a_shard(copy, corpus):
     path = copy / "train-00000.array_record"
     data, right, found = path.read_bytes(), stream(corpus, "train"), 0
     for place in range(70, 12_000, 601):  # the library aligns blocks: most of a small file is padding that nobody reads

@@ -126,7 +126,7 @@ def test_segments_are_neighbours_and_as_long_as_they_should_be(corpus, tmp_path)
     assert abs(pairs["a_length"][goes_on].mean() - 30) < 6  # half of the target
 
 
-def test_every_share_does_what_it_says(corpus, tmp_path):
+def test_every_share_sets_the_share_of_its_rows(corpus, tmp_path):
     usual, single, short = (
         made(corpus, tmp_path, single_share=a, short_share=b).rows for a, b in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
     )
@@ -170,7 +170,7 @@ def test_batches_have_types_and_no_sentence_label(corpus, tmp_path):
     assert (shown == mask)[used].mean() == pytest.approx(0.85, abs=0.03)
 
 
-def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
+def test_impossible_packings_raise(corpus, tmp_path):
     with pytest.raises(ConfigError, match=mentioning("max_length", 4)):
         made(corpus, tmp_path, max_length=4)
     assert len(made(corpus, tmp_path, max_length=5).rows)

@@ -33,7 +33,7 @@ DOCSTRING = """Return the sum of :func:`~math.fsum` and ``x`` over *all* the ele
 """
 
 
-def test_prose_is_kept_and_code_tables_and_markup_are_not():
+def test_prose_is_kept_without_code_tables_and_markup():
     assert list(paragraphs(DOCSTRING)) == [
         "Return the sum of math.fsum and x over all the elements.",
         "Input values, which must be finite numbers of one kind. They may be nested.",
@@ -50,7 +50,7 @@ def test_prose_is_kept_and_code_tables_and_markup_are_not():
         "Value = {a: 1, b_2: [3, 4]} <x> == $y$ / #z @w __init__().",
     ],
 )
-def test_what_does_not_read_like_prose_is_dropped(text):
+def test_text_unlike_prose_is_dropped(text):
     assert list(paragraphs(text)) == []
 
 
@@ -82,7 +82,7 @@ def test_the_standard_library_gives_prose(monkeypatch):
     assert documents == embedded.documents.__wrapped__()
 
 
-def test_the_labelled_set_of_the_demo_is_balanced_and_its_parts_share_nothing(tmp_path: Path) -> None:
+def test_the_demos_labelled_set_is_balanced_with_disjoint_splits(tmp_path: Path) -> None:
     runpy.run_path(str(Path(__file__).parents[2] / "launch" / "demo_labels.py"))["main"](tmp_path)
     parts = {}
     for name in ("train", "dev"):

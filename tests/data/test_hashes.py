@@ -7,7 +7,7 @@ import numpy as np
 from bertzoo.data.hashes import SeenDocuments, document_keys
 
 
-def test_seen_is_a_set():
+def test_seen_documents_equal_a_python_set():
     rng = np.random.default_rng(0)
     seen, expected = SeenDocuments(), set()
     for size in (1, 0, 700, 5, 3000, 64, 2000):

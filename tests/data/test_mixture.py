@@ -54,7 +54,7 @@ def test_a_weight_is_how_often_each_document_is_there(sources):
     assert found == read(parts)
 
 
-def test_a_larger_weight_keeps_what_a_smaller_one_takes(sources):
+def test_a_larger_weight_includes_the_documents_of_a_smaller_one(sources):
     taken = [
         {document for piece in read([MixturePart(source=sources["a"], weight=weight)]) for document in piece.documents}
         for weight in (0.1, 0.4, 1.0)
@@ -62,7 +62,7 @@ def test_a_larger_weight_keeps_what_a_smaller_one_takes(sources):
     assert taken[0] < taken[1] < taken[2]
 
 
-def test_what_is_chosen_is_independent_of_what_is_held_out(sources):
+def test_the_weighted_choice_is_independent_of_the_heldout_choice(sources):
     chosen = [d for piece in read([MixturePart(source=sources["a"], weight=0.5)]) for d in piece.documents]
     share = sum(is_heldout(document, HELDOUT) for document in chosen) / len(chosen)
     assert abs(share - HELDOUT) < 5 * (HELDOUT * (1 - HELDOUT) / len(chosen)) ** 0.5
@@ -88,7 +88,7 @@ def mixed(tmp_path_factory):
     return small("mixture", mixture=parts)
 
 
-def test_a_mixed_corpus_says_what_every_part_gave(mixed, tmp_path):
+def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, tmp_path):
     made = tokenize(mixed, tmp_path / "c", workers=1)
     first, second = made.manifest.raw["parts"]
     texts = [list(module._training_documents(replace(part, weight=1.0), 1e-9)) for part in mixed.parts]
@@ -106,7 +106,7 @@ def test_a_mixed_corpus_says_what_every_part_gave(mixed, tmp_path):
     assert tokenize(other, tmp_path / "other", workers=1).hash != made.hash
 
 
-def test_the_verb_says_what_every_part_gave(mixed, tmp_path, capsys):
+def test_the_verb_prints_the_documents_of_every_part(mixed, tmp_path, capsys):
     file = tmp_path / "mixture.toml"
     parts = "".join(
         f'[[data.mixture]]\nsource = "{part.source}"\ntext_field = "{part.text_field}"\nweight = {part.weight}\n'
@@ -170,6 +170,6 @@ def test_a_config_file_has_tables_of_parts(tmp_path):
         ({"mixture": ({"source": "mixture"},)}, ("'mixture'", "a part")),
     ],
 )
-def test_mixtures_that_make_no_sense_are_refused(changes, parts):
+def test_invalid_mixtures_raise(changes, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
         Data(**{**changes, "mixture": tuple(MixturePart(**part) for part in changes.get("mixture", ()))})

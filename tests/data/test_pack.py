@@ -123,7 +123,7 @@ def test_pairs_equal_the_transcription(documents, room, sentence, seed, data):
 
 @settings(max_examples=100, deadline=None)
 @given(DOCUMENTS, st.integers(4, 80), st.integers(0, 2**32))
-def test_sentence_order_loses_only_what_it_says(documents, room, seed):
+def test_sentence_order_drops_only_counted_tokens(documents, room, seed):
     offsets, firsts = addresses(documents)
     for number in range(len(documents)):
         bounds = offsets[firsts[number] : firsts[number + 1] + 1].tolist()
@@ -164,7 +164,7 @@ def test_every_pass_packs_every_document_anew(corpus, tmp_path):
     assert set(twice[len(once) :]["document"]) == set(range(corpus.manifest.splits["train"].documents))
 
 
-def test_short_rows_are_as_frequent_as_asked(corpus, tmp_path):
+def test_short_rows_are_as_frequent_as_configured(corpus, tmp_path):
     means = [
         make(corpus, tmp_path, "none", packing=SentencePacking(short_share=share)).rows["a_length"].mean()
         for share in (0, 0.5, 1)
@@ -257,7 +257,7 @@ def test_a_damaged_plan_is_computed_again(corpus, tmp_path, damage):
     np.testing.assert_array_equal(make(corpus, tmp_path, "sop").rows, right)
 
 
-def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
+def test_impossible_packings_raise(corpus, tmp_path):
     smallest: list[tuple[Sentence, int]] = [("none", 2), ("sop", 4), ("nsp", 4)]
     for sentence, length in smallest:
         with pytest.raises(ConfigError, match=mentioning("max_length", length)):

@@ -62,7 +62,7 @@ def test_a_copy_is_small_and_opened_once(batches):
 
 
 @pytest.mark.slow
-def test_what_a_process_raises_is_raised_here(batches):
+def test_an_error_of_a_worker_is_raised_in_the_parent(batches):
     made = parallel_batches(batches, batches.rows + 1, 0, 3, workers=1)
     with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", f"{batches.rows + 1:,}")):
         next(made)

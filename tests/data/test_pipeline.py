@@ -87,7 +87,7 @@ def records_of_step(batches, step, size):
     ]
 
 
-def test_every_epoch_is_a_permutation_of_its_own(make):
+def test_every_epoch_has_its_own_permutation(make):
     batches, size = make(), 7
     steps = -(-2 * batches.rows // size)
     seen = records(batches, steps, size)
@@ -164,7 +164,7 @@ def test_one_batch_larger_than_the_heldout_part_is_padded(make):
     assert batches.steps(batches.rows + 5) == 1 and batch["row_weight"].sum() == batches.rows
 
 
-def test_what_makes_no_batch_is_refused(make):
+def test_settings_without_a_batch_raise(make):
     batches = make()
     assert len(batches.batch(0, batches.rows)["input_ids"]) == batches.rows
     with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", 64)):
@@ -194,7 +194,7 @@ def test_a_tokenised_corpus_is_a_source_when_the_settings_agree(corpus, tmp_path
     assert open_corpus(small(raw), tmp_path / "new", workers=1).hash == corpus.hash
 
 
-def test_a_corpus_with_a_vocabulary_that_was_given_says_where_it_is(corpus, tmp_path):
+def test_a_corpus_with_a_given_vocabulary_records_its_path(corpus, tmp_path):
     raw, tokenizer = Path(corpus.manifest.settings["source"]), small(corpus.directory).tokenizer
     given = replace(tokenizer, path=str(corpus.directory / "tokenizer" / "vocab.txt"))
     made = open_corpus(replace(small(raw), tokenizer=given), tmp_path / "given", workers=1)

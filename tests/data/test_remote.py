@@ -55,7 +55,7 @@ def shards(corpus):
     return [record.file for split in corpus.manifest.splits.values() for record in split.shards]
 
 
-def test_a_copy_is_the_corpus_and_is_made_once(bucket, corpus, opened):
+def test_a_copy_equals_the_corpus_and_is_made_once(bucket, corpus, opened):
     first = copy()
     assert first.hash == corpus.hash and first.address == URL and first.directory != corpus.directory
     first.verify()
@@ -161,7 +161,7 @@ def test_a_damaged_copy_is_mended(bucket, corpus, opened, damage):
     assert set(opened) == {"train.sentences.npy", "train-00000.array_record", "settings.json", "vocab.txt"}
 
 
-def test_a_full_disk_is_told_and_leaves_no_half_file(bucket, monkeypatch):
+def test_a_full_disk_raises_and_leaves_no_partial_file(bucket, monkeypatch):
     usage = remote.shutil.disk_usage("/")
     monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(CorpusError, match=mentioning("0.0", "GB", "XDG_CACHE_HOME")):
@@ -202,20 +202,20 @@ def denied(*args, **options):
 
 
 @pytest.mark.parametrize("verb", ["info", "cat_file", "open"])
-def test_a_bucket_that_denies_is_one_sentence(bucket, tmp_path, monkeypatch, verb):
+def test_a_denied_bucket_raises_one_error(bucket, tmp_path, monkeypatch, verb):
     monkeypatch.setattr(type(bucket), verb, denied)
     with pytest.raises(CorpusError, match=mentioning(URL, "PermissionError", "403: no access to the bucket")):
         open_corpus(small(URL), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 
-def test_an_unfinished_corpus_is_not_taken_for_text(bucket, tmp_path):
+def test_an_unfinished_corpus_is_not_read_as_text(bucket, tmp_path):
     bucket.rm("/bucket/corpus/manifest.json")
     with pytest.raises(CorpusError, match=mentioning(URL, "manifest.json")):
         open_corpus(small(URL), tmp_path / "corpus")
 
 
-def test_what_a_run_says_of_its_corpus_is_where_it_is_found_again(bucket, corpus, tmp_path):
+def test_a_run_finds_its_corpus_again_at_the_recorded_url(bucket, corpus, tmp_path):
     run = RunDirectory(tmp_path)
     run.write_provenance([], 1, copy())
     assert json.loads((tmp_path / "run.json").read_text())["corpus"] == URL

@@ -77,14 +77,14 @@ def test_the_bytes_are_those_of_a_local_corpus_and_the_manifest_is_last(bucket, 
     assert remote.open_remote_corpus(URL, lambda line: None).hash == corpus.hash
 
 
-def test_a_finished_one_is_found_and_not_made_again(bucket, data, written, monkeypatch):
+def test_a_finished_corpus_is_found_and_not_rebuilt(bucket, data, written, monkeypatch):
     first = send(data)
     written.clear()
     monkeypatch.setattr(tokenize, "tokenize", None)
     assert send(data) == first and not written
 
 
-def test_a_lost_file_is_made_again(bucket, data, written):
+def test_a_lost_file_is_rebuilt(bucket, data, written):
     send(data)
     before = held(bucket)
     written.clear()
@@ -136,7 +136,7 @@ def test_a_file_that_arrives_cut_is_noticed(bucket, data, monkeypatch):
     assert remote.is_corpus(URL)
 
 
-def test_other_things_and_other_corpora_are_left_alone(bucket, data, tmp_path):
+def test_other_files_and_corpora_stay_untouched(bucket, data, tmp_path):
     bucket.pipe("/bucket/corpus/thesis.tex", b"x")
     with pytest.raises(CorpusError, match=mentioning(URL)):
         send(data)
@@ -150,14 +150,14 @@ def test_other_things_and_other_corpora_are_left_alone(bucket, data, tmp_path):
     assert held(bucket) == before
 
 
-def test_a_source_that_is_missing_claims_nothing(bucket, tmp_path):
+def test_a_missing_source_writes_nothing(bucket, tmp_path):
     with pytest.raises(CorpusError, match=mentioning("none.txt", "exist")):
         send(small(tmp_path / "none.txt"))
     assert not held(bucket)
 
 
 @pytest.mark.parametrize(("verb", "done"), [("pipe_file", "written"), ("ls", "read"), ("info", "read")])
-def test_a_bucket_that_denies_is_told_before_any_work(bucket, data, tmp_path, monkeypatch, capsys, verb, done):
+def test_a_denied_bucket_raises_before_any_work(bucket, data, tmp_path, monkeypatch, capsys, verb, done):
     def denied(*args, **options):
         raise PermissionError("403: no access\nto the bucket")
 
@@ -168,7 +168,7 @@ def test_a_bucket_that_denies_is_told_before_any_work(bucket, data, tmp_path, mo
     assert not (tmp_path / "cache" / "bertzoo").exists()
 
 
-def test_the_verb_says_what_it_did(bucket, data, capsys):
+def test_the_verb_prints_its_result(bucket, data, capsys):
     options = ["--data.heldout=0.1", "--data.piece_bytes=20000", "--data.tokenizer.vocab_size=300", "--workers=1"]
     command = ["tokenize", data.source, URL, "--data.sentences=lines", *options]
     assert main(command) == 0

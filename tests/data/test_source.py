@@ -45,7 +45,7 @@ def test_text_is_the_same_in_every_compression(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_a_truncated_archive_is_refused(tmp_path, suffix):
+def test_a_truncated_archive_raises(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     data = COMPRESSIONS[suffix]("".join(f"Line {i * i}.\n\n" for i in range(20_000)).encode())
     path.write_bytes(data[: len(data) // 2])
@@ -59,7 +59,7 @@ def test_two_zst_frames_are_one_file(tmp_path):
     assert read(path) == ["One.", "Two."]
 
 
-def test_an_archive_of_noise_is_refused(tmp_path):
+def test_an_archive_of_noise_raises(tmp_path):
     for suffix in (".gz", ".xz", ".zst"):
         path = tmp_path / f"b.txt{suffix}"
         path.write_bytes(b"not compressed at all")
@@ -125,21 +125,21 @@ def test_pieces_never_cross_files_and_keep_order(tmp_path):
         ("a.txt,,b.txt", None, ("empty name",)),
     ],
 )
-def test_bad_files_are_refused_by_name(tmp_path, name, data, parts):
+def test_bad_files_raise_by_name(tmp_path, name, data, parts):
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(CorpusError, match=mentioning(*parts)):
         read(tmp_path / name)
 
 
-def test_an_empty_directory_and_an_unknown_embedded_source_are_refused(tmp_path):
+def test_an_empty_directory_and_an_unknown_embedded_source_raise(tmp_path):
     with pytest.raises(CorpusError, match=mentioning(tmp_path, "no file")):
         read(tmp_path)
     with pytest.raises(CorpusError, match=mentioning("embedded:python")):
         read("embedded:perl")
 
 
-def test_a_gigantic_line_or_document_is_refused_with_its_place(tmp_path, monkeypatch):
+def test_a_gigantic_line_or_document_raises_with_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "LONGEST", 1 << 20)
     line, document = tmp_path / "line.txt", tmp_path / "document.txt"
     line.write_bytes(b"short\n" + b"x" * (5 << 20))
@@ -154,7 +154,7 @@ def test_the_limit_is_64_mebibytes():
     assert reader.LONGEST == 64 * 1024 * 1024
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path):
+def test_a_byte_order_mark_is_not_read_as_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfHello.\r\n\r\nWorld.\r\n")
     assert read(tmp_path / "a.txt") == ["Hello.", "World."]
 
@@ -192,7 +192,7 @@ def test_remote_directories_globs_and_files_are_read_as_local_ones(memory):
         ("memory://bucket/bad.txt,memory://bucket/*.txt", ("bad.txt", "once")),
     ],
 )
-def test_bad_remote_sources_are_refused_by_name(memory, name, parts):
+def test_bad_remote_sources_raise_by_name(memory, name, parts):
     memory.pipe("/bucket/empty/x.bin", b"x")
     memory.pipe("/bucket/bad.txt", b"caf\xe9")
     memory.pipe("/bucket/cut.txt.xz", lzma.compress(TEXT.encode())[:-20])
@@ -201,7 +201,7 @@ def test_bad_remote_sources_are_refused_by_name(memory, name, parts):
         read(name)
 
 
-def test_a_bucket_that_denies_is_one_sentence(memory, monkeypatch):
+def test_a_denied_bucket_raises_one_error(memory, monkeypatch):
     memory.pipe("/bucket/a.txt", b"text")
 
     def denied(*args, **options):

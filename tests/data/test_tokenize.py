@@ -142,13 +142,13 @@ def test_a_mistaken_source_leaves_the_place_to_the_corrected_one(tmp_path, monke
     assert isinstance(tokenize(right, tmp_path / "made", workers=1), Corpus)
 
 
-def test_a_directory_with_other_files_is_refused(text, tmp_path):
+def test_a_directory_with_other_files_raises(text, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(CorpusError, match=mentioning("tokenised")):
         tokenize(small(text), tmp_path)
 
 
-def test_text_that_changed_between_two_runs_is_refused(text, tmp_path):
+def test_text_that_changed_between_two_runs_raises(text, tmp_path):
     source = tmp_path / "text.txt"
     source.write_text(text.read_text())
 
@@ -185,14 +185,14 @@ def test_counts_splits_and_text_are_those_of_the_source(text, tmp_path):
             np.testing.assert_array_equal(tokens, np.concatenate(pieces))
 
 
-def test_heldout_share_is_as_asked():
+def test_the_heldout_share_matches_the_setting():
     documents = [f"document {i}" for i in range(20_000)]
     share = sum(is_heldout(document, 0.03) for document in documents) / len(documents)
     assert abs(share - 0.03) < 5 * np.sqrt(0.03 * 0.97 / len(documents))
 
 
 @pytest.mark.parametrize(("share", "part"), [(1e-9, "heldout"), (1 - 1e-9, "train")])
-def test_an_empty_part_is_refused(text, tmp_path, share, part):
+def test_an_empty_part_raises(text, tmp_path, share, part):
     vocabulary = tmp_path / "vocab.txt"
     letters = [entry for letter in string.ascii_lowercase for entry in (letter, f"##{letter}")]
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *letters]) + "\n")
@@ -226,7 +226,7 @@ def test_a_sentence_without_end_is_cut_at_white_space():
         ({"piece_bytes": 0}, ("piece_bytes", "0")),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(changes, parts):
+def test_invalid_settings_raise(changes, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
         Data(**changes)
 
@@ -297,7 +297,7 @@ def test_the_manifest_holds_no_time_and_no_worker_count(finished):
     assert "worker" not in text and str(time.gmtime().tm_year) not in text
 
 
-def test_a_runner_without_beam_is_refused_before_anything_is_written(text, tmp_path, monkeypatch):
+def test_a_runner_without_beam_raises_before_anything_is_written(text, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     with pytest.raises(CorpusError, match=mentioning("pip install -c constraints.txt -e '.[beam]'")):
         tokenize(small(text), tmp_path / "c", runner="DirectRunner")

@@ -77,7 +77,7 @@ def test_special_tokens_in_the_text_are_spelt_out(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_special_tokens_in_the_text_become_ids_only_if_asked(config):
+def test_special_tokens_in_the_text_become_ids_only_on_request(config):
     trained = build(config, lambda: iter(TEXTS))
     quick, fox = (ids.tolist() for ids in trained.encode_batch(["the quick", "brown fox"]))
     names = [trained.token(index) for index in range(5)]
@@ -117,7 +117,7 @@ def test_case_and_accents_follow_the_options(config, text, decoded):
     assert trained.decode(trained.encode_batch([text])[0]) == decoded
 
 
-def test_cjk_characters_stand_alone_only_when_asked():
+def test_cjk_characters_are_split_only_if_configured():
     split, whole = (build(WordPiece(vocab_size=200, split_cjk=flag), lambda: iter(TEXTS)) for flag in (True, False))
     assert [split.token(i) for i in split.encode_batch(["日本"])[0]] == ["日", "本"]
     assert "".join(whole.token(i) for i in whole.encode_batch(["日本"])[0]).replace("##", "") == "日本"
@@ -152,13 +152,13 @@ def test_training_is_the_same_in_every_process(kind, tmp_path):
 
 
 @pytest.mark.parametrize("missing", SPECIALS)
-def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, missing):
+def test_a_vocabulary_without_a_special_token_raises(tmp_path, missing):
     path = vocabulary(tmp_path, [entry for entry in [*SPECIALS, "a", "b"] if entry != missing])
     with pytest.raises(CorpusError, match=mentioning("vocab.txt", f"[{missing[1:-1]}]")):
         WordPiece(path=path).load()
 
 
-def test_bad_vocabularies_are_refused_by_name(tmp_path):
+def test_bad_vocabularies_raise_by_name(tmp_path):
     with pytest.raises(CorpusError, match=mentioning("nothing.txt")):
         WordPiece(path=str(tmp_path / "nothing.txt")).load()
     with pytest.raises(CorpusError, match=mentioning("'a'")):
@@ -176,7 +176,7 @@ def test_bad_vocabularies_are_refused_by_name(tmp_path):
         WordPiece(vocab_size=5)
 
 
-def test_a_sentencepiece_model_without_mask_is_refused(tmp_path):
+def test_a_sentencepiece_model_without_mask_raises(tmp_path):
     import io
 
     import sentencepiece
@@ -190,7 +190,7 @@ def test_a_sentencepiece_model_without_mask_is_refused(tmp_path):
         SentencePiece(path=str(tmp_path / "spiece.model")).load()
 
 
-def test_a_damaged_directory_is_refused(tmp_path):
+def test_a_damaged_directory_raises(tmp_path):
     config = WordPiece(vocab_size=120)
     with pytest.raises(CorpusError, match=mentioning("settings.json")):
         tokenizer.load(tmp_path)
@@ -201,7 +201,7 @@ def test_a_damaged_directory_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_offsets_are_of_the_characters_that_were_given(config):
+def test_offsets_count_characters_of_the_original_text(config):
     """Of ASCII text every character but the spaces is in one piece; of all text the ids are those of encode_batch."""
     trained = build(config, lambda: iter(TEXTS))
     texts = [TEXTS[0], "The café's ﬁsh, 日本; cafe\u0301 A\u00a0B ☃ ½", "12,345, or 19,", "``The fox''", "", " \u0301"]

@@ -81,14 +81,14 @@ def test_the_folder_of_a_vocabulary_is_not_its_file(trained, tmp_path):
         tokenize(data, tmp_path / "c", workers=1)
 
 
-def test_text_whose_beginning_hides_it_stops_in_the_end(trained, tmp_path):
+def test_unknown_text_after_a_known_beginning_stops_at_the_end(trained, tmp_path):
     data = mixed(trained, tmp_path, every=2, before=100)
     with pytest.raises(CorpusError, match=mentioning("[UNK]", tmp_path / "c")):
         write_corpus(data, tmp_path / "c", workers=1, tell=lambda line: None)
     assert Corpus.open(tmp_path / "c").unknown_share() > 0.2
 
 
-def test_text_of_the_vocabulary_says_nothing(trained, tmp_path):
+def test_text_in_the_vocabulary_logs_no_warning(trained, tmp_path):
     lines: list[str] = []
     write_corpus(trained, tmp_path / "c", workers=1, tell=lines.append)
     assert not lines

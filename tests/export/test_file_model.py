@@ -121,7 +121,7 @@ def test_the_advice_for_a_split_without_labels_works(
     assert mentions(said(capsys, "predict", file, "--split=test", code=2)[1], file, "test", "--data_dir")
 
 
-def test_what_a_file_cannot_do_is_an_error(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
+def test_unsupported_uses_of_a_file_raise(models: Path, export: Any, capsys: pytest.CaptureFixture) -> None:
     files = {name: export(models / name, "--lengths=24") for name in ("rte", "masked", "none", "own")}
     rte, data = files["rte"], f"--data_dir={models / 'RTE'}"
     for words, parts in (

@@ -29,7 +29,7 @@ def test_every_length_has_rows(tokenizer: Tokenizer, lengths: tuple[int, ...]) -
     assert max(lengths) == 8 or any(len(texts) == 2 for texts, _ in found)
 
 
-def test_all_texts_follow_a_question_if_asked(tokenizer: Tokenizer) -> None:
+def test_all_texts_follow_a_question_on_request(tokenizer: Tokenizer) -> None:
     """So that every row has a text to answer from."""
     found = golden.place_texts(tokenizer, (32, 64, 128), questions=True)
     assert all(len(texts) == 2 and len(texts[0]) < 80 for texts, _ in found)

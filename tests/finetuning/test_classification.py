@@ -119,7 +119,7 @@ def test_with_no_truth_the_students_distribution_becomes_the_teachers() -> None:
     np.testing.assert_allclose(found[:4], softmax(teacher)[:4], atol=0.01)
 
 
-def test_with_all_of_the_truth_a_teacher_changes_nothing() -> None:
+def test_a_teacher_has_no_effect_at_alpha_1() -> None:
     teacher = np.random.default_rng(6).normal(size=(ROWS, CLASSES)).astype(np.float32)
     with_teacher, _ = trained(1.0, batch(teacher=teacher), 5)
     without, _ = trained(1.0, batch(), 5)

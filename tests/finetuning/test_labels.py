@@ -44,7 +44,7 @@ def test_labels_are_those_of_the_hub_in_any_case_and_order(
     assert made.params["embedding"] is params["embedding"]
 
 
-def test_labels_without_names_are_taken_by_number_which_is_told_once(
+def test_labels_without_names_match_by_number_with_one_note(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     base = any_model.read_model(folder / "model")

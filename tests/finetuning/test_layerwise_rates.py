@@ -26,5 +26,5 @@ def test_rates_are_those_of_electras_code() -> None:
     assert rate(NAMES[-3]) == pytest.approx(0.64)
 
 
-def test_without_decay_all_move_alike() -> None:
+def test_without_decay_all_rates_are_equal() -> None:
     assert layerwise_rates(NAMES, 1.0) is None

@@ -86,7 +86,7 @@ def test_every_test_set_is_predicted_by_the_model_of_its_task(
 
 
 @pytest.mark.slow
-def test_wnli_is_the_majority_unless_it_is_asked_for(
+def test_wnli_is_the_majority_by_default(
     models: dict[str, Path],
     glue: Path,
     tmp_path: Path,
@@ -103,7 +103,7 @@ def test_wnli_is_the_majority_unless_it_is_asked_for(
     assert mentions(capsys.readouterr().err, models["wnli"], "left out", "WNLI")
 
 
-def test_what_is_missing_is_named_before_anything_is_predicted(
+def test_a_missing_model_raises_before_any_prediction(
     models: dict[str, Path], glue: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     def error(paths: list[Path], *options: str) -> str:

@@ -69,7 +69,7 @@ def test_evaluate_gives_the_scores_and_the_files_of_the_run(
         }
 
 
-def test_a_split_is_a_file_that_is_named_or_what_the_run_held_out(quiz_run: Path, quiz_folder: Path) -> None:
+def test_a_split_is_a_named_file_or_the_heldout_part(quiz_run: Path, quiz_folder: Path) -> None:
     model = load(quiz_run)
     task = model.task()
     for split in ("train", "dev"):
@@ -153,7 +153,7 @@ def test_questions_come_from_flags_words_lines_and_files(
     assert mentions(err, "1 of 1", "cut", " 4 ")
 
 
-def test_a_head_that_tells_whether_there_is_an_answer_gives_the_odds(
+def test_a_head_with_nulls_prints_null_odds(
     joint: Path, quiz_folder: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     out, _ = said(capsys, "evaluate", joint, f"--data_dir={quiz_folder}", f"--output={tmp_path}", "--json")
@@ -188,7 +188,7 @@ def test_a_hugging_face_directory_answers(
     assert {each.key: each.text for each in usual.answer(questions).answered} == kept(quiz_run, best, "predictions")
 
 
-def test_what_is_noted_is_what_was_chosen() -> None:
+def test_the_recorded_options_equal_the_used_ones() -> None:
     options = SquadOptions(stride=7, max_question=5, longest=3, candidates=2, threshold=-1.5)
     assert noted_options(squad_notes(options, True), SpanExtraction()) == (options, True)
     assert noted_options(squad_notes(SquadOptions(), False), SpanExtraction()) == (SquadOptions(), False)
@@ -217,7 +217,7 @@ def test_what_is_noted_is_what_was_chosen() -> None:
         (["submission", "OUT", "RUN"], ("answers",)),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_impossible_options_print_one_error(
     words: list[str],
     message: tuple[object, ...],
     quiz_run: Path,

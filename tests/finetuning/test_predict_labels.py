@@ -187,7 +187,7 @@ def test_empty_and_long_texts_are_counted(finished: Path, capsys: pytest.Capture
     assert records(capsys, finished, "bara " * 22)[0]["probabilities"] == pytest.approx(found[1]["probabilities"])
 
 
-def test_pairs_are_two_words_or_a_line_with_a_tab(
+def test_a_pair_is_two_arguments_or_a_line_with_a_tab(
     models: Path, capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ['bara "doti', "kera", "lura", 'mi"ra nora']
@@ -291,7 +291,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(
         (["predict", "TAGS", "bara", "doti", "--pair"], ("--pair", "words")),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_impossible_options_print_one_error(
     words: list[str],
     message: tuple[object, ...],
     finished: Path,
@@ -317,7 +317,7 @@ def test_what_cannot_be_is_one_sentence(
         ("folder.tsv", ("folder.tsv", "directory")),
     ],
 )
-def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
+def test_an_unwritable_output_raises_before_any_prediction(
     place: str,
     message: tuple[object, ...],
     models: Path,
@@ -336,7 +336,7 @@ def test_where_nothing_can_be_written_is_said_before_anything_is_predicted(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder.tsv"]
 
 
-def test_what_is_read_is_not_written_over(
+def test_the_input_is_not_overwritten(
     finished: Path, folder: Path, models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     table = tmp_path / "in.tsv"
@@ -363,7 +363,7 @@ def test_what_is_read_is_not_written_over(
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 41
 
 
-def test_rows_that_are_passed_over_are_said_and_parts_are_named(
+def test_skipped_rows_are_logged_and_splits_selectable(
     models: Path, rte: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     text = (rte / "dev.tsv").read_text()

@@ -24,7 +24,7 @@ from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.train import sharding
 
 
-def test_a_run_learns_and_says_what_came_of_it(finished: Path, folder: Path) -> None:
+def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path) -> None:
     found = results(finished)
     assert found["median"]["dev"]["accuracy"] > 90 and found["examples"] == {"train": 240, "dev": 40}
     assert [row["seed"] for row in found["seeds"]] == [0, 1] and not any(row["collapsed"] for row in found["seeds"])
@@ -69,7 +69,7 @@ def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path)
     assert (model.hidden_size, model.layers) == (16, 1) and 6 * weights < flops < 1.2 * 6 * weights
 
 
-def test_the_kept_model_is_the_one_that_was_scored(finished: Path, folder: Path) -> None:
+def test_the_saved_model_has_the_recorded_score(finished: Path, folder: Path) -> None:
     kept = any_model.read_model(finished)
     best = next(row for row in results(finished)["seeds"] if row["seed"] == results(finished)["best"])
     task = CustomFiles(train="train.csv", dev="dev.csv").task(folder)
@@ -114,9 +114,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_models(
         assert all(np.array_equal(one[name], other[name]) for name in other) and one.keys() == other.keys()
 
 
-def test_the_same_command_again_does_nothing_more_and_more_seeds_are_added(
-    finished: Path, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_finished_run_trains_only_added_seeds(finished: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
     before = results(finished)
     assert finetune(folder, finished) == 0
     assert results(finished) == before and "seed 0" not in capsys.readouterr().err
@@ -129,7 +127,7 @@ def test_the_same_command_again_does_nothing_more_and_more_seeds_are_added(
 
 
 @pytest.mark.slow
-def test_a_model_that_is_gone_is_asked_for_and_trained_anew(
+def test_a_seed_without_its_model_trains_anew(
     finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     run = shutil.copytree(finished, tmp_path / "run")
@@ -230,7 +228,7 @@ def test_a_seed_ends_when_it_no_longer_gets_better(folder: Path, tmp_path: Path)
         (["--own.test=new.jsonl", "--own.header=false"], ("header = false", ".tsv", ".csv", "new.jsonl")),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_impossible_options_print_one_error(
     options: list[str],
     message: tuple[object, ...],
     finished: Path,

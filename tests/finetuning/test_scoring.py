@@ -26,7 +26,7 @@ NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
         (NUMBERS, (0.5, 1.5), [1.0, 1.0 + 1e-4], False),
     ],
 )
-def test_one_class_for_everything_is_a_collapse(
+def test_equal_predictions_count_as_a_collapse(
     task: Task, labels: Any, predictions: list[Any], collapsed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective: Any = None  # nothing is computed

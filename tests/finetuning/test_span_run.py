@@ -33,7 +33,7 @@ def finished(quiz_run: Path) -> Path:
     return quiz_run
 
 
-def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: Path, folder: Path) -> None:
+def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder: Path) -> None:
     found, questions = results(finished), squad.load_squad(folder, "dev", "1.1")
     assert found["task"] == "squad1" and found["examples"] == {"train": 80, "dev": 24} and found["skipped"] == {}
     assert found["median"]["dev"].keys() == {"exact_match", "f1"} and found["median"]["dev"]["f1"] > 90
@@ -50,7 +50,7 @@ def test_answers_are_learnt_and_what_is_kept_has_the_official_scores(finished: P
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
 
 
-def test_a_run_stands_beside_what_the_papers_print(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_results_place_a_run_beside_published_numbers(finished: Path, capsys: pytest.CaptureFixture) -> None:
     scores = results(finished)["median"]["dev"]
     out = said(capsys, "results", finished)[0].splitlines()
     (row,) = [line for line in out if "| measured here: " in line]
@@ -59,9 +59,7 @@ def test_a_run_stands_beside_what_the_papers_print(finished: Path, capsys: pytes
     assert out[0].startswith("## SQuAD") and sum("| quoted: ConvBERT, Table 4" in line for line in out) == 12
 
 
-def test_the_kept_model_gives_these_answers_in_batches_and_rows_of_any_size(
-    finished: Path, folder: Path, tmp_path: Path
-) -> None:
+def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path, folder: Path, tmp_path: Path) -> None:
     model = any_model.read_model(finished / "seed-1" / "model")
     module, params = model.module()
     assert model.tokenizer is not None and model.head.kind == "span"
@@ -122,7 +120,7 @@ def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Pa
 
 
 @pytest.mark.slow
-def test_the_joint_head_says_which_questions_have_no_answer(folder: Path, tmp_path: Path) -> None:
+def test_the_joint_head_finds_questions_without_an_answer(folder: Path, tmp_path: Path) -> None:
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
     assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
     (row,), questions = results(tmp_path / "run")["seeds"], squad.load_squad(folder, "dev", "2.0")
@@ -180,7 +178,7 @@ def test_every_option_of_windows_changes_rows(folder: Path) -> None:
     assert max(bucket_lengths([learnt.rows], 2, 24)) == 24
 
 
-def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
+def test_decoding_uses_the_options_of_the_command_line(folder: Path) -> None:
     found = span(folder, "--squad.longest=7", "--squad.candidates=3", "--squad.threshold=1.5", task="squad2")
     decoding = found.recipe.squad.decoding(True)
     assert (decoding.longest, decoding.candidates, decoding.threshold, decoding.nulls) == (7, 3, 1.5, True)
@@ -218,7 +216,7 @@ def test_options_of_decoding_are_those_that_are_given(folder: Path) -> None:
         (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_impossible_options_print_one_error(
     options: list[str], message: tuple[object, ...], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     places = {"FILE": str(folder / "train-v1.1.json"), "MODEL": str(folder / "model")}

@@ -21,14 +21,14 @@ def said(capsys: pytest.CaptureFixture) -> str:
     return line
 
 
-def test_what_is_refused_leaves_nothing_behind(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_rejected_start_leaves_no_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     run = tmp_path / "runs" / "first"
     assert finetune(folder, run, f"--data_dir={tmp_path}") == 2
     assert mentions(said(capsys), "train.csv", "exist") and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
-def test_another_teacher_than_it_began_with_is_refused(
+def test_a_resumed_run_rejects_another_teacher(
     finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     run = tmp_path / "taught"
@@ -47,7 +47,7 @@ def test_another_teacher_than_it_began_with_is_refused(
     assert mentions(said(capsys), "parameters", " teacher ", other, run)
 
 
-def test_other_examples_than_it_began_with_are_refused(
+def test_a_resumed_run_rejects_other_examples(
     copied: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     moved = tmp_path / "moved"
@@ -79,7 +79,7 @@ def test_damaged_scores_are_one_sentence(text: str, copied: Path, folder: Path, 
     shutil.rmtree(file.parent)
 
 
-def test_a_damaged_record_is_one_sentence(copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_damaged_record_raises(copied: Path, folder: Path, capsys: pytest.CaptureFixture) -> None:
     (copied / "run.json").write_text("{")
     assert finetune(folder, copied) == 2
     assert mentions(said(capsys), f"{copied}/run.json", "is damaged")

@@ -100,7 +100,7 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
     np.testing.assert_allclose(turned[:, ::-1], told, atol=1e-6)
 
 
-def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("1", "0")), task="mrpc")
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
@@ -120,7 +120,7 @@ def test_every_row_has_what_the_teacher_says_of_it(folder: Path, data: Path, tmp
     assert seen == len(examples) == 192 and np.ptp(told[:, 0]) > 1e-3
 
 
-def test_a_teacher_whose_labels_have_no_names_is_told(data: Path, tmp_path: Path) -> None:
+def test_a_teacher_without_label_names_is_logged(data: Path, tmp_path: Path) -> None:
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, SequenceClassification(labels=("LABEL_0", "LABEL_1")))
     examples, told = GLUE["mrpc"].read("dev", data).examples, []
     labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, one_device(), told.append)
@@ -168,7 +168,7 @@ def test_lower_layers_are_learnt_more_slowly(folder: Path, finished: Path, tmp_p
     assert moved(tmp_path / "run", "encoder") < 0.1 * moved(finished, "encoder")
 
 
-def test_dropout_is_of_the_encoder_or_of_the_head(folder: Path, data: Path) -> None:
+def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path) -> None:
     for options, encoder, head in (
         ([], (0.1, 0.1), 0.1),
         (["--encoder_dropout=0"], (0.0, 0.0), 0.1),
@@ -203,7 +203,7 @@ def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_co
     assert capsys.readouterr().out.count("; every example got the same prediction") == 2
 
 
-def test_a_task_begins_with_what_another_made_without_its_head(finished: Path, data: Path) -> None:
+def test_a_task_starts_from_another_tasks_model_without_its_head(finished: Path, data: Path) -> None:
     made, first = recipe(data), any_model.read_model(finished)
     begun = load_starting_model(finished, made, resolve_task(made))
     assert begun.head.labels == ("0", "1") and begun.report[1:] == ["starting fresh: classifier (trained for the task)"]

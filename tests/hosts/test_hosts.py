@@ -112,7 +112,7 @@ def test_a_coordinator_whose_host_name_does_not_resolve_raises(monkeypatch: pyte
     assert 0 < len(answers) < 8, "it may resolve later: it is tried more than once"
 
 
-def test_one_process_waits_for_nothing():
+def test_one_process_does_not_wait():
     assert hosts.alone() and hosts.is_first()
     hosts.connect(hosts.Cluster())
     hosts.barrier("anything", timeout=0)

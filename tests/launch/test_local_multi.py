@@ -101,7 +101,7 @@ def test_a_dry_run_starts_nothing(cloud: Cloud) -> None:
         (("2", "demo", "--run_dir="), ("--run_dir=PATH",)),
     ],
 )
-def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], named: tuple[str, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], named: tuple[str, ...]) -> None:
     out = cloud.run("local_multi.sh", *arguments, code=2)
     assert mentions(out, *named) and out.count("\n") == 1 and not cloud.calls()
 

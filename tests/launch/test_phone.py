@@ -92,7 +92,7 @@ def test_it_is_timed_and_judged(cloud: Cloud, file: Path, tool: str) -> None:
     assert list((cloud.folder / "phone").iterdir()) == []  # it leaves nothing
 
 
-def test_a_phone_that_computes_something_else_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+def test_wrong_outputs_of_a_phone_are_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(error=0.5)  # of values up to 56: one hundredth
     out = cloud.run("phone.sh", str(file), tool, "--threads=1", "--rows=2", "--keep", code=1, **ROOT)
     assert mentions(out, "0.5", 56, "0.0001")
@@ -115,7 +115,7 @@ DELEGATES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "timed", "rows"), quick(DELEGATES, DELEGATES[0]))
-def test_a_delegate_that_the_phone_has_not_is_said_and_the_others_are_run(
+def test_a_missing_delegate_is_logged_and_the_others_run(
     cloud: Cloud, file: Path, tool: str, gpu: str, timed: tuple[str, ...], rows: str | None
 ) -> None:
     (cloud.folder / "gpu").write_text(gpu)
@@ -139,7 +139,7 @@ def test_how_much_of_a_model_a_delegate_takes(cloud: Cloud, file: Path, tool: st
 
 
 @pytest.mark.slow
-def test_a_phone_that_computes_nothing_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
+def test_a_phone_without_outputs_is_an_error(cloud: Cloud, file: Path, tool: str) -> None:
     cloud.set(broken=True)
     for delegate in ("xnnpack", "gpu"):
         out = cloud.run("phone.sh", str(file), tool, f"--delegates={delegate}", "--threads=1", code=1, **ROOT)
@@ -182,7 +182,7 @@ def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
     assert not cloud.calls("adb", "shell")
 
 
-def test_a_model_without_a_tokenizer_is_refused_before_anything_is_pushed(cloud: Cloud, file: Path, tool: str) -> None:
+def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: Path, tool: str) -> None:
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"sentences": "random ids"}))
     shutil.rmtree(file.parent / "my model.tflite.files")  # of which a conversion writes none

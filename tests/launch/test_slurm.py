@@ -8,7 +8,7 @@ RUN = ("--", "demo", "--run_dir=runs/x")
 TASKS = ("srun", "--kill-on-bad-exit=0", "--wait=180", "--label", "bash", "-c")
 
 
-def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: list[str]) -> None:
+def test_the_job_is_submitted_with_the_whole_command(cloud: Cloud, hostile: list[str]) -> None:
     options = ("--nodes=4", "--tasks-per-node=2", "--name=big", "--sbatch=--partition=tpu", "--sbatch=--time=2-0")
     cloud.run("slurm.sh", *options, "--", *hostile)
     (call,) = cloud.calls("sbatch")
@@ -33,7 +33,7 @@ def test_the_job_is_asked_for_and_the_run_arrives_whole(cloud: Cloud, hostile: l
     ("codes", "result"),
     [([3, 4, 137, 0], 0), ([2], 2), ([1], 1), ([3, 2], 2), ([4, 1], 1)],
 )
-def test_only_what_may_help_is_run_again(cloud: Cloud, codes: list[int], result: int) -> None:
+def test_only_recoverable_failures_are_retried(cloud: Cloud, codes: list[int], result: int) -> None:
     cloud.set(codes0=codes)
     cloud.run("slurm.sh", "--nodes=1", *RUN, code=result)
     assert len(cloud.calls("bertzoo")) == len(codes)
@@ -44,7 +44,7 @@ def test_only_what_may_help_is_run_again(cloud: Cloud, codes: list[int], result:
     ("first", "second", "result"),
     [([4], [2], 2), ([2], [4], 2), ([137], [1], 1), ([1], [3], 1), ([3, 0], [4, 0], 0), ([0, 0], [134, 0], 0)],
 )
-def test_a_mistake_of_one_task_counts_before_the_losses_of_others(cloud: Cloud, first, second, result: int) -> None:
+def test_an_error_of_one_task_outranks_lost_hosts(cloud: Cloud, first, second, result: int) -> None:
     cloud.set(codes0=first, codes1=second)
     cloud.run("slurm.sh", "--nodes=2", *RUN, code=result)
     assert len(cloud.calls("scontrol")) == len(first) - 1
@@ -56,7 +56,7 @@ def test_it_is_not_requeued_for_ever(cloud: Cloud) -> None:
     assert len(cloud.calls("bertzoo")) == 3 and mentions(out.splitlines()[-1], 4, 2)
 
 
-def test_a_job_that_is_queued_is_left_alone(cloud: Cloud) -> None:
+def test_a_queued_job_is_not_submitted_again(cloud: Cloud) -> None:
     cloud.run("slurm.sh", "--nodes=1", *RUN)
     (call,) = cloud.calls("sbatch")
     comment = call[1].removeprefix("--comment=")
@@ -78,7 +78,7 @@ def test_a_transfer_is_run_as_one(cloud: Cloud) -> None:
     assert cloud.calls("bertzoo") == [["transfer", "demo_transfer", "--run_dir=runs/x"]]
 
 
-def test_what_is_stopped_saves_and_is_not_requeued(cloud: Cloud) -> None:
+def test_a_stopped_job_saves_and_is_not_requeued(cloud: Cloud) -> None:
     cloud.set(seconds0=600)
     job = cloud.start("slurm.sh", "--nodes=1", *RUN)
     cloud.wait_for("pid0")
@@ -94,7 +94,7 @@ def test_what_is_stopped_saves_and_is_not_requeued(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
-def test_what_slurm_itself_ends_is_not_requeued(cloud: Cloud, state: str) -> None:
+def test_a_job_that_slurm_ends_is_not_requeued(cloud: Cloud, state: str) -> None:
     cloud.set(codes0=[3], job_state=state)
     out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=3)
     assert mentions(out, 3, "job 7", state) and not cloud.calls("scontrol")
@@ -132,6 +132,6 @@ def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:
         (("--stop", *RUN), ("--stop", "--name")),
     ],
 )
-def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], named: tuple[str, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], named: tuple[str, ...]) -> None:
     out = cloud.run("slurm.sh", *arguments, code=2)
     assert mentions(out, *named) and out.count("\n") == 1 and not cloud.calls()

@@ -46,7 +46,7 @@ def ended(cloud: Cloud, runs: int = 2) -> None:
     raise AssertionError("they never ended")
 
 
-def test_a_whole_run_from_nothing_to_the_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
+def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_path: Path) -> None:
     (tmp_path / "my config.toml").write_text("seed = 1\n")
     cloud.set(codes=[0])
     options = (f"--copy={tmp_path}/my config.toml", '--before=[ -e bertzoo/launch ] && echo  two > "$HOME/a  file"')
@@ -85,13 +85,13 @@ def test_a_pruning_is_run_on_every_worker(ready: Cloud) -> None:
 
 
 @pytest.mark.parametrize("words", [("--run_dir=gs://b/66m",), ("--run_dir", "gs://b/66m")], ids=["one", "two"])
-def test_nothing_is_rented_for_a_pruning_behind_a_url(cloud: Cloud, words: tuple[str, ...]) -> None:
+def test_pruning_behind_a_url_stops_before_anything_is_rented(cloud: Cloud, words: tuple[str, ...]) -> None:
     out = cloud.run("tpu_vm.sh", "watch", *TPU, *PRUNING, *words, code=2)
     assert mentions(out, "prune", "gs://b/66m", "--run_dir") and not cloud.calls()
 
 
 @pytest.mark.slow
-def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -> None:
+def test_the_copied_files_are_those_of_the_checkout(cloud: Cloud, tmp_path: Path) -> None:
     checkout = tmp_path / "a checkout"
     git = ("git", "-C", str(checkout))
     subprocess.run(["git", "clone", "--quiet", str(LAUNCH.parent), str(checkout)], check=True)
@@ -115,7 +115,7 @@ def test_what_is_copied_is_the_checkout_as_it_is(cloud: Cloud, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) -> None:
+def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(cloud: Cloud) -> None:
     # The first TPU is taken away while the run goes on; the second brings it to its end.
     cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
     cloud.set(secondsworker0=60, secondsworker1=60)
@@ -141,7 +141,7 @@ def test_a_preempted_tpu_is_asked_for_again_and_the_run_resumes(cloud: Cloud) ->
         pytest.param([2], [4], 1, 2, marks=pytest.mark.slow),
     ],
 )
-def test_only_what_may_help_is_run_again(
+def test_only_recoverable_failures_are_retried(
     ready: Cloud, first: list[int], second: list[int], times: int, result: int
 ) -> None:
     ready.set(codesworker0=first, codesworker1=second)
@@ -151,13 +151,13 @@ def test_only_what_may_help_is_run_again(
 
 
 @pytest.mark.slow
-def test_it_is_not_begun_again_for_ever(ready: Cloud) -> None:
+def test_restarts_are_limited(ready: Cloud) -> None:
     ready.set(codesworker0=[3] * 9)
     out = ready.run("tpu_vm.sh", "watch", *TPU, "--restarts=1", *RUN, code=1)
     assert mentions(out, "1 times") and len(ready.records("bertzoo")) == 4
 
 
-def test_a_run_that_is_going_on_is_joined_not_begun(ready: Cloud) -> None:
+def test_a_running_run_is_joined_not_restarted(ready: Cloud) -> None:
     ready.set(secondsworker0=60, secondsworker1=60)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     assert ready.run("tpu_vm.sh", "run", *WHERE, *RUN).count("bertzoo-worker: running already") == 2
@@ -197,7 +197,7 @@ def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["watch", "run"])
 @pytest.mark.parametrize("words", [RUN, ("--", "transfer", *RUN[1:])], ids=["the same", "another"])
-def test_what_was_stopped_may_be_begun_again_or_another_run(ready: Cloud, action: str, words: tuple[str, ...]) -> None:
+def test_after_a_stop_the_same_or_another_run_may_start(ready: Cloud, action: str, words: tuple[str, ...]) -> None:
     ready.set(secondsworker0=600, secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     begun(ready, 2)
@@ -211,7 +211,7 @@ def test_what_was_stopped_may_be_begun_again_or_another_run(ready: Cloud, action
 
 
 @pytest.mark.slow
-def test_a_stop_before_there_is_a_run_holds_for_who_is_about_to_start_it(cloud: Cloud) -> None:
+def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud) -> None:
     there, go = cloud.folder / "there", cloud.folder / "go"
     process = cloud.start(
         "tpu_vm.sh", "watch", *TPU, f"--before=touch {there}; until [ -e {go} ]; do sleep 1; done", *RUN
@@ -245,13 +245,13 @@ def test_a_worker_that_is_being_deleted_has_no_other_run(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("states", [["SUSPENDING", "DELETING"], ["WAITING_FOR_RESOURCES", "DELETING"]])
-def test_what_is_deleted_while_it_is_waited_for_is_not_asked_for_again(cloud: Cloud, states: list[str]) -> None:
+def test_a_tpu_deleted_while_waiting_is_not_requested_again(cloud: Cloud, states: list[str]) -> None:
     cloud.set(states=states)
     assert mentions(cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=1), "pod", "deleted")
     assert not cloud.calls(*QUEUED, "create")
 
 
-def test_another_run_is_not_taken_for_this_one(ready: Cloud) -> None:
+def test_another_run_is_not_mistaken_for_this_one(ready: Cloud) -> None:
     ready.set(secondsworker0=600, secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     other = ("--", "transfer", *RUN[1:])
@@ -345,7 +345,7 @@ def test_a_failed_deletion_is_an_error(ready: Cloud) -> None:
 
 
 @pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete"])
-def test_a_dry_run_asks_for_nothing(cloud: Cloud, action: str) -> None:
+def test_a_dry_run_creates_nothing(cloud: Cloud, action: str) -> None:
     asked = TPU if action in ("create", "watch") else WHERE
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
@@ -374,6 +374,6 @@ def test_a_dry_run_asks_for_nothing(cloud: Cloud, action: str) -> None:
         (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
     ],
 )
-def test_bad_input_is_one_sentence(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
     out = cloud.run("tpu_vm.sh", *arguments, code=2)
     assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

@@ -228,7 +228,7 @@ SIZES = {  # multiplier of the generator's width; counts of the official joint m
 
 
 @pytest.mark.parametrize("size", quick(SIZES, "small"))
-def test_generator_is_the_official_ones(size: str) -> None:
+def test_the_generator_equals_the_official_one(size: str) -> None:
     """Discriminator, its head (a dense map and one logit) and generator count as the official code's joint model."""
     changes, width, joint = SIZES[size]
     discriminator = ConvBert(**changes)
@@ -263,11 +263,11 @@ def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:
         ({"convolution": "none", "mask_padding": False}, ("mask_padding = false", 'convolution = "none"', "true")),
     ],
 )
-def test_sizes_that_disagree_are_refused(change: dict[str, Any], named: tuple[str, ...]) -> None:
+def test_sizes_that_disagree_raise(change: dict[str, Any], named: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=mentioning(*named)):
         config(**change)
 
 
-def test_a_generator_whose_heads_do_not_fit_is_refused() -> None:
+def test_a_generator_whose_heads_do_not_fit_raises() -> None:
     with pytest.raises(ConfigError, match=mentioning("0.3", 4, "hidden_size", 230)):
         ConvBert(hidden_size=768, heads=12).generator(0.3)

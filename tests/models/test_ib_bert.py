@@ -89,7 +89,7 @@ def unflatten(params: dict[str, np.ndarray]) -> dict:
 @pytest.mark.parametrize(
     ("wiring", "name"), [(IB_BERT, "ib_bert_large"), (PAPER, "mobilebert_paper")], ids=["ib_bert", "paper"]
 )
-def test_the_wiring_is_the_configs(wiring: dict[str, Any], name: str) -> None:
+def test_the_wiring_follows_the_config(wiring: dict[str, Any], name: str) -> None:
     model = load(Pretrain, [name]).model
     assert {field: getattr(model, field) for field in wiring} == wiring
     assert isinstance(model, MobileBert) and model.attention_input == "stream"

@@ -154,7 +154,7 @@ def shapes(config):
         ({"dropout": 1.0}, ("dropout = 1.0",)),
     ],
 )
-def test_options_that_disagree_are_refused(change, named):
+def test_options_that_disagree_raise(change, named):
     with pytest.raises(ConfigError, match=mentioning(*named)):
         MobileBert(**(SMALL | change))
 
@@ -215,7 +215,7 @@ class Neighbours(nn.Module):
         ({"feed_forward_groups": 8}, ("feed_forward_groups", 8, "feed_forward_size", 20)),
     ],
 )
-def test_groups_that_do_not_divide_are_refused(change, message):
+def test_groups_that_do_not_divide_raise(change, message):
     with pytest.raises(ConfigError, match=mentioning(*message)):
         MobileBert(**(SMALL | {"attention_input": "stream"} | change))
 

@@ -82,7 +82,7 @@ def traced_loss(objective, params, batch, key):
     return sum(sums[term] / weight for term, weight in objective.weights(batch).items())
 
 
-def test_no_model_is_left_out():
+def test_every_model_is_covered():
     assert {type(config) for config in MODELS} | {MobileBert} == set(get_args(Model))  # it has a file of its own
 
 
@@ -131,7 +131,7 @@ def test_bfloat16_computes_near_float32(config):
     assert found == pytest.approx(expected, rel=0.05) and found != expected
 
 
-def test_grouped_lowering_is_the_configs_choice():
+def test_the_config_chooses_the_grouped_lowering():
     batch = batch_of()
     einsum, params = build(SqueezeBert(**SMALL))
     convolution, _ = build(SqueezeBert(**SMALL), grouped="convolution")
@@ -140,13 +140,13 @@ def test_grouped_lowering_is_the_configs_choice():
     assert "conv_general_dilated" not in str(jax.make_jaxpr(lambda p: loss(einsum, p, batch))(params))
 
 
-def test_sentence_head_exists_only_when_asked():
+def test_the_sentence_head_exists_only_if_configured():
     _, with_head = build(MODELS[0], "nsp")
     _, without = build(MODELS[0], "none")
     assert set(with_head) - set(without) == {"sentence_head", "pooler"}  # nothing else would train the pooler
 
 
-def test_rows_of_weight_zero_count_nothing():
+def test_rows_of_weight_zero_do_not_count():
     objective, params = build(MODELS[1])
     batch = batch_of(rows=4)
     more = {name: np.concatenate([value, value[:1]]) for name, value in batch.items()}
@@ -164,7 +164,7 @@ def test_rows_of_weight_zero_count_nothing():
         ({"layers": 0}, ("layers = 0",)),
     ],
 )
-def test_sizes_that_disagree_are_refused(change, message):
+def test_sizes_that_disagree_raise(change, message):
     with pytest.raises(ConfigError, match=mentioning(*message)):
         SqueezeBert(**(SMALL | change))
 

@@ -42,7 +42,7 @@ def made(name, **fields):
 
 
 @pytest.mark.parametrize("name", quick(CONFIGS, "albert", "squeezebert"))
-def test_it_gives_what_the_whole_model_gives(name):
+def test_partial_outputs_equal_the_whole_models(name):
     model, params, batch = made(name)
     whole = jax.jit(lambda: model.apply({"params": params}, *batch.values()))()
     wanted = {0, 1, 4, 5}
@@ -56,7 +56,7 @@ def test_it_gives_what_the_whole_model_gives(name):
         assert found[0].attention is None
 
 
-def test_layers_that_are_alike_are_found_to_be():
+def test_equal_layers_are_recognised():
     """Otherwise every stage would compile its layers one by one, and only the clock would show it."""
     found = {name: partial.alike(built(name).encoder.layers) for name in CONFIGS}
     assert found == {name: name not in ("albert",) for name in CONFIGS}

@@ -100,7 +100,7 @@ def flatten(tree):
     return {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(tree).items()}
 
 
-def test_no_backbone_is_left_out():
+def test_every_backbone_is_covered():
     assert {type(config) for config in MODELS} == set(get_args(Model))
 
 
@@ -269,12 +269,12 @@ def test_bfloat16_keeps_both_logits_in_float32():
 
 @pytest.mark.parametrize("name", ["generator_width", "weight", "temperature"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf")])
-def test_numbers_that_mean_nothing_are_refused(name, value):
+def test_invalid_numbers_raise(name, value):
     with pytest.raises(ConfigError, match=mentioning(f"{name} = {value}")):
         Replaced(**{name: value})
 
 
-def test_a_generator_without_width_is_refused():
+def test_a_generator_without_width_raises():
     with pytest.raises(ConfigError, match=mentioning("hidden_size", 24)):
         Replaced(generator_width=0.01).build(ELECTRA, Compute())
 
@@ -297,7 +297,7 @@ def test_the_sizes_of_electras_generator(config, width, size, heads):
     assert (generator.encoder.projection is None) == same
 
 
-def test_a_models_own_generator_is_taken():
+def test_a_models_own_generator_is_used():
     class Own(Electra):
         def generator(self, width):
             return Electra(**SMALL | {"hidden_size": int(10 * width), "heads": 1, "layers": 3}, embedding_size=16)

@@ -98,7 +98,7 @@ def test_without_a_cut_it_is_bert():
         ({"feed_forward_sizes": ()}, ("feed_forward_sizes",)),
     ],
 )
-def test_shapes_that_disagree_are_refused(change, named):
+def test_shapes_that_disagree_raise(change, named):
     shapes = {"feed_forward_sizes": (20, 34, 1), "heads": (3, 2, 1), "key_sizes": (7, 5, 1), "value_sizes": (4, 9, 2)}
     with pytest.raises(ConfigError, match=mentioning(*named)):
         SchuBert(**SIZES, **(shapes | change))

@@ -106,7 +106,7 @@ def test_so_it_does_on_devices_that_split_them_and_under_replaced_token_detectio
     compare(name, sizes)
 
 
-def test_without_spare_rows_there_is_no_such_split() -> None:
+def test_without_spare_rows_an_uneven_split_raises() -> None:
     objective = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute())
     with pytest.raises(ConfigError, match=mentioning(50, "tensor=4")):
         state.abstract_params(objective, mesh_of(EIGHT), FALLBACKS)
@@ -116,7 +116,7 @@ def test_without_spare_rows_there_is_no_such_split() -> None:
     assert split == dict.fromkeys(WIDER["replaced"], ROWS // 4)
 
 
-def test_a_generator_draws_what_it_draws_without_spare_rows() -> None:
+def test_spare_rows_do_not_change_the_generators_draws() -> None:
     logits = np.random.default_rng(2).normal(size=(4, 3, 50)).astype(np.float32)
     padded = np.concatenate([logits, np.full((4, 3, ROWS - 50), np.finfo(np.float32).min)], axis=-1)
     drawn = []
@@ -135,6 +135,6 @@ def test_no_spare_row_is_ever_predicted_or_drawn() -> None:
     assert np.max(drawn) < 50 and len(np.unique(drawn)) > 20
 
 
-def test_a_multiple_that_means_nothing_is_refused() -> None:
+def test_an_invalid_multiple_raises() -> None:
     with pytest.raises(ConfigError, match="vocab_multiple = 0"):
         Compute(vocab_multiple=0)

@@ -36,7 +36,7 @@ def test_every_layer_has_its_own(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", KINDS)
-def test_the_sizes_are_one_for_each_layer(case: str) -> None:
+def test_there_is_one_size_per_layer(case: str) -> None:
     with pytest.raises(ConfigError, match=mentioning("feed_forward_size", "lists 1", 2)):
         replace(small(case), feed_forward_size=(20,))
     with pytest.raises(ConfigError, match=mentioning("feed_forward_size = (20, 0)")):

@@ -34,7 +34,7 @@ def inputs(name: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_dense_map_is_the_einsum_of_its_axes(name: str) -> None:
+def test_a_dense_map_equals_the_einsum_of_its_axes(name: str) -> None:
     arrays = inputs(name)
     made, params = MODULES[name].init_with_output(jax.random.key(0), *arrays)
     kernel, bias = (np.asarray(params["params"][leaf].value, np.float64) for leaf in ("kernel", "bias"))

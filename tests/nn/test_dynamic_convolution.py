@@ -254,7 +254,7 @@ def test_half_precision_is_summed_in_float32(function: Callable, given: tuple, k
 
 
 @pytest.mark.parametrize("function", [dynamic_convolution, depthwise_convolution])
-def test_even_windows_are_refused(function: Callable) -> None:
+def test_even_windows_raise(function: Callable) -> None:
     with pytest.raises(ValueError, match=mentioning(4)):
         function(
             jnp.ones((1, 6, 2, 4)), jnp.ones((1, 6, 2, 4)) if function is dynamic_convolution else jnp.ones((4, 2, 4))

@@ -58,7 +58,7 @@ def test_states(ours, theirs):
     assert ours(TEACHER, elsewhere, WEIGHTS) == ours(TEACHER, STUDENT, WEIGHTS)  # what has no weight is not looked at
 
 
-def test_attention_is_the_divergence_and_its_gradient_the_cross_entropys():
+def test_attention_loss_is_kl_with_the_gradient_of_cross_entropy():
     teacher, student = maps(H), maps(H)
 
     def divergence(p, q):

@@ -124,7 +124,7 @@ def allowed():
     return 1000.0 * (np.maximum(types * mask, np.arange(LENGTH) == 0) - 1)
 
 
-def test_the_joint_loss_is_given_the_right_start():
+def test_the_joint_loss_reads_the_right_start():
     x, head = hidden("joint")
     start = dense(x, head["start"])[..., 0] + allowed()
     gold = x[np.arange(ROWS), np.asarray(batch()["start"])]

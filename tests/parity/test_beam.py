@@ -72,7 +72,7 @@ def test_beam_writes_the_same_bytes(data, local, tmp_path, options):
     assert sum(name.startswith("train-") for name in local) > 20
 
 
-def test_the_order_of_arrival_changes_nothing(data, local, tmp_path, monkeypatch):
+def test_the_order_of_arrival_does_not_matter(data, local, tmp_path, monkeypatch):
     create = apache_beam.Create
     monkeypatch.setattr(apache_beam, "Create", lambda values: create(values[::-1]))
     tokenize(data, tmp_path / "c", runner="DirectRunner")
@@ -95,7 +95,7 @@ def test_beam_goes_on_where_a_run_stopped(data, local, tmp_path):
     assert begun == {path: path.stat().st_mtime_ns for path in begun}
 
 
-def test_what_is_wrong_in_the_pipeline_is_one_sentence(data, tmp_path):
+def test_an_error_in_the_pipeline_is_printed_once(data, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"fine\ncaf\xe9\n")
     part = replace(data.mixture[0], source=f"{data.mixture[0].source},{tmp_path / 'bad.txt'}")
     vocabulary = tmp_path / "vocab.txt"
@@ -115,7 +115,7 @@ def test_what_is_wrong_in_the_pipeline_is_one_sentence(data, tmp_path):
         ("DirectRunner", ["--direct_num_worker=2"], ("--runner_options", "direct_num_worker")),
     ],
 )
-def test_unknown_runners_and_options_are_refused(data, tmp_path, runner, options, named):
+def test_unknown_runners_and_options_raise(data, tmp_path, runner, options, named):
     with pytest.raises(ConfigError, match=mentioning(*named)):
         tokenize(data, tmp_path / "c", runner=runner, runner_options=options)
 

@@ -72,7 +72,7 @@ def losses(metrics):
     return {(row["step"], row["split"]): row["loss"] for row in rows if "split" in row}
 
 
-def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
+def test_a_run_in_a_bucket_equals_the_run_on_disk(cloud, tmp_path):
     """Other machines resume it, past a damaged checkpoint, and read it; the losses are those of one run on disk."""
     config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt", documents=100))
     bertzoo(cloud, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *STEPS)
@@ -109,7 +109,7 @@ def test_a_run_in_a_bucket_is_the_run_on_disk(cloud, tmp_path):
     assert "gs://bucket/run/report.md" in out and b"Model: kind squeezebert" in objects(cloud, "run/")["report.md"]
 
 
-def test_a_bucket_of_googles_that_denies_is_one_sentence(cloud, tmp_path):
+def test_a_denied_google_bucket_prints_one_error(cloud, tmp_path):
     text = tiny.write_text(tmp_path / "text.txt", documents=100)
     config = tiny.write_config(tmp_path, text)
     for command in (

@@ -99,7 +99,7 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert mentions(capsys.readouterr().err, broken, "litert", "ValueError")
 
 
-def test_memory_is_the_model_s_and_not_what_its_runtime_imports(
+def test_memory_excludes_the_runtimes_imports(
     file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Of files without a length of their own, at that of the model's positions."""

@@ -269,7 +269,7 @@ def test_a_file_that_scores_less_is_not_written(
     assert mentions(err, "accuracy", " own ", 40) and not list(tmp_path.glob("run.tflite*"))
 
 
-def test_what_differs_is_not_written(
+def test_a_file_with_wrong_outputs_is_not_written(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(verify.LIMITS, "fp32", verify.Limit(0.0, 1.0))

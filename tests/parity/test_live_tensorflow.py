@@ -181,7 +181,7 @@ def test_convbert_beside_transformers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["flipped", "short", "gone", "index"])
-def test_damage_is_found(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damage_is_detected(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     listed, config, _ = CASES["bert"]
     folder = save(tmp_path / "tf", layouts.values(listed), config)
     data, index = folder / "model.ckpt-7.data-00000-of-00001", folder / "model.ckpt-7.index"
@@ -201,7 +201,7 @@ def test_damage_is_found(case: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [path.name for path in tmp_path.iterdir()] == ["tf"]
 
 
-def test_what_is_no_number(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_parameter_that_is_not_finite_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     listed, config, _ = CASES["bert"]
     found = layouts.values(listed)
     found["bert/pooler/dense/bias"][3] = np.nan

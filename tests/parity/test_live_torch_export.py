@@ -39,7 +39,7 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
         exported.same(runtime(tmp_path / f"model{suffix}"), plain, (8, 11))
 
 
-def test_answers_given_more_starts_than_there_are_short_rows_for(tmp_path: Path) -> None:
+def test_rows_with_as_many_tokens_as_starts(tmp_path: Path) -> None:
     """The shortest row of a graph that reads any length has as many tokens as the head looks at starts."""
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
@@ -142,7 +142,7 @@ def test_a_model_that_torch_does_not_take(source: Path, tmp_path: Path, capsys, 
     assert not list(tmp_path.iterdir())
 
 
-def test_what_differs_is_not_written(source: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_file_with_wrong_outputs_is_not_written(source: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     real = torch.nn.functional.gelu
     monkeypatch.setattr(torch.nn.functional, "gelu", lambda x, **settings: real(x, **settings) + 0.01)
     from bertzoo.conversion import modeling_bertzoo

@@ -32,7 +32,7 @@ def test_both_sides_learn_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last[0] == pytest.approx(last[1], abs=0.5)
 
 
-def test_both_electras_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_electras_start_with_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generator at the vocabulary's logarithm, and fifty times a discriminator at one bit."""
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     shape = (8, 16, 4)
@@ -135,7 +135,7 @@ def test_a_step_for_a_gpu_is_compiled_and_in_bfloat16(gpu: bool, monkeypatch: py
 
 
 @pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
-def test_what_is_built_of_their_layers_is_one_graph(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_their_layers_compile_to_one_graph(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that torch.compile has all of it: sampling, and the states and maps that a transfer stage takes out."""
     import torch
 

@@ -72,13 +72,13 @@ def test_parquet_is_read_a_few_rows_at_a_time(tmp_path):
         ({"text": pa.array([], pa.string())}, ()),
     ],
 )
-def test_bad_parquet_is_refused_by_name(tmp_path, table, named):
+def test_bad_parquet_raises_by_name(tmp_path, table, named):
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
     with pytest.raises(CorpusError, match=mentioning(tmp_path / "a.parquet", *named)):
         read(tmp_path / "a.parquet")
 
 
-def test_damaged_parquet_is_refused_by_name(tmp_path):
+def test_damaged_parquet_raises_by_name(tmp_path):
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": TEXTS}), file)
     whole = file.read_bytes()
@@ -127,6 +127,6 @@ def test_a_data_set_must_be_prepared_and_then_gives_its_text(tmp_path, monkeypat
     assert sorted(read("tfds:prose")) == sorted(DOCUMENTS[:50])
 
 
-def test_an_unknown_data_set_is_refused():
+def test_an_unknown_data_set_raises():
     with pytest.raises(CorpusError, match=mentioning("tfds:wikipedium", "tfds build wikipedium")):
         read("tfds:wikipedium")

@@ -35,7 +35,7 @@ def test_rows_are_questions(tmp_path):
         squad.load_squad(file, "dev", "1.1")
 
 
-def test_what_is_no_such_file_is_named(tmp_path):
+def test_an_error_names_a_file_of_another_format(tmp_path):
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and no more")
     with pytest.raises(UserError, match=mentioning(file, "Parquet")):

@@ -100,14 +100,14 @@ def test_a_table_that_names_its_integers_is_believed(tmp_path):
         ({"sentence": None}, ("'sentence'", "label, idx")),
     ],
 )
-def test_bad_parquet_is_refused_with_its_row(tmp_path, changes, named):
+def test_bad_parquet_raises_with_its_row(tmp_path, changes, named):
     columns = {**table("cola", [0, 1]).to_pydict(), **changes}
     pq.write_table(pa.table({k: v for k, v in columns.items() if v is not None}), tmp_path / "train.parquet")
     with pytest.raises(UserError, match=mentioning(tmp_path / "train.parquet", *named)):
         GLUE["cola"].read("train", tmp_path)
 
 
-def test_damaged_parquet_is_refused(tmp_path):
+def test_damaged_parquet_raises(tmp_path):
     pq.write_table(table("cola", [0, 1]), tmp_path / "train.parquet")
     whole = (tmp_path / "train.parquet").read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", whole[:10] + bytes(60) + whole[70:]):

@@ -117,7 +117,7 @@ def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
     assert cache.read_result(tmp_path / "new", name) is None
 
 
-def test_the_compiler_is_the_one_that_runs_use():
+def test_the_plans_compiler_equals_the_runs():
     """The extra is `jax[tpu]`, at the versions of constraints.txt."""
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (extra,) = map(Requirement, metadata["project"]["optional-dependencies"]["tpu-plan"])

@@ -48,7 +48,7 @@ def test_electra():
 @pytest.mark.parametrize(
     ("name", "printed"), [("electra_small", 1.293743798272e18), ("electra_base", 6.42454183426e19)]
 )
-def test_train_flops_equal_what_the_script_prints(name, printed):
+def test_train_flops_equal_the_scripts_output(name, printed):
     assert train_flops(config.load(Pretrain, [name], [])) == pytest.approx(printed, rel=1e-10)
 
 

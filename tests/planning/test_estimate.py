@@ -86,7 +86,7 @@ def test_the_bound_holds_for_the_compiler_of_this_machine(load):
     assert memory.temp_size_in_bytes <= peak_beside_results(jaxpr)
 
 
-def test_a_stage_fits_by_the_bound_or_not_by_its_state_or_is_left_to_the_compiler(load, usual):
+def test_a_stage_fits_does_not_fit_or_needs_the_compiler(load, usual):
     memory = usual.estimated
     for capacity, fits, part in (
         (memory.ample, True, "remat"),
@@ -112,7 +112,7 @@ def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
     assert more == pytest.approx((0.75 + 2 * 0.75 - 1.5) * split, rel=1e-3)
 
 
-def test_the_memory_roofline_is_of_what_is_held(load, usual):
+def test_the_memory_roofline_counts_the_arrays_of_a_step(load, usual):
     memory, bandwidth = usual.estimated, chips.CHIPS["v5e"].hbm_bandwidth
     state = memory.parameters + memory.optimizer
     assert usual.roofline.memory == pytest.approx((2 * state + memory.batch) / bandwidth)

@@ -197,6 +197,6 @@ def test_a_plan_uses_no_device_of_this_machine(run, plan, monkeypatch):
         ((), ("--topology", "required")),
     ],
 )
-def test_bad_input_is_one_sentence(run, options, parts):
+def test_bad_input_prints_one_error(run, options, parts):
     code, out, err = run(*options)
     assert code == 2 and out == "" and mentions(err, *parts) and err.count("\n") == 1

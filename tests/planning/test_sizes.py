@@ -196,7 +196,7 @@ def published(capsys, *arguments) -> tuple[str, float | None, float | None]:
     return row["paper"], row["params_published"], row["gflops_published"]
 
 
-def test_published_figures_are_said_of_the_same_model_alone(capsys, tmp_path):
+def test_published_figures_apply_only_to_the_same_model(capsys, tmp_path):
     printed = "Jiao et al. 2020", 14_500_000, 1.2
     nothing = "", None, None
     assert published(capsys, "tinybert") == printed
@@ -220,7 +220,7 @@ def test_a_model_is_counted_alike_under_every_objective():
     assert dataclasses.replace(replaced, params_pretraining=masked.params_pretraining) == masked
 
 
-def test_an_unknown_model_is_refused(capsys):
+def test_an_unknown_model_raises(capsys):
     assert main(["models", "squezebert"]) == 2
     assert "squeezebert" in capsys.readouterr().err
 

@@ -40,7 +40,7 @@ def test_the_first_middle_and_last_layer_and_the_distillation_are_planned(recipe
 
 
 @pytest.mark.slow
-def test_a_stage_costs_what_its_depth_costs(plan):
+def test_a_stages_cost_grows_with_its_depth(plan):
     first, middle, last, _ = (stage.model_flops for stage in plan.stages)
     assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)
     # Those between lie on the line, and each is as long as the others.

@@ -102,7 +102,7 @@ def random_scores(structure, seed=0):
 
 
 @pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span", "mobilebert"])
-def test_the_budget_is_what_the_config_counts(case):
+def test_the_budget_uses_the_configs_unit(case):
     model, head = CASES[case]
     structure = declare(model, head)
     cost, whole = parameters(structure), parameters(structure)(structure.sizes)
@@ -141,7 +141,7 @@ def test_operations_are_those_that_models_prints():
         (0.0, (0,)),
     ],
 )
-def test_a_budget_that_cannot_be_met_is_refused(share, says):
+def test_a_budget_that_cannot_be_met_raises(share, says):
     structure = declare(BERT, NoHead())
     cost = parameters(structure)
     with pytest.raises(UserError, match=mentioning(*says)):

@@ -64,7 +64,7 @@ def test_letters_that_are_not_measured_stay(tmp_path):
     assert cost(sizes) == pytest.approx(only_time(last) + layer_time(first))
 
 
-def test_what_is_larger_never_takes_less():
+def test_larger_sizes_never_take_less_time():
     """Whatever the noise: `choose` finds the cut by bisection, which needs a monotonic cost."""
     structure, random = declare(BERT, NoHead()), np.random.default_rng(1)
     cost = latency(structure, planted(BERT, noise=lambda: random.uniform(0.3, 1.7)), "table")
@@ -102,7 +102,7 @@ def test_a_budget_is_met_within_one_per_cent():
             choose(structure, random_scores(structure), cost, wrong * cost(structure.sizes))
 
 
-def test_every_encoder_of_a_table_is_of_the_model():
+def test_every_encoder_of_a_table_has_the_models_fields():
     for model, head in CASES.values():
         if head.kind == "joint_span":
             continue
@@ -114,7 +114,7 @@ def test_every_encoder_of_a_table_is_of_the_model():
 
 
 @pytest.mark.parametrize(("case", "letters"), [("schubert", ""), ("bert", "ha"), ("squeezebert", ""), ("albert", "")])
-def test_what_is_measured_becomes_the_table(case, letters, monkeypatch):
+def test_the_table_holds_the_measured_times(case, letters, monkeypatch):
     """On a device whose times are sums over operations, and that slows down; paths identify its encoders."""
     model, slower, heard = CASES[case][0], itertools.count(1), []
     known: dict[str, float] = {}
@@ -224,7 +224,7 @@ def test_a_table_that_is_not_there_or_of_another_length(tmp_path):
         (["--table=none/t.json"], ("none", "directory")),
     ],
 )
-def test_what_a_table_is_not_measured_of(words, message, capsys, tmp_path, monkeypatch):
+def test_invalid_options_of_a_table(words, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["benchmark", "bert_base", *words]) == 2
     assert mentions(capsys.readouterr().err, *message)

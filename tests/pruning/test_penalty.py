@@ -17,7 +17,7 @@ def test_l1():
     np.testing.assert_allclose(np.asarray(slope["h"])[[0, 1, 3]], [0.73, -0.73, 0.73])
 
 
-def test_soft_threshold_is_the_least_of_what_it_minimises():
+def test_the_soft_threshold_minimises_its_objective():
     shrunk = soft_threshold(VECTORS, BETAS, 0.1)
     for name, vector in VECTORS.items():
         # prox(α) = argmin_z ½(z − α)² + step·β·|z|, found on a grid
@@ -27,7 +27,7 @@ def test_soft_threshold_is_the_least_of_what_it_minimises():
     assert (shrunk["x/f"][:2] == 0).all() and shrunk["h"][2] == 0
 
 
-def test_hard_concrete_penalty_is_the_chance_of_a_gate_that_is_not_zero():
+def test_the_hard_concrete_penalty_is_the_probability_of_an_open_gate():
     gates, logits = HardConcrete(), jnp.array([-4.0, -1.0, 0.0, 2.0])
     drawn = np.asarray(gates.vector(jnp.broadcast_to(logits, (40_000, 4)), jax.random.key(0)))
     assert drawn.min() == 0.0 and drawn.max() == 1.0

@@ -121,7 +121,7 @@ def needed():
     ],
     ids=["l1", "l0", "proximal"],
 )
-def test_what_is_dead_goes_first(gates, gamma, optimizer, steps):
+def test_dead_elements_are_cut_first(gates, gamma, optimizer, steps):
     objective = PruneObjective(INNER, STRUCTURE, BETAS, gamma, gates)
     start = nn.unbox(objective.init(jax.random.key(0)))
     frozen = trained()

@@ -42,7 +42,7 @@ def planted(tmp_path_factory):
     [{"penalty": "l1", "gamma": 0.02, "learning_rate": 1e-2}, {"penalty": "l0", "gamma": 0.05, "learning_rate": 3e-2}],
     ids=lambda weigh: weigh["penalty"],
 )
-def test_what_is_dead_is_what_goes(weigh, planted, tmp_path):
+def test_exactly_the_dead_elements_are_cut(weigh, planted, tmp_path):
     """The budget leaves room for exactly the other elements."""
     found = any_model.read_model(planted / "planted")
     structure = declare(found.model, found.head, ("f", "a", "v"))

@@ -58,7 +58,7 @@ def test_the_budget_is_met_within_one_per_cent(name):
         assert isinstance(recipe.model, Electra) and len(kept["e"]) == 92
 
 
-def test_a_mesh_that_would_not_divide_what_is_left_is_refused_first():
+def test_a_mesh_that_does_not_divide_the_cut_sizes_raises_first():
     on_eight = [("mesh.data", "1"), ("mesh.fsdp", "8"), ("weigh.batch_size", "8"), ("tuning.0.batch_size", "8")]
     devices(config.load(Prune, ["prune_66m"], on_eight))
     recipe = config.load(Prune, ["prune_66m"], [*on_eight, ("mesh.fallbacks.model", "[]")])

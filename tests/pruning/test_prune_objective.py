@@ -60,7 +60,7 @@ def loss(of, params, frozen, batch, key=None):
 
 
 @pytest.mark.parametrize("gates", [Magnitudes(), Magnitudes(penalised=False), HardConcrete()])
-def test_at_the_start_it_is_the_model(gates):
+def test_at_the_start_outputs_equal_the_models(gates):
     of, frozen, batch = objective(gates), weights(), batch_of()
     start = nn.unbox(of.init(jax.random.key(0)))
     assert {name: leaf.shape for name, leaf in named(start).items()} == {n: (s,) for n, s in STRUCTURE.sizes.items()}
@@ -115,7 +115,7 @@ def test_random_gates_depend_on_the_key_alone():
 
 
 @pytest.mark.slow
-def test_a_generator_beside_the_model_stays_as_it_is():
+def test_the_generator_is_not_cut():
     model = Electra(**SIZES, **LAYERS, embedding_size=10, dropout=0.0, attention_dropout=0.0)
     inner = Replaced(generator_width=0.5).build(model, Compute())
     structure = declare(model, ReplacedTokens(), ("f",))

@@ -69,7 +69,7 @@ def test_the_log_shows_what_a_cut_would_keep(finished):
 
 
 @pytest.mark.slow
-def test_the_result_is_a_model_like_any_other(finished, folder, tmp_path):
+def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
     found, last = any_model.read_model(finished), any_model.read_model(prune_layout.part(finished, 2, "tune"))
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     chex.assert_trees_all_equal(found.params, last.params)
@@ -185,7 +185,7 @@ def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch
 
 
 @pytest.mark.slow
-def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
+def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
     command = ["prune", str(folder / "prune.toml"), f"--run_dir={finished}"]
     said = error(capsys, *command, "--target.share=0.5", "--weigh.gamma=0.02")
     assert mentions(said, "target.share", "0.6", "->", "0.5", "weigh.gamma", "0.001", "0.02")
@@ -240,7 +240,7 @@ def test_what_a_begun_run_refuses(finished, folder, tmp_path, capsys):
         (["--mesh.fsdp=8", "--mesh.data=1"], ("data=1", "fsdp=8")),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_sentence(options, message, folder, tmp_path, capsys):
+def test_impossible_options_raise_one_error(options, message, folder, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     capsys.readouterr()
@@ -252,7 +252,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(options, message, folder, tmp
     assert not run.exists()
 
 
-def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
+def test_the_pruned_model_must_be_named_and_in_another_directory(folder, tmp_path, capsys):
     command, run = ["prune", str(folder / "prune.toml")], tmp_path / "run"
     assert mentions(error(capsys, *command, f"--run_dir={run}"), "--from", "missing")
     unpruned = folder / "unpruned"
@@ -277,7 +277,7 @@ def test_what_is_pruned_must_be_named_and_apart(folder, tmp_path, capsys):
     ],
 )
 @pytest.mark.slow
-def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, capsys):
+def test_a_penalty_that_does_not_discriminate(options, message, folder, tmp_path, capsys):
     run = tmp_path / "run"
     command = ["prune", str(folder / "prune.toml"), f"--from={folder / 'unpruned'}", f"--run_dir={run}"]
     said = error(capsys, *command, *options)
@@ -285,7 +285,7 @@ def test_a_penalty_that_tells_nothing_apart(options, message, folder, tmp_path, 
 
 
 @pytest.mark.slow
-def test_an_unfinished_run_is_no_model(folder, finished, tmp_path, capsys):
+def test_an_unfinished_run_is_not_a_model(folder, finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(run / prune_layout.MODEL)
     said = error(capsys, "convert", str(run), str(tmp_path / "model"), "--to=bertzoo")

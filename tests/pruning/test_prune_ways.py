@@ -48,7 +48,7 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_an_iteration_that_cuts_nothing_says_so(folder, tmp_path, capsys):
+def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
     run = tmp_path / "run"
     options = ["--cut.choice=uniform", "--cut.iterations=3", "--target.share=0.95", "--tuning.0.steps=1"]
     assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0

@@ -68,7 +68,7 @@ def test_the_config_of_other_sizes_makes_the_shapes_that_are_declared(case):
     assert len(structure.dimensions) == (9 if cuttable(model) == ("h", "f", "a", "k", "v") else len(structure.sizes))
 
 
-def test_nothing_cut_is_the_same_model():
+def test_an_empty_cut_leaves_the_same_model():
     for model, head in CASES.values():
         if head.kind != "joint_span":
             assert resized(model, declare(model, head).sizes) == model
@@ -86,14 +86,14 @@ def test_nothing_cut_is_the_same_model():
         (DistilBert(**SIZES, **LAYERS), "k", ("k, ", "keys", "distilbert")),
     ],
 )
-def test_what_cannot_be_cut_says_so(model, letter, says):
+def test_an_uncuttable_dimension_raises(model, letter, says):
     with pytest.raises(ConfigError) as raised:
         declare(model, NoHead(), ("f", letter))
     assert mentions(str(raised.value), *says)
     assert len(re.findall(r"\. ", str(raised.value))) == 0
 
 
-def test_a_head_of_another_width_is_refused():
+def test_a_head_of_another_width_raises():
     with pytest.raises(ConfigError, match=mentioning("h cannot", "joint_span", 14)):
         declare(BERT, JointSpanExtraction(hidden_size=14, beam=3))
     assert declare(BERT, JointSpanExtraction(hidden_size=14, beam=3), ("f",)).sizes

@@ -213,7 +213,7 @@ def test_a_cut_of_the_embedding_changes_the_statistics_of_norms_alone(statistics
 
 
 @pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span", "mobilebert", "albert"])
-def test_the_result_is_an_ordinary_config(case, tmp_path):
+def test_the_cut_model_has_an_ordinary_config(case, tmp_path):
     model, head = CASES[case]
     structure = declare(model, head)
     smaller, params = cut(structure, pretrained(model, head).params, some(structure, cuttable(model)))
@@ -248,14 +248,14 @@ def test_a_model_that_was_cut_can_be_cut_again():
         (lambda p: p.update({"generator/x": np.zeros(3)}), ("generator/x", "bert", "masked")),
     ],
 )
-def test_parameters_of_another_model_are_refused(change, named):
+def test_parameters_of_another_model_raise(change, named):
     structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
     change(params)
     with pytest.raises(UserError, match=mentioning(*named)):
         cut(structure, params, {})
 
 
-def test_what_is_multiplied_must_have_the_shape_of_the_model():
+def test_vectors_must_have_the_models_sizes():
     structure, params = declare(BERT, HEAD), dict(pretrained(BERT, HEAD).params)
     path, vector = "encoder/layers_0/attention/key/kernel", {"encoder/layers_0/attention/k": np.ones(6, np.float32)}
     with pytest.raises(UserError, match=mentioning(path, "(24, 4, 5)", "bert", "(24, 4, 6)")):

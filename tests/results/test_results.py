@@ -116,7 +116,7 @@ def test_each_paper_averages_in_its_own_way(table: str, expected: float) -> None
     assert row.average and row.average.value == pytest.approx(expected)
 
 
-def test_squad_stands_beside_what_the_papers_print_of_it(capsys: pytest.CaptureFixture) -> None:
+def test_squad_scores_stand_beside_published_ones(capsys: pytest.CaptureFixture) -> None:
     finish(Path("runs/squad1"), "squad1", dev(exact_match=80, f1=90), dev(exact_match=82, f1=91))
     finish(Path("runs/squad2"), "squad2", SQUAD_2)
     out, err = shown(capsys, "runs")
@@ -167,7 +167,7 @@ def leaderboard(name: str, **changes: float) -> Path:
     return Path(name)
 
 
-def test_what_the_leaderboard_says_is_a_row_of_its_own(capsys: pytest.CaptureFixture) -> None:
+def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) -> None:
     leaderboard("mine.csv")
     out, err = shown(capsys, "--leaderboard=mine.csv")  # the first table of test sets is taken
     line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
@@ -202,7 +202,7 @@ def test_scores_of_the_leaderboard_are_known_numbers(
     assert mentions(err, *message) and err.count("\n") == 1
 
 
-def test_what_is_missing_is_blank_named_and_leaves_no_average() -> None:
+def test_missing_scores_are_blank_named_and_prevent_an_average() -> None:
     glue(Path("runs/glue"))
     for task in ("qqp", "mnli"):
         (Path("runs/glue") / task / "results.json").unlink()
@@ -247,7 +247,7 @@ def test_of_several_runs_of_a_task_the_best_stands_there_and_is_named() -> None:
     assert mentions(note, "cola", "sweep/y")
 
 
-def test_collapse_and_partial_training_are_said() -> None:
+def test_collapse_and_partial_training_are_marked() -> None:
     whole = results("cola", [dev(matthews=0), dev(matthews=40)], config={"task": "cola", "train_rows": 2000})
     whole["seeds"][0]["collapsed"] = True
     (begin(Path("runs/cola"), "cola") / "results.json").write_text(json.dumps(whole))
@@ -342,7 +342,7 @@ NAMES += ["seedless"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_damaged_or_unfinished_is_named(capsys: pytest.CaptureFixture, name: str) -> None:
+def test_errors_name_damaged_and_unfinished_runs(capsys: pytest.CaptureFixture, name: str) -> None:
     words = broken(name)
     out, err = shown(capsys, "runs", code=2)
     assert mentions(err, *words) and err.count("\n") == 1 and f"runs/{name}" in err and not out
@@ -352,7 +352,7 @@ def test_what_is_damaged_or_unfinished_is_named(capsys: pytest.CaptureFixture, n
     assert "measured here: runs" in out
 
 
-def test_what_holds_no_runs_is_refused(capsys: pytest.CaptureFixture) -> None:
+def test_a_directory_without_runs_raises(capsys: pytest.CaptureFixture) -> None:
     Path("empty/deeper").mkdir(parents=True)
     Path("empty/deeper/config.toml").write_text("[model]\nkind = 'bert'\n")  # of a pretraining run
     err = shown(capsys, "empty", code=2)[1]

@@ -137,7 +137,7 @@ def test_rows_are_compared_by_their_queries() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3), (1, 2)])
-def test_the_matching_is_the_best_of_all(shape: tuple[int, int]) -> None:
+def test_the_matching_is_optimal(shape: tuple[int, int]) -> None:
     teachers, students = shape
     for _ in range(20):
         table = RNG.random(shape)
@@ -182,7 +182,7 @@ def test_maps_are_those_of_the_row_alone(home: Path) -> None:
     assert abs(second - first).max() > 0.1
 
 
-def test_a_model_without_heads_or_segments_is_refused(home: Path) -> None:
+def test_a_model_without_heads_or_segments_raises(home: Path) -> None:
     found = any_model.read_model(home / "teacher")
     blind = SimpleNamespace(
         apply=lambda *_, **__: SimpleNamespace(attentions=[np.zeros((1, 0, 4, 4), np.float32)] * 2),
@@ -269,7 +269,7 @@ def test_the_layers_are_those_of_the_papers_figure(
     assert choose_layers(models, args.layers, averaged=args.average) == chosen
 
 
-def test_permuted_heads_are_found_again(home: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_matching_finds_permuted_heads(home: Path, capsys: pytest.CaptureFixture) -> None:
     assert inspect(home, "permuted", "--teacher=HOME/teacher", "--heldout=HOME/run", "--rows=3", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["rows"] == 3 and [layer["student"] for layer in printed["layers"]] == [1, 2]
@@ -349,7 +349,7 @@ def test_the_picture_shows_the_maps(tmp_path: Path) -> None:
     assert pixels[int((1 - y) * height), int(x * width)] == 255
 
 
-def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path) -> None:
+def test_long_strips_are_cut_alike_and_a_huge_picture_raises(tmp_path: Path) -> None:
     block = [Strip("t", [Panel(str(i), np.eye(2)) for i in range(8)]), Strip("s", [Panel("", np.eye(2))] * 7)]
     assert [(strip.label, len(strip.panels)) for strip in heatmaps.wrap(block)] == [
         ("t", 4),
@@ -389,7 +389,7 @@ def test_long_strips_are_cut_alike_and_a_huge_picture_is_refused(tmp_path: Path)
         ("teacher", ["--text=a", "--out=HOME/no/a.png"], ("directory",)),
     ],
 )
-def test_wrong_input_is_one_sentence(
+def test_wrong_input_prints_one_error(
     home: Path, capsys: pytest.CaptureFixture, model: str, options: list[str], message: tuple[object, ...]
 ) -> None:
     assert inspect(home, model, *options, out="wrong.png") == 2

@@ -115,7 +115,7 @@ def test_held_out_rows_are_never_counted_twice(make, rows):
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(batches, feed.heldout(0, rows, 4), strict=True))
 
 
-def test_a_person_is_told_of_rows_whose_second_segment_is_not_the_next(make):
+def test_a_warning_counts_rows_with_a_random_second_segment(make):
     feed, said = make()
     for _ in range(2):
         feed.plan("train", 32)
@@ -123,7 +123,7 @@ def test_a_person_is_told_of_rows_whose_second_segment_is_not_the_next(make):
     assert len(said) == 1 and re.search(r"\d+% of the sentence-order rows at length 32", said[0])
 
 
-def test_too_few_rows_in_any_stage_are_told_before_the_first_step(make):
+def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):
     feed, _ = make()
     feed.check_rows()
     short = RunBatches(

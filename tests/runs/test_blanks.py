@@ -70,7 +70,7 @@ def test_a_checkpoint_of_a_run_and_its_model_directory(
     assert records[1] == pytest.approx(records[0], rel=1e-5) and records[2] == pytest.approx(records[0], rel=1e-5)
 
 
-def test_what_fills_no_blanks_is_an_error(models: dict[str, Pretrained], capsys: pytest.CaptureFixture) -> None:
+def test_models_that_fill_no_blanks_raise(models: dict[str, Pretrained], capsys: pytest.CaptureFixture) -> None:
     masked = models["masked"].origin
     for words, parts in (
         ((models["none"].origin, TEXT), ("none", "none")),

@@ -184,7 +184,7 @@ def test_a_damaged_checkpoint_does_not_hide_the_others(run: Path, capsys: pytest
     assert mentions(refused(capsys, str(run), "--checkpoint=10")[1], checkpoints / "10", "training")
 
 
-def test_what_is_not_there_is_one_sentence(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_a_missing_checkpoint_prints_one_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     assert mentions(refused(capsys, str(run), "--checkpoint=7")[1], "checkpoint 7", "[6", 8, "10]")
     (run / "checkpoints" / "6.sha256.json").unlink()
     assert mentions(refused(capsys, str(run), "--checkpoint=6", "--verify")[1], "6.sha256.json")
@@ -202,7 +202,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("option", OTHERS)
-def test_a_checkpoint_of_another_model_is_one_sentence_and_nothing_is_lost(
+def test_a_checkpoint_of_another_model_prints_one_error_and_stays(
     run: Path, folder: Path, option: str, capsys: pytest.CaptureFixture
 ):
     """Where there is no config to compare; with one, that is refused before."""
@@ -214,7 +214,7 @@ def test_a_checkpoint_of_another_model_is_one_sentence_and_nothing_is_lost(
     assert sorted(set(run.rglob("*")) - {run / ".lock"}) == before
 
 
-def test_a_config_that_is_not_the_checkpoints_is_one_sentence(run: Path, recipe: Pretrain, capsys):
+def test_a_config_unlike_its_checkpoint_prints_one_error(run: Path, recipe: Pretrain, capsys):
     RunDirectory(run).write_config(dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=2)))
     assert main(["evaluate", str(run)]) == 2
     said = capsys.readouterr().err

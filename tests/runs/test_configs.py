@@ -107,7 +107,7 @@ def test_parameters_are_as_many_as_published(name):
     assert sum(leaf.size for leaf in shapes.values()) == COUNTS[name]
 
 
-def test_what_is_excluded_from_decay(shipped):
+def test_parameters_without_weight_decay(shipped):
     name, _, boxed = shipped
     flags = jax.tree.leaves(optim.excluded(nn.meta.unbox(boxed)))
     assert (sum(flags), len(flags) - sum(flags)) == LEAVES[name]

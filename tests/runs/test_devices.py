@@ -111,7 +111,7 @@ def test_eight_devices_equal_one_under_muon():
 
 
 @pytest.mark.slow
-def test_few_tokens_are_not_mixed_up():
+def test_few_tokens_have_the_same_gradients_on_any_mesh():
     """XLA has gradients of other rows there, unless parameters are gathered first (sharding.as_used)."""
     compare("squeezebert", (2, 2, 2), 0.0, FEW)
 
@@ -127,7 +127,7 @@ def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_few_tokens_are_evaluated_alike():
+def test_few_tokens_evaluate_the_same_on_any_devices():
     """Without gradients XLA keeps their order, and what it gathers is its own choice."""
     found, expected = evaluated("squeezebert", (2, 2, 2)), evaluated("squeezebert", (1, 1, 1))
     assert found.keys() == expected.keys() and expected["loss"] > 1

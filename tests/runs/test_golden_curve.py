@@ -46,7 +46,7 @@ def write(tmp_path):
     return written
 
 
-def test_the_curve_on_record_is_of_the_shipped_config():
+def test_the_recorded_curve_matches_the_shipped_config():
     stages = shipped()[NAME]["stages"]
     assert [point["step"] for point in RECORD["points"]][-1] == sum(stage["steps"] for stage in stages)
     losses = [point["mlm_loss"] for point in RECORD["points"]]
@@ -65,7 +65,7 @@ def test_a_run_on_the_curve(write, capsys):
     assert not (run / "report.md").exists()
 
 
-def test_a_run_that_has_begun_is_compared_as_far_as_it_is(write, capsys):
+def test_an_unfinished_run_is_compared_up_to_its_step(write, capsys):
     assert cli.main(["report", str(write(points=3)), "--check"]) == 0
     assert mentions(capsys.readouterr().out, f"6 of the {2 * len(RECORD['points'])}")
 
@@ -93,7 +93,7 @@ def test_a_run_off_the_curve(write, off, capsys):
         ),
     ],
 )
-def test_what_cannot_be_compared(write, options, parts):
+def test_runs_that_cannot_be_compared(write, options, parts):
     with pytest.raises(UserError, match=mentioning(*parts)):
         golden_curve.compare_with_golden_curve(page.read_run(write(**options)), shipped(), {NAME: RECORD})
 
@@ -106,7 +106,7 @@ def test_a_corpus_that_was_tokenised_before_is_compared(write):
     assert found.on and len(found.points) == found.recorded
 
 
-def test_a_curve_is_made_of_runs(write, monkeypatch, tmp_path):
+def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
     monkeypatch.setattr(make_curve, "FOLDER", tmp_path / "curves")
     runs = []
     for name, off in (("a", 0.0), ("b", 0.004), ("c", -0.001)):

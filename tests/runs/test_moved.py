@@ -88,7 +88,7 @@ def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys
 
 
 @pytest.mark.slow
-def test_what_needs_the_corpus_says_that_it_is_gone_and_takes_no_other(machine, run, tmp_path, capsys):
+def test_readers_of_the_corpus_report_it_missing_and_reject_another(machine, run, tmp_path, capsys):
     other = tokenized(tmp_path, "other", 50)
     hashes = [json.loads((path / "manifest.json").read_text())["hash"] for path in (other, machine / "away")]
     inspect = ["inspect", "attention", str(run), f"--out={tmp_path / 'a.png'}"]
@@ -155,13 +155,13 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
 
 
 @pytest.mark.parametrize("contents", ['{"bertzoo": "0.1', "[]", "\xff"])
-def test_a_damaged_run_json_is_one_sentence(run, capsys, contents):
+def test_a_damaged_run_json_prints_one_error(run, capsys, contents):
     (run / "run.json").write_bytes(contents.encode("latin-1"))
     for command in (["predict", str(run), "a [MASK]"], ["evaluate", str(run)], ["report", str(run)]):
         assert mentions(error(capsys, *command), run / "run.json", "damaged")
 
 
-def test_a_damaged_config_is_one_sentence(run, capsys):
+def test_a_damaged_config_prints_one_error(run, capsys):
     file = run / "config.toml"
     file.write_text(file.read_text()[:20] + "\n[")
     for verb in ("report", "checkpoints", "evaluate"):

@@ -78,7 +78,7 @@ def test_a_run_with_a_warm_up_in_steps_resumes(finished, config, tmp_path, capsy
     assert mentions(capsys.readouterr().err, "warmup_steps", "finished after 10 steps")
 
 
-def test_what_a_run_leaves_behind(finished):
+def test_the_files_of_a_run(finished):
     rows = records(finished)
     train = [row for row in rows if row.get("split") == "train"]
     assert [row["step"] for row in train] == list(range(1, 11))
@@ -131,13 +131,13 @@ def test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters(finished, conf
     assert_same_state(finished, run)
 
 
-def test_another_model_is_refused_and_the_difference_printed(finished, config, capsys):
+def test_another_model_raises_with_the_difference(finished, config, capsys):
     message = error(capsys, "pretrain", config, f"--run_dir={finished}", "--model.layers=2", "--model.heads=4")
     assert "model.layers: 1 -> 2" in message and "model.heads: 2 -> 4" in message
     assert load_run(finished).recipe.model.layers == 1
 
 
-def test_what_may_change_is_said_and_obeyed(finished, config, tmp_path, capsys):
+def test_allowed_changes_are_applied_and_logged(finished, config, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
@@ -223,7 +223,7 @@ def test_report(finished, tmp_path):
         (["--stages.1.batch_size=4096"], ("batch", "4,096")),
     ],
 )
-def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, message, config, tmp_path, capsys):
+def test_bad_options_raise_one_error_before_a_step(options, message, config, tmp_path, capsys):
     run = tmp_path / "run"
     with tiny.devices(8):
         said = error(capsys, "pretrain", config, f"--run_dir={run}", *options)
@@ -231,13 +231,13 @@ def test_bad_options_are_refused_in_one_sentence_before_a_step_is_done(options, 
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
 
 
-def test_a_mistyped_source_leaves_nothing(config, tmp_path, capsys):
+def test_a_mistyped_source_leaves_no_files(config, tmp_path, capsys):
     said = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'runs' / 'run'}", "--data.source=nowhere.txt")
     assert mentions(said, "nowhere.txt") and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_a_refused_start_leaves_the_directory_to_the_next(config, corpus, tmp_path, capsys):
+def test_a_rejected_start_leaves_the_directory_free(config, corpus, tmp_path, capsys):
     run = tmp_path / "run"
     text = tiny.write_text(tmp_path / "one.txt", documents=1)
     said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}")
@@ -264,7 +264,7 @@ def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(confi
         *("--compute.vocab_multiple=8", "--compute.vocab_multiple=32"),  # with the first no row would be spare either
     ],
 )
-def test_what_would_shift_rows_or_moments_is_refused_and_not_written(finished, config, capsys, option):
+def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished, config, capsys, option):
     before = (finished / "config.toml").read_text()
     key = option[2:].split("=")[0]
     assert f"{key}: " in error(capsys, "pretrain", config, f"--run_dir={finished}", option)
@@ -277,7 +277,7 @@ def test_run_dir_must_be_a_directory(config, tmp_path, capsys):
     assert mentions(error(capsys, "pretrain", config, "--run_dir="), "--run_dir")
 
 
-def test_an_unfinished_corpus_is_not_taken_for_text(config, corpus, tmp_path, capsys):
+def test_an_unfinished_corpus_is_not_read_as_text(config, corpus, tmp_path, capsys):
     unfinished = tmp_path / "corpus"
     shutil.copytree(corpus, unfinished)
     (unfinished / "manifest.json").unlink()
@@ -326,7 +326,7 @@ def losses(run: Path, split: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_config_says_what_is_kept_and_how_much_is_evaluated(finished, config, tmp_path):
+def test_the_config_sets_kept_checkpoints_and_evaluated_rows(finished, config, tmp_path):
     run = tmp_path / "run"
     keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1")
     assert main(["pretrain", config, f"--run_dir={run}", *keep]) == 0
@@ -350,7 +350,7 @@ def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
 
 
 @pytest.mark.slow  # tests/train/test_checkpoint.py has the checkpoint
-def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_saved(config, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_ends_the_run_with_one_error_and_keeps_checkpoints(config, tmp_path, monkeypatch, capsys):
     from bertzoo.train import manifest
 
     run, write = tmp_path / "run", manifest.seal
@@ -386,7 +386,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, t
 
 
 @pytest.mark.slow
-def test_processes_that_make_the_batches_change_nothing(config, finished, tmp_path, monkeypatch):
+def test_batch_workers_do_not_change_the_run(config, finished, tmp_path, monkeypatch):
     counts = []
 
     def spied(*arguments, workers):

@@ -134,7 +134,7 @@ def test_evaluate_predict_and_report(finished, capsys):
         (["--data.packing.single_share=2"], ("single_share = 2.0",)),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_step(config, tmp_path, capsys, options, message):
+def test_impossible_options_raise_before_a_step(config, tmp_path, capsys, options, message):
     run = tmp_path / "run"
     assert main(["pretrain", config, f"--run_dir={run}", *options]) == 2
     assert mentions(capsys.readouterr().err, *message)

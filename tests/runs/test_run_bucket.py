@@ -38,7 +38,7 @@ def mirror(bucket):
     return made
 
 
-def test_what_is_written_here_is_there_whole_and_sent_once(mirror, bucket, monkeypatch):
+def test_files_are_uploaded_whole_and_once(mirror, bucket, monkeypatch):
     (mirror.directory / "tensorboard").mkdir()
     for name, text in {"config.toml": "a", METRICS: "1\n", "tensorboard/events": "x", "x.tmp": "", ".lock": ""}.items():
         (mirror.directory / name).write_text(text)
@@ -54,7 +54,7 @@ def test_what_is_written_here_is_there_whole_and_sent_once(mirror, bucket, monke
     assert sent == ["/bucket/run/metrics.jsonl"]
 
 
-def test_another_machine_goes_on_with_what_is_there(mirror, bucket, tmp_path, monkeypatch):
+def test_another_machine_resumes_from_the_bucket(mirror, bucket, tmp_path, monkeypatch):
     (mirror.directory / "config.toml").write_text("a")
     (mirror.directory / METRICS).write_text("1\n2\n")
     mirror.send()
@@ -64,7 +64,7 @@ def test_another_machine_goes_on_with_what_is_there(mirror, bucket, tmp_path, mo
     assert (other.directory / METRICS).read_text() == "1\n2\n" and (other.directory / "config.toml").read_text() == "a"
 
 
-def test_the_tokenizer_is_one_of_the_small_files(mirror, bucket):
+def test_the_tokenizer_is_uploaded_with_the_small_files(mirror, bucket):
     (mirror.directory / "config.toml").write_text("a")
     (mirror.directory / "tokenizer").mkdir()
     for name in ("settings.json", "vocab.txt"):
@@ -90,7 +90,7 @@ def test_lines_that_were_not_sent_are_not_lost_to_this_machine(mirror, bucket):
     assert (again.directory / METRICS).read_text() == "1\n3\n4\n"
 
 
-def test_nothing_of_an_earlier_run_of_the_same_name_is_taken_over(mirror, bucket):
+def test_files_of_an_earlier_run_of_the_same_name_are_not_reused(mirror, bucket):
     (mirror.directory / "tensorboard").mkdir()
     (mirror.directory / "tensorboard" / "events").write_text("old")
     (mirror.directory / METRICS).write_text("old\n")
@@ -121,7 +121,7 @@ def denied(*args, **options):
     raise PermissionError("403: no access\nto the bucket")
 
 
-def test_a_bucket_that_denies_is_told_at_once_and_by_every_save(mirror, bucket, monkeypatch):
+def test_a_denied_bucket_raises_at_once_and_at_every_save(mirror, bucket, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(bucket), "pipe_file", denied)
         with pytest.raises(UserError, match=mentioning(f"{URL}/{OWNER}", "403: no access to the bucket")):
@@ -156,7 +156,7 @@ def test_the_reporter_sends_after_events_and_now_and_then(mirror, bucket, monkey
     assert held(bucket)[METRICS].decode().split()[-1] == "5"
 
 
-def test_a_reader_leaves_what_this_machine_writes_alone(mirror, bucket):
+def test_a_reader_does_not_touch_the_local_files_of_a_run(mirror, bucket):
     (mirror.directory / METRICS).write_text("1\n")
     mirror.send()
     (mirror.directory / METRICS).write_text("1\n2\n")

@@ -18,7 +18,7 @@ def fail() -> None:
     raise ConfigError("it was refused")
 
 
-def test_a_refused_start_leaves_nothing(tmp_path: Path) -> None:
+def test_a_rejected_start_leaves_no_directory(tmp_path: Path) -> None:
     run = tmp_path / "some" / "where" / "run"
     with pytest.raises(ConfigError), RunDirectory(run).shared():
         assert (run / ".lock").exists()
@@ -37,7 +37,7 @@ def test_a_directory_that_was_there_before_stays(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == ["corpus", ".lock"]
 
 
-def test_a_directory_of_other_files_is_no_run(tmp_path: Path) -> None:
+def test_a_directory_of_other_files_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=mentioning(tmp_path, "notes.txt")), RunDirectory(tmp_path).locked():
         pass
@@ -47,7 +47,7 @@ def test_a_directory_of_other_files_is_no_run(tmp_path: Path) -> None:
         pass
 
 
-def test_what_was_begun_stays(tmp_path: Path) -> None:
+def test_files_written_before_an_error_stay(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="elsewhere"), run.locked():
         run.corpus.mkdir()
@@ -68,7 +68,7 @@ def test_what_was_begun_stays(tmp_path: Path) -> None:
         ({"stages": {"1.masking_share": [0.2, 0.1]}}, False),
     ],
 )
-def test_a_run_with_a_checkpoint_keeps_what_its_batches_depend_on(tmp_path: Path, change: dict, fixed: bool) -> None:
+def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path: Path, change: dict, fixed: bool) -> None:
     """The seed decides the order of the rows: with another one, some would be read twice and others never."""
     old = config.load(Pretrain, ["demo"])
     pairs = [
@@ -99,7 +99,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_lock_file_does_not_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process gives up and removes the file between this one's opening and locking it."""
     usual, gone = fcntl.flock, []
 
@@ -116,7 +116,7 @@ def test_a_lock_that_its_holder_has_removed_is_no_lock(tmp_path: Path, monkeypat
             pass
 
 
-def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(file, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -126,7 +126,9 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         pass
 
 
-def test_a_file_of_two_numbers_is_a_lock_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_keeps_being_replaced_locks_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lock.os.path, "samestat", lambda one, other: False)
     said = mentioning(tmp_path)
     with RunDirectory(tmp_path).locked(), pytest.raises(UserError, match=said), RunDirectory(tmp_path).locked():

@@ -88,7 +88,7 @@ def whole_student(recipe, params, batch):
 
 
 @pytest.mark.parametrize(("name", "changes"), TERMS)
-def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, teachers, tmp_path):
+def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teachers, tmp_path):
     recipe = pairs.load(name, pairs.options(name, corpus, **changes))
     path = teachers(name, recipe)
     taught, found = teacher.read_teacher(path, recipe, MESH), stage_setups.build_setups(recipe)
@@ -116,7 +116,7 @@ def test_what_a_layer_and_the_distillation_learn_from(name, changes, corpus, tea
 
 
 @pytest.mark.parametrize("name", pairs.PAIRS)
-def test_what_is_mapped_what_is_copied_and_what_stays(name, corpus):
+def test_mapped_copied_and_frozen_parameters(name, corpus):
     """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
     recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
     shapes = named(nn.unbox(jax.eval_shape(stage_setups.build_setups(recipe)[0].objective.init, jax.random.key(0))))
@@ -201,7 +201,7 @@ def forms(corpus, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_teacher_is_the_same_in_every_form(forms, corpus):
+def test_a_teacher_is_equal_in_every_format(forms, corpus):
     recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
     found = {form: teacher.read_teacher(path, recipe, MESH) for form, path in forms.items()}
     assert all(same(taught, found["run"]) for taught in found.values())
@@ -245,7 +245,7 @@ def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus
 @pytest.mark.parametrize(
     "name", [pytest.param("convbert_small_transfer", marks=pytest.mark.slow), "mobilebert_electra_transfer"]
 )
-def test_a_generator_of_another_width_is_refused(name, corpus, teachers):
+def test_a_generator_of_another_width_raises(name, corpus, teachers):
     """One that is narrower would fit into the wider one's arrays."""
     layers = {"teacher.layers": 1, "model.layers": 1, "knowledge.layers": [1]}
     path = teachers(name, pairs.load(name, pairs.options(name, corpus, **layers)))

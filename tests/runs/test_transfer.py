@@ -83,7 +83,7 @@ def parameters(run: Path, step: int | str = "latest") -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_what_a_run_says_and_leaves_behind(finished, teacher):
+def test_the_log_and_files_of_a_run(finished, teacher):
     begun = [line for line in records(finished) if line.get("event") == "stage"]
     assert [(line["step"], line["stage"], line["name"]) for line in begun] == [
         (0, 0, "transfer, layer 1 of 2"), (3, 1, "transfer, layer 2 of 2"), (6, 2, "distillation"),
@@ -113,7 +113,7 @@ def test_the_report_has_its_stages(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_it_begins_with_is_the_teachers_and_stays_until_distillation(finished, teacher, capsys):
+def test_copied_parameters_stay_the_teachers_until_distillation(finished, teacher, capsys):
     theirs, after = parameters(teacher), parameters(finished, 6)
     outside = [name for name in after if not name.startswith("encoder/")]
     fresh = {"embedding/norm/bias", "embedding/norm/scale"}  # a norm without statistics is no layer norm
@@ -124,7 +124,7 @@ def test_what_it_begins_with_is_the_teachers_and_stays_until_distillation(finish
     assert all(np.any(end[name] != after[name]) for name in outside if "position" not in name)
 
 
-def test_it_says_what_is_copied_and_what_is_not(student, teacher, tmp_path, capsys):
+def test_the_log_lists_copied_and_fresh_parameters(student, teacher, tmp_path, capsys):
     assert (
         main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
     )
@@ -186,7 +186,7 @@ def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path,
 
 
 @pytest.mark.slow
-def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path, capsys):
+def test_another_teacher_raises(finished, student, teacher, corpus, tmp_path, capsys):
     other = tmp_path / "other"
     file = written(tmp_path / "other.toml", corpus, model=TEACHER, stages=[{"steps": 1, **SHAPE}], seed=1)
     assert main(["pretrain", str(file), f"--run_dir={other}"]) == 0
@@ -218,7 +218,7 @@ def test_another_teacher_is_refused(finished, student, teacher, corpus, tmp_path
         ("distillation.0.max_predictions", 3),
     ],
 )
-def test_what_a_begun_run_cannot_change(key, value, finished, student, teacher, capsys):
+def test_changes_that_a_resumed_transfer_rejects(key, value, finished, student, teacher, capsys):
     more = ["--transfer.learning_rate=0.02", *(f"--transfer.{name}={size}" for name, size in SHAPE.items())]
     more = [*more, "--transfer.steps=6"] if key == "transfer.kind" else []
     before = (finished / "config.toml").read_text()
@@ -283,7 +283,7 @@ def test_evaluate_convert_and_predict_take_the_student_alone(finished, tmp_path,
         (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], ("sentence",)),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(options, message, student, teacher, tmp_path, capsys):
+def test_impossible_options_raise_one_error(options, message, student, teacher, tmp_path, capsys):
     run = tmp_path / "run"
     said = error(capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}", *options)
     assert mentions(said.replace(str(teacher), ""), *message) and not run.exists()

@@ -168,7 +168,7 @@ def test_every_stage_on_eight_devices_equals_one(name, sizes, taught, alone):
     ("name", "sizes"),
     [("mobilebert_transfer", ONE), ("squeezebert_transfer", ALL_SPLIT), ("mobilebert_electra_transfer", ALL_SPLIT)],
 )
-def test_spare_rows_of_the_vocabulary_change_nothing(name, sizes, taught, alone):
+def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught, alone):
     """250 entries in 256 rows, of teacher and student."""
     recipe, mesh, given = taught(name, sizes, **{"compute.vocab_multiple": 32})
     tables = [leaf for leaf in named(given.frozen) if leaf.endswith("word/embedding")]
@@ -200,7 +200,7 @@ def test_spare_rows_of_a_teacher_change_no_loss(taught):
     assert losses(32) == pytest.approx(found, rel=1e-6) and found.keys() == {"mlm", "distillation"}
 
 
-def test_a_mesh_that_does_not_divide_the_teacher_is_refused_by_its_name(taught):
+def test_a_mesh_that_does_not_divide_the_teacher_raises_by_its_name(taught):
     """The student's two heads are split over two devices, the teacher's one cannot be."""
     named = ("teacher/model/encoder/layers/attention/", "heads", 1, "tensor=2", "mesh.fallbacks.heads")
     with pytest.raises(ConfigError, match=mentioning(*named)):

@@ -146,7 +146,7 @@ def groups(tree):
 
 
 @pytest.mark.parametrize("lower", quick([0.1, 0.0], 0.1))
-def test_a_stages_gradient_is_zero_outside_what_it_trains(lower):
+def test_a_stages_gradient_is_zero_outside_its_trained_part(lower):
     made = recipe(transfer={"kind": "progressive", "learning_rate": 0.1, "lower_rate": lower, **STRETCH})
     found, _, frozen = teaching(made)
     moving = groups(gradient(found[1], student(found[1]), frozen))
@@ -251,7 +251,7 @@ def test_a_teacher_in_bfloat16_says_nearly_the_same():
     assert {name for name in fine if coarse[name] == fine[name]} == {"mlm", "nsp"}
 
 
-def test_a_discriminator_whose_generator_is_not_apart_has_no_distribution():
+def test_a_discriminator_without_a_separate_generator_has_no_distribution():
     """ELECTRA's generator reads MobileBERT's embedding, which no model of its own has."""
     replaced = {"teacher_objective": {"kind": "replaced"}, "objective": {"sentence": "none"}}
     with pytest.raises(ConfigError, match=mentioning("knowledge.ground_truth = 1.0")):
@@ -279,7 +279,7 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 4), rel=1e-6)
 
 
-def test_a_transfer_in_which_nothing_happens_is_refused():
+def test_a_transfer_without_an_effect_raises():
     with pytest.raises(ConfigError, match=mentioning("transfer.kind")):
         recipe(transfer={"kind": "nothing"}, distillation=[])
     truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
@@ -288,7 +288,7 @@ def test_a_transfer_in_which_nothing_happens_is_refused():
     assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # which is what the teacher is for
 
 
-def test_with_all_of_the_truth_there_is_no_teacher():
+def test_at_ground_truth_1_the_loss_has_no_teacher():
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
     (setup,) = stage_setups.build_setups(made)
     params = student(setup)
@@ -336,7 +336,7 @@ def test_each_discrepancy_alone_is_driven_to_near_zero(name):
 
 
 @pytest.mark.slow
-def test_a_layer_that_was_lost_is_found_again():
+def test_transfer_recovers_a_randomised_layer():
     """The student is the teacher but for its second layer, drawn anew: progressive transfer brings back its states."""
     made = recipe(model=TEACHER, optimizer={"kind": "adamw", "learning_rate": 0.1})
     found, teacher, frozen = teaching(made)

@@ -41,7 +41,7 @@ def test_with_a_models_vocabulary_no_option_is_advised(foreign, finished_run, ti
     assert mentions(line, "[UNK]", foreign) and "data.tokenizer.path" not in line
 
 
-def test_a_run_prints_the_share_and_what_the_model_never_uses(tiny_config, tmp_path, capsys):
+def test_a_run_prints_the_unknown_share_and_the_unused_entries(tiny_config, tmp_path, capsys):
     options = ["--model.vocab_size=2048", "--stages.0.steps=1", "--stages.1.steps=1"]
     lines = run(capsys, tiny_config, tmp_path / "run", *options)
     assert any(line.startswith("corpus, train: ") and line.endswith("% of them [UNK]") for line in lines)
@@ -66,7 +66,7 @@ def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys)
     assert mentions(line, len(vocabulary), 23)  # the letters twice, and the full stop
 
 
-def test_a_run_that_has_begun_goes_on_with_a_warning(finished_run, tiny_config, tmp_path, capsys, monkeypatch):
+def test_a_resumed_run_continues_with_a_warning(finished_run, tiny_config, tmp_path, capsys, monkeypatch):
     from bertzoo.data.corpus.reader import Corpus
 
     shutil.copytree(finished_run, tmp_path / "run")

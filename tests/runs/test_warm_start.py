@@ -148,7 +148,7 @@ def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_every_parameter_is_the_sources(folder, adapted):
+def test_every_parameter_comes_from_the_source(folder, adapted):
     _, params, _ = bertzoo.load(folder / "hf")
     source, first, last = flat(params), flat(load_run(adapted, 1).params), flat(load_run(adapted, 2).params)
     assert source.keys() == first.keys() and {"sentence_head/kernel", "pooler/bias"} < source.keys()
@@ -156,7 +156,7 @@ def test_every_parameter_is_the_sources(folder, adapted):
     assert not np.array_equal(last["masked_head/dense/kernel"], first["masked_head/dense/kernel"])
 
 
-def test_the_loss_before_the_first_step_is_the_sources_own(folder, adapted):
+def test_the_loss_before_the_first_step_equals_the_sources(folder, adapted):
     """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
     heldout, trained = rows(adapted, "heldout"), load_run(adapted, 1)
     assert [row["step"] for row in heldout] == [0, 1, 2]
@@ -188,7 +188,7 @@ def test_the_text_is_tokenised_as_the_source_has_it(folder, adapted):
     assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
 
 
-def test_run_json_says_what_a_run_came_from(folder, adapted, tmp_path):
+def test_run_json_records_the_source(folder, adapted, tmp_path):
     origin = facts(adapted)["from"]
     assert origin["path"] == str((folder / "hf").resolve())
     # The hash is the one that a model directory has.
@@ -217,7 +217,7 @@ def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, c
 
 
 @pytest.mark.slow
-def test_a_resume_needs_the_source_no_more_and_ends_alike(folder, adapted, tmp_path, capsys):
+def test_a_resumed_run_does_not_need_its_source(folder, adapted, tmp_path, capsys):
     run, source = tmp_path / "run", tmp_path / "moved"
     shutil.copytree(folder / "hf", source)
     options = [*NSP, f"--from={source}"]
@@ -302,7 +302,7 @@ def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
     assert masked.params.keys() == {name for name in found if name.startswith(("embedding/", "encoder/"))}
 
 
-def test_a_classifier_is_left_out_and_a_sentence_head_of_another_question_too(folder, adapted, tmp_path):
+def test_classifiers_and_other_sentence_heads_are_left_out(folder, adapted, tmp_path):
     weights = {name: array for name, array in tiny_bert.tensors().items() if not name.startswith("cls.")}
     weights |= {"bert.pooler.dense.weight": np.eye(24, dtype="f4"), "bert.pooler.dense.bias": np.ones(24, "f4")}
     weights |= {"classifier.weight": np.ones((3, 24), np.float32), "classifier.bias": np.ones(3, np.float32)}
@@ -355,7 +355,7 @@ def test_the_parameters_are_placed_as_the_run_has_them(folder):
         (["--from="], ("--from", "empty")),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_made(folder, tmp_path, capsys, options, message):
+def test_a_model_that_does_not_fit_raises_before_any_file(folder, tmp_path, capsys, options, message):
     (tmp_path / "OTHER").write_text("\n".join([*WORDS[:5], WORDS[6], WORDS[5], *WORDS[7:]]) + "\n")
     (tmp_path / "FEWER").write_text("\n".join(WORDS[:-1]) + "\n")
     given = [f"--from={folder / 'hf'}", *(o.replace("path=", f"path={tmp_path}/") for o in options)]
@@ -380,7 +380,7 @@ def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
     assert mentions(message, 10, 24)
 
 
-def test_a_corpus_of_another_vocabulary_is_refused(folder, adapted, tmp_path, capsys):
+def test_a_corpus_of_another_vocabulary_raises(folder, adapted, tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join([*WORDS[:-2], *WORDS[:-3:-1]]) + "\n")
     options = [f"--config={folder / 'bert.toml'}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}", "--workers=1"]
     assert main(["tokenize", str(folder / "text.txt"), str(tmp_path / "other"), *options]) == 0
@@ -388,7 +388,7 @@ def test_a_corpus_of_another_vocabulary_is_refused(folder, adapted, tmp_path, ca
     assert mentions(said, tmp_path / "other", "entry 22", "'##t'", "'##s'")
 
 
-def test_a_backbone_of_other_shapes_is_never_left_to_chance(folder, monkeypatch):
+def test_a_backbone_of_other_shapes_raises(folder, monkeypatch):
     found = any_model.read_model(folder / "hf")
     name = "encoder/layers_0/feed_forward/output/bias"
     for params, said in (

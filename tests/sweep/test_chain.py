@@ -153,14 +153,14 @@ def test_options_are_of_all_runs_or_of_a_stage_or_of_a_task(place: Place) -> Non
     assert list(lines) == ["first/mrpc", "teachers/cola", "students/cola", "teachers/rte", "students/rte"]
 
 
-def test_some_tasks_bring_what_they_need(place: Place) -> None:
+def test_selected_tasks_include_their_prerequisites(place: Place) -> None:
     place.run("--tasks=cola", "--data_dir=glue")
     assert names(place.calls()) == ["students/cola", "first/mrpc", "teachers/cola"]
     _, err = place.run()
     assert names(place.calls()) == ["teachers/rte", "students/rte"] and mentions(err, "3 of")
 
 
-def test_what_fails_keeps_back_what_needs_it_and_is_tried_again(place: Place) -> None:
+def test_a_failed_run_blocks_its_dependents_and_is_retried(place: Place) -> None:
     place.behave({"first/mrpc": {"exit": 1, "say": "bertzoo: no memory for it"}})
     _, err = place.run(code=1)
     assert names(place.calls()) == ["students/cola", "first/mrpc"] and mentions(err, "1 of 5", "failed")
@@ -212,7 +212,7 @@ def test_a_killed_chain_goes_on(place: Place) -> None:
     assert names(place.calls()) == ORDER[2:]
 
 
-def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None:
+def test_other_options_of_a_started_run_raise(place: Place) -> None:
     place.run("--tasks=mrpc")
     _, err = place.run("--seeds=3", code=2)
     assert mentions(err, "first/mrpc.seeds", "'2'", "->", "'3'") and len(place.calls()) == 1
@@ -258,7 +258,7 @@ def test_other_options_of_a_run_that_has_begun_are_refused(place: Place) -> None
         (("", ""), ["--from=m/student"], ("--from ", "cannot")),
     ],
 )
-def test_what_cannot_be_is_one_sentence_before_anything_starts(
+def test_impossible_options_raise_before_anything_starts(
     place: Place, change: tuple[str, str], options: list[str], message: tuple[object, ...]
 ) -> None:
     text = CHAIN.replace(*change, 1) if change[0] else CHAIN
@@ -271,7 +271,7 @@ def test_what_cannot_be_is_one_sentence_before_anything_starts(
     assert not place.calls() and not Path("runs").exists()
 
 
-def test_a_model_that_is_not_given_is_asked_for(place: Place) -> None:
+def test_a_missing_model_option_raises(place: Place) -> None:
     _, err = place.run(code=2, given=GIVEN[:1])
     assert mentions(err, "teacher:", "--model.teacher")
     place.run("--tasks=cola", "--stages.teachers.seeds=1", code=2, given=GIVEN[:1])
@@ -304,7 +304,7 @@ def test_questions_have_a_place_in_a_chain(place: Place) -> None:
     assert answers["from"] == "runs/c/stages/first/mrpc" and "teacher" not in answers
 
 
-def test_a_teacher_without_a_share_is_refused_before_anything_starts(place: Place) -> None:
+def test_a_teacher_at_alpha_1_raises_before_anything_starts(place: Place) -> None:
     Path("chain.toml").write_text(CHAIN.replace("alpha = 0.9, ", ""))
     _, err = place.run(code=2)
     assert mentions(err, "stages/teachers/rte", "alpha = 1") and not place.calls()

@@ -56,7 +56,7 @@ def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
     assert set(counted(sweep.points()).values()) == {3 * 10 * 9}
 
 
-def test_every_shipped_sweep_says_how_it_is_run_and_what_to_expect() -> None:
+def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
     for name, path in config.shipped("sweeps").items():
         header = path.read_text(encoding="utf-8").split("\n[")[0]
         assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
@@ -79,7 +79,7 @@ def test_the_order_is_that_of_the_file() -> None:
     assert values == list(product(*lists))
 
 
-def test_a_random_part_is_the_same_every_time_and_grows() -> None:
+def test_random_points_are_deterministic_and_nested() -> None:
     sweep = grid.load_sweep("squeezebert")
     few, more = sweep.points(random=20, seed=1), sweep.points(random=30, seed=1)
     assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == grid.load_sweep("squeezebert").points(20, 1)
@@ -117,7 +117,7 @@ def test_a_points_command() -> None:
     assert not any("teacher" in word for word in lines["1.0"])  # which would have no share
 
 
-def test_a_list_among_the_options_is_given_as_one(tmp_path: Path) -> None:
+def test_a_list_among_the_options_is_passed_as_a_list(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('[sweep]\nbase = "finetune"\ntasks = ["own"]\n[options]\nown.labels = ["a", "b"]\n')
     (point,) = grid.load_sweep(str(path)).points()
@@ -151,7 +151,7 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
         (GOOD + "[tasks.cola]\noptimizer.learning_rate = 1.0", ("tasks.cola.optimizer.learning_rate", "list")),
     ],
 )
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
+def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         grid.load_sweep(tmp_path / "s.toml")
@@ -172,9 +172,7 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, mess
         ([], ["cola", "colla"], ("--tasks", "colla", "cola?")),
     ],
 )
-def test_wrong_options_are_refused(
-    overrides: list[tuple[str, str]], tasks: list[str], message: tuple[object, ...]
-) -> None:
+def test_wrong_options_raise(overrides: list[tuple[str, str]], tasks: list[str], message: tuple[object, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         grid.load_sweep("squeezebert", overrides, tasks)
     assert str(caught.value).startswith(str(message[0])) and mentions(str(caught.value), *message)

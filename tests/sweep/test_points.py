@@ -41,7 +41,7 @@ def fill() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixture) -> None:
+def test_missing_data_raises_before_anything_runs(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(COMMAND) == 2
     err = capsys.readouterr().err
     assert mentions(err, "SST-2") and err.count("\n") == 1
@@ -57,7 +57,7 @@ def test_missing_data_is_refused_before_anything_runs(capsys: pytest.CaptureFixt
         (["--alpha=0.5", "--teacher=none"], ("directory",)),
     ],
 )
-def test_a_model_that_is_missing_or_does_not_fit_is_refused_before_anything_runs(
+def test_a_model_that_is_missing_or_does_not_fit_raises_before_anything_runs(
     options: list[str], message: str, capsys: pytest.CaptureFixture
 ) -> None:
     fill()
@@ -67,7 +67,7 @@ def test_a_model_that_is_missing_or_does_not_fit_is_refused_before_anything_runs
 
 
 @pytest.mark.usefixtures("place")
-def test_data_is_read_once_and_again_for_what_is_not_finished(
+def test_data_is_read_once_and_only_for_unfinished_points(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     fill()

@@ -47,13 +47,13 @@ def test_one_device_each(monkeypatch, found, processes, visible, expected) -> No
         (("rocm", 4), ("--processes=3",)),
     ],
 )
-def test_more_processes_than_devices_are_refused(monkeypatch, found, message) -> None:
+def test_more_processes_than_devices_raise(monkeypatch, found, message) -> None:
     monkeypatch.setattr(slots, "count_devices", lambda: found)
     with pytest.raises(UserError, match=mentioning(*message)):
         slots.device_environments(3)
 
 
-def test_the_devices_of_this_machine_are_found_in_another_process(monkeypatch) -> None:
+def test_devices_are_listed_by_another_process(monkeypatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
     assert slots.count_devices() == ("cpu", 3)

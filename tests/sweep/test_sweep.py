@@ -82,7 +82,7 @@ def test_results_reads_a_sweep(place, capsys) -> None:
     assert mentions(out, "3 runs") and "| 60.0 (60.0–60.0) |" in out
 
 
-def test_what_is_finished_is_not_run_again(place) -> None:
+def test_finished_points_are_not_run_again(place) -> None:
     place.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
     place.calls()
     before = table()
@@ -227,7 +227,7 @@ def test_two_sweeps_do_not_share_a_directory(place) -> None:
     assert mentions(err, "runs/s", "in use")
 
 
-def test_other_options_for_the_same_directory_are_refused(place) -> None:
+def test_other_options_for_the_same_directory_raise(place) -> None:
     place.sweep("--from=m", "--tasks=rte")
     place.calls()
     _, err = place.sweep("--from=other", "--tasks=rte", code=2)
@@ -264,7 +264,7 @@ def test_the_commands_can_be_listed(place) -> None:
         (["--run_dir=base.toml"], ("--run_dir=base.toml", "file")),
     ],
 )
-def test_wrong_options_are_refused_before_anything_runs(place, options: list[str], message: tuple[object, ...]) -> None:
+def test_wrong_options_raise_before_anything_runs(place, options: list[str], message: tuple[object, ...]) -> None:
     _, err = place.sweep(*options, code=2)
     assert mentions(err, *message) and err.count("\n") == 1 and not place.calls() and not Path("runs").exists()
 
@@ -277,7 +277,7 @@ def test_wrong_options_are_refused_before_anything_runs(place, options: list[str
         ("alpha = [0.8, 1.0]", ("alpha = 0.8", "--teacher")),
     ],
 )
-def test_options_that_a_task_does_not_have_are_refused_before_anything_runs(
+def test_options_that_a_task_does_not_have_raise_before_anything_runs(
     grid: str,
     message: tuple[object, ...],
     tmp_path: Path,
@@ -292,7 +292,7 @@ def test_options_that_a_task_does_not_have_are_refused_before_anything_runs(
     assert mentions(err, *message) and err.count("\n") == 1 and not Path("runs").exists()
 
 
-def test_wrong_files_are_refused(place) -> None:
+def test_wrong_files_raise(place) -> None:
     assert mentions(place.sweep(config="nothing", code=2)[1], "nothing ", "shipped")
     Path("sweep.toml").write_text('[sweep]\nbase = "none.toml"\ntasks = ["cola"]\n')
     assert mentions(place.sweep(code=2)[1], "none.toml")

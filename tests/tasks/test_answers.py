@@ -119,7 +119,7 @@ def test_no_answer_is_where_the_null_odds_are_above_the_threshold(threshold):
     assert kinds == {True, False}
 
 
-def test_a_joint_heads_null_score_is_the_null_odds():
+def test_the_joint_heads_null_score_becomes_the_null_odds():
     """The least of the windows'; it is no candidate (ELECTRA's qa_metrics.py)."""
     found = made(CONTEXT)
     outputs = beams(found)
@@ -167,7 +167,7 @@ def test_without_a_possible_answer_the_text_is_empty():
     assert one.text == one.best == "" and one.null_odds == answers.NEVER and math.isfinite(answers.NEVER)
 
 
-def test_what_is_not_finite_is_refused():
+def test_numbers_that_are_not_finite_raise():
     found = made("the leader")
     outputs = logits(found)
     outputs[0]["end_logits"][3] = np.nan

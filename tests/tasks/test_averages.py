@@ -81,14 +81,14 @@ def test_schubert(values, printed):
     assert average("schubert", dict(zip(names, values, strict=True))) == pytest.approx(printed, abs=0.0501)
 
 
-def test_wnli_is_the_majoritys_unless_it_is_given():
+def test_wnli_is_the_majoritys_score_by_default():
     scores = pairs(TEST[0][0])
     given = average("squeezebert_test", scores | {"wnli/accuracy": 65.1 - 9})
     assert average("squeezebert_test", scores) - given == pytest.approx(1)
     assert average("squeezebert_dev", scores | {"wnli/accuracy": 0.0}) == average("squeezebert_dev", scores)
 
 
-def test_what_is_missing_is_named():
+def test_errors_name_missing_parts():
     with pytest.raises(UserError, match=mentioning("qqp/accuracy", "stsb/spearman")):
         average("convbert", {k: v for k, v in pairs(DEV[0][0]).items() if k not in ("qqp/accuracy", "stsb/spearman")})
     with pytest.raises(UserError, match=mentioning("squeezebert_dev", "'bert'")):

@@ -39,7 +39,7 @@ def test_pairs_numbers_and_other_names_of_columns(tmp_path):
     assert [e[1:4] for e in task.read("train", tmp_path).examples] == [('"a', 'b"', 0.5), ("c", "d", -1000.0)]
 
 
-def test_an_empty_line_is_an_empty_cell_where_there_is_one_column(tmp_path):
+def test_in_a_single_column_an_empty_line_is_an_empty_cell(tmp_path):
     (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
     (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
     assert [list(row.cells) for row in readers.read_table(tmp_path / "one.csv").select(["text"])] == [
@@ -132,7 +132,7 @@ def test_words_without_tags_are_read_for_prediction(tmp_path):
         ("a.xlsx", ["text"], (".tsv", ".csv", ".jsonl", ".parquet")),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, file, lines, parts):
+def test_errors_name_the_line(tmp_path, file, lines, parts):
     path = write(tmp_path / file, *lines)
     with pytest.raises(UserError) as caught:
         CustomFiles(train=file, labels=("x", "y")).task(tmp_path).read("train", tmp_path)
@@ -178,12 +178,12 @@ def test_words_and_tags_must_be_as_many(tmp_path):
         ({"metrics": ("pearson",)}, ("metrics", "['pearson']", "'classification'", "accuracy")),
     ],
 )
-def test_options_that_disagree_are_refused(options, parts):
+def test_options_that_disagree_raise(options, parts):
     with pytest.raises(ConfigError, match=mentioning(*parts)):
         CustomFiles(**options)
 
 
-def test_labels_must_be_found_and_fit_the_metric(tmp_path):
+def test_labels_must_exist_and_fit_the_metric(tmp_path):
     write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
     with pytest.raises(UserError, match=mentioning("a.csv", "'x'", "'label'")):
         CustomFiles(train="a.csv").task(tmp_path)
@@ -207,6 +207,6 @@ def test_a_label_of_any_number_of_digits_is_one(tmp_path):
     assert CustomFiles(train="a.csv").task(tmp_path).labels == ("9", "10", long)
 
 
-def test_own_is_a_config(tmp_path):
+def test_own_has_config_keys(tmp_path):
     write(tmp_path / "own.toml", 'kind = "regression"', 'train = "a.csv"', 'metrics = ["mse"]')
     assert load(CustomFiles, [tmp_path / "own.toml"]) == CustomFiles(kind="regression", train="a.csv", metrics=("mse",))

@@ -125,14 +125,14 @@ NAN = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsen
         ("stsb", [NAN[0], NAN[1] + "\t5.1"], ("line 2", 5.1, "'score'", "0 to 5")),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, name, lines, parts):
+def test_errors_name_the_line(tmp_path, name, lines, parts):
     path = write(tmp_path / FOLDERS[name] / "train.tsv", *lines)
     with pytest.raises(UserError) as caught:
         GLUE[name].read("train", tmp_path)
     assert mentions(str(caught.value), path, *parts) and "\n" not in str(caught.value)
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path):
+def test_text_that_is_not_utf8_raises(tmp_path):
     write(tmp_path / "CoLA" / "train.tsv").write_bytes(b"a\t1\t\tgood\nb\t0\t\tna\xefve\n")
     with pytest.raises(UserError, match=mentioning("train.tsv", "line 2", "UTF-8")):
         GLUE["cola"].read("train", tmp_path)
@@ -155,14 +155,14 @@ def test_a_missing_file_says_where_to_put_it(tmp_path):
         GLUE["cola"].read("dev", "gs://bucket/glue")
 
 
-def test_two_sources_in_one_place_are_refused(tmp_path):
+def test_two_sources_in_one_place_raise(tmp_path):
     made("rte", "train", tmp_path)
     (tmp_path / "RTE" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=mentioning("RTE", "train.tsv", "train-00000-of-00001.parquet")):
         GLUE["rte"].read("train", tmp_path)
 
 
-def test_a_prepared_data_set_of_another_task_is_refused():
+def test_a_prepared_data_set_of_another_task_raises():
     with pytest.raises(UserError, match=mentioning("tfds:glue/cola", "rte")):
         GLUE["rte"].read("train", "tfds:glue/cola")
 

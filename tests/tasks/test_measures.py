@@ -131,7 +131,7 @@ def test_words_that_are_cut_off_are_wrong():
     assert cut["word_f1"] == pytest.approx(200 / 3) == cut["entity_f1"]
 
 
-def test_a_score_is_of_the_tasks_metrics():
+def test_a_score_has_the_tasks_metrics():
     assert score(GLUE["mrpc"], [1, 1, 0, 0], [1, 0, 0, 0]) == {"accuracy": 75.0, "f1": pytest.approx(200 / 3)}
     assert list(score(GLUE["stsb"], np.float32([0, 1, 2]), [0.0, 2.0, 5.0])) == ["pearson", "spearman"]
     assert {name for t in GLUE.values() for name in t.metrics} <= METRICS["classification"].keys() | METRICS[
@@ -143,7 +143,7 @@ def test_a_score_is_of_the_tasks_metrics():
     ("predictions", "labels", "named"),
     [([1], [1, 0], (1, 2)), ([], [], (0,)), ([math.nan, 1], [0, 1], ("finite",))],
 )
-def test_scores_of_nothing_are_refused(predictions, labels, named):
+def test_scores_of_nothing_raise(predictions, labels, named):
     with pytest.raises(ValueError, match=mentioning(*named)):
         score(GLUE["stsb"], predictions, labels)
 

@@ -12,7 +12,7 @@ from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad import Answer
 
 
-def test_columns_have_names_of_their_own_and_starts_are_found(tmp_path):
+def test_columns_may_be_renamed_and_starts_are_located(tmp_path):
     write(tmp_path / "a.csv", "nr,q,c,a", '7,who?,"ada, then bob, then ada",ada', "8,when?,in 1843, 1843 ", "9,?,x,y")
     own = CustomFiles(kind="span", train="a.csv", question="q", context="c", answer="a", id="nr")
     found = custom_questions.read_question_set(own, "train", tmp_path)
@@ -23,7 +23,7 @@ def test_columns_have_names_of_their_own_and_starts_are_found(tmp_path):
     assert [q.impossible for q in found.questions] == [False] * 3
 
 
-def test_starts_and_several_answers_are_as_given(tmp_path):
+def test_given_starts_and_several_answers_are_read(tmp_path):
     record = {"question": "?", "context": "ada and ada", "answer": ["ada", "and"], "at": [8, 4]}
     write(tmp_path / "a.jsonl", json.dumps(record), json.dumps(record | {"answer": "ada", "at": 0}))
     found = custom_questions.read_question_set(CustomFiles(kind="span", train="a.jsonl", start="at"), "train", tmp_path)
@@ -57,7 +57,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_what_is_wrong_names_file_and_line(tmp_path, line):
+def test_errors_name_file_and_line(tmp_path, line):
     write(tmp_path / "a.csv", HEAD, line)
     with pytest.raises(UserError, match=mentioning("a.csv", "line 2", *WRONG[line])):
         custom_questions.read_question_set(CustomFiles(kind="span", train="a.csv", start="start"), "train", tmp_path)
@@ -75,7 +75,7 @@ def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
         custom_questions.read_question_set(CustomFiles(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
 
 
-def test_columns_of_another_kind_are_refused():
+def test_columns_of_another_kind_raise():
     with pytest.raises(ConfigError, match=mentioning("text_a", "'x'", "'span'")):
         CustomFiles(kind="span", text_a="x")
     with pytest.raises(ConfigError, match=mentioning("unanswerable", True, "'regression'")):

@@ -66,7 +66,7 @@ def test_labels_that_are_to_be_predicted_are_not_there():
     assert "label" not in row and "row_weight" in row
 
 
-def test_a_length_without_room_is_refused():
+def test_a_length_without_room_raises():
     with pytest.raises(ConfigError, match=mentioning("max_length", 4, 5)):
         encode([example("a")], TOKENIZER, 4, "classification")
 
@@ -229,7 +229,7 @@ def test_words_are_labelled_at_their_first_token():
     assert batch["row_weight"].tolist() == [1, 1, 0] and batch["label_weight"].dtype == np.float32
 
 
-def test_what_is_said_of_words_comes_back_in_order_and_what_was_cut_is_told():
+def test_tags_return_in_order_and_cut_words_are_marked():
     examples = tagged(("the abc cat sat", (0, 1, 2, 3)), ("cat", (1,)), ("a b c d e f g h", range(8)))
     rows = encode(examples, TOKENIZER, 7, "tokens")
     assert rows.cut.tolist() == [True, False, True] and rows.lengths.tolist() == [7, 3, 7]

@@ -31,7 +31,7 @@ def test_questions_come_in_order_with_their_paragraph(tmp_path):
     assert squad.load_squad(file, "dev", "1.1") == found == squad.read_questions(file)
 
 
-def test_the_second_version_marks_what_has_no_answer(tmp_path):
+def test_version_2_marks_questions_without_an_answer(tmp_path):
     file = write(tmp_path / "dev-v2.0.json", published("A cat.", asked("a", "cat", 2, is_impossible=False), NONE))
     assert [q.impossible for q in squad.load_squad(tmp_path, "dev", "2.0")] == [False, True]
     with pytest.raises(UserError, match=mentioning("question z", "1.1")):
@@ -83,13 +83,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_what_is_damaged_is_named(tmp_path, text):
+def test_errors_name_damaged_files(tmp_path, text):
     with pytest.raises(UserError) as error:
         squad.read_questions(write(tmp_path / "a.json", text))
     assert mentions(str(error.value), tmp_path / "a.json", *BAD[text]) and "\n" not in str(error.value)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_errors_name_missing_parts(tmp_path):
     with pytest.raises(UserError, match=mentioning("dev-v2.0.json")):
         squad.load_squad(tmp_path, "dev", "2.0")
     with pytest.raises(UserError, match=mentioning("gs:/a/b", "URL")):

@@ -169,7 +169,7 @@ cases = st.lists(
 
 @settings(many, max_examples=100)
 @given(cases)
-def test_the_best_threshold_is_the_best_of_all(several):
+def test_the_best_threshold_is_optimal(several):
     questions = [asked(str(index), *([gold] if gold else [])) for index, (gold, _, _) in enumerate(several)]
     predictions = {str(index): text for index, (_, text, _) in enumerate(several)}
     odds = {str(index): rank + 0.5 for index, (_, _, rank) in enumerate(several)}  # never 0, which stands for nothing
@@ -202,7 +202,7 @@ def test_without_a_better_threshold_it_is_zero():
         assert found == (100.0, -5.0)
 
 
-def test_files_are_in_order_and_what_the_scripts_read(tmp_path):
+def test_files_match_the_official_scripts(tmp_path):
     answered = [
         Answered("b", "Café", "Café", -1.5, [Candidate("Café", 2.0, 1.0, 0.75), Candidate("", 1.0, 0.9, 0.25)]),
         Answered("a", "", "cat", 1e6, []),

@@ -55,7 +55,7 @@ def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
     assert said == {name: [f"{i}\t{words.get(name, '1')}" for i in range(4)] for name in ROWS}
 
 
-def test_wnli_is_the_majority_unless_it_is_to_be_predicted(tmp_path):
+def test_wnli_is_the_majority_unless_predicted(tmp_path):
     write_submission(tmp_path / "a.zip", predicted(), rows=FEW)
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
     with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
@@ -82,14 +82,14 @@ def test_equal_predictions_make_equal_files(tmp_path):
         ({"stsb": dict.fromkeys("0123", float("nan"))}, ("row 0", "stsb", "nan", "finite")),
     ],
 )
-def test_what_is_missing_or_wrong_is_named(tmp_path, change, message):
+def test_errors_name_missing_and_wrong_predictions(tmp_path, change, message):
     given = {name: found for name, found in {**predicted(), **change}.items() if found is not None}
     with pytest.raises(UserError, match=mentioning(*message)):
         write_submission(tmp_path / "glue.zip", given, rows=FEW)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_number_below_the_least_is_the_least(tmp_path):
+def test_a_number_below_the_range_is_clipped(tmp_path):
     write_submission(
         tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW
     )

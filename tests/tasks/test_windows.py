@@ -151,7 +151,7 @@ def test_answers_are_the_words_they_touch_or_their_own_pieces(context, answer, e
         assert made.text(0, window.start, window.end) == expected
 
 
-def test_the_second_of_two_equal_answers_is_found_where_it_starts():
+def test_the_second_of_two_equal_answers_keeps_its_start():
     context = "born in 1895 and 1943 and born in 1895 again"
     made = make(
         question(context, "1895", start=context.rindex("1895")), windowing=Windowing(max_length=30, max_question=5)
@@ -207,7 +207,7 @@ SKIPPED = {
 
 
 @pytest.mark.parametrize("reason", SKIPPED)
-def test_what_cannot_be_learnt_is_left_out_and_counted(reason):
+def test_unlearnable_questions_are_skipped_and_counted(reason):
     good = question("who was born", "was", key="good")
     made = make(good, SKIPPED[reason], good)
     assert made.skipped == {reason: 1} and [window.question for window in made.windows] == [0, 2]
@@ -215,7 +215,7 @@ def test_what_cannot_be_learnt_is_left_out_and_counted(reason):
     assert found == ({0, 2} if "paragraph has" in reason else {0, 1, 2})
 
 
-def test_where_every_question_is_answered_what_cannot_be_learnt_has_no_weight():
+def test_unlearnable_questions_have_weight_zero_without_nulls():
     good, bad = question("who was born", "was", key="good"), question("who was born", "leader", start=0)
     nowhere = question("who was born", key="nowhere")._replace(answers=(Answer("smith", None),))
     made = windows.make_windows([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
@@ -226,7 +226,7 @@ def test_where_every_question_is_answered_what_cannot_be_learnt_has_no_weight():
     assert made.plan(2, (20,)) and len(made.plan(2, (20,))) == len(made.rows.plan(2, (20,)))
 
 
-def test_case_is_no_reason_to_skip():
+def test_case_differences_do_not_skip_an_answer():
     assert make(question("Who Was Born", "who was", start=0)).windows[0].start == 5
 
 
@@ -238,13 +238,13 @@ def test_case_is_no_reason_to_skip():
         (question("who"), ("question q", "is_impossible")),
     ],
 )
-def test_what_is_wrong_names_the_question(bad, message):
+def test_errors_name_the_question(bad, message):
     with pytest.raises(UserError, match=mentioning(*message)):
         make(bad)
     assert make(bad, labels=False).windows
 
 
-def test_settings_that_leave_no_room_are_refused():
+def test_settings_that_leave_no_room_raise():
     with pytest.raises(ConfigError, match=mentioning("max_length", 67, "max_question", 64)):
         Windowing(max_length=67)
     assert Windowing(max_length=68)

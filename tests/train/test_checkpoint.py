@@ -242,7 +242,7 @@ def survives(directory: Path, checkpoints: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("where", ["manifest", "orbax"])
-def test_a_full_disk_raises_and_loses_nothing(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_raises_and_keeps_checkpoints(saved: Path, where: str, monkeypatch: pytest.MonkeyPatch):
     with Checkpoints(saved, keep_last=5) as checkpoints:
         with monkeypatch.context() as patch:
 
@@ -259,7 +259,7 @@ def test_a_full_disk_raises_and_loses_nothing(saved: Path, where: str, monkeypat
         survives(saved, checkpoints)
 
 
-def test_a_failed_write_raises_and_loses_nothing(tmp_path: Path):
+def test_a_failed_write_raises_and_keeps_checkpoints(tmp_path: Path):
     process = start_victim(tmp_path, "full")
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0

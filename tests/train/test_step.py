@@ -46,7 +46,7 @@ def test_accumulation_equals_the_whole_batch(whole, accumulate: int):
     chex.assert_trees_all_close((state, report), whole, rtol=1e-5, atol=1e-6)
 
 
-def test_the_gradient_is_of_sums_over_weights(whole):
+def test_the_gradient_belongs_to_sums_over_weights(whole):
     _, report = whole
     objective, batch = toy.Toy(dropout=0.0), unequal_batch()
     start = toy.copy(states.fresh(objective, SGD_LIKE, toy.mesh(), seed=1).params)
