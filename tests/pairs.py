@@ -88,7 +88,7 @@ def load(name: str, given: list[str]) -> Transfer:
 
 
 def drawn(objective: Any, seed: int) -> dict[str, np.ndarray]:
-    """By path, parameters of which none is as an initialiser has it: what is copied is seen to be, biases too."""
+    """Parameters by path, all unlike an initialiser's values, so that a copy is visible in biases too."""
     draw, shapes = np.random.default_rng(seed), jax.eval_shape(objective.init, jax.random.key(0))
     return {
         name: (name.endswith("scale") + 0.2 * draw.normal(size=leaf.shape)).astype(np.float32)
@@ -122,7 +122,7 @@ def write_teacher(recipe: Transfer, path: Path, corpus: Path) -> Path:
 
 
 def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
-    """The same teacher as a run, of which there is nothing but a checkpoint."""
+    """The same teacher as a run that has only a checkpoint."""
     objective = recipe.teacher_objective.build(recipe.teacher, Compute())
     made = Pretrain(
         model=recipe.teacher,
@@ -144,7 +144,7 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
 
 
 def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:
-    """The four terms of a layer, counted from 1, of what whole models give (§3.3, §3.4 of MobileBERT's paper)."""
+    """The four terms of a layer, counted from 1, from the outputs of whole models (MobileBERT §3.3, §3.4)."""
     other, weights = recipe.layer_map[layer], recipe.knowledge.weights
     tokens = np.asarray(batch["attention_mask"] * batch["row_weight"][:, None], np.float64)
     teacher, student = (np.asarray(x, np.float64) for x in (theirs.hidden_states[other], mine.hidden_states[layer]))

@@ -1,4 +1,4 @@
-"""The commands as functions: they do what the command line does, from the same settings."""
+"""The commands as functions: the same results as the command line's, from the same settings."""
 
 import json
 import re

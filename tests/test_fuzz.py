@@ -1,4 +1,4 @@
-"""Readers of files on damaged ones: what is wrong is a UserError, in bounded memory, whatever the damage.
+"""Readers on damaged files: any damage gives a UserError or is accepted, in bounded memory.
 
 Every file that is read here is a valid one with bytes or words of it changed. BERTZOO_FUZZ says how many are tried of
 each.
@@ -46,7 +46,7 @@ WORDS = [
 WORDS += [b'"', b"\\", b"[" * 2000, b"..", b"/", b"\xed\xa0\x80", b"\r\n", b"=", b"[[a]]", b"a.b.c = 1\n"]
 
 
-# What is done, where as a share of the file, how many bytes of it, new bytes.
+# (kind, place as a share of the file, number of bytes, new bytes)
 DAMAGE = st.lists(
     st.tuples(
         st.sampled_from(["flip", "cut", "insert", "remove", "repeat", "word", "swap"]),
@@ -73,7 +73,7 @@ def damaged(data: bytes, damage: list[tuple[str, float, int, bytes]]) -> bytes:
             data = data[:at] + data[at + size :]
         elif what == "repeat":
             data = data[:at] + data[at : at + size] * 3 + data[at + size :]
-        elif what == "word":  # in the place of a number or a word that stands there
+        elif what == "word":  # replaces a number or a word
             end = at
             while end < len(data) and data[end : end + 1].isalnum():
                 end += 1
@@ -83,7 +83,7 @@ def damaged(data: bytes, damage: list[tuple[str, float, int, bytes]]) -> bytes:
     return data
 
 
-REFUSED: list[str] = []  # what was said, since the last test began
+REFUSED: list[str] = []  # output since the last test started
 
 
 def survive(read: Callable[[], object]) -> None:
@@ -120,7 +120,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def fuzz(name: str, test: Callable[[list], None]) -> None:
-    """Run a test on so many damages, within its memory, and say what came of it."""
+    """Run a test on many damaged files within a memory limit, and log the outcome."""
     REFUSED.clear()
     grown = tried = 0
 

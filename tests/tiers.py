@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-# Of the tests beyond `make test` these run at every landing, whatever its slice (docs/testing.md): each family and head
-# beside another implementation, each export format once, one run that is killed and resumes.
+# These tests beyond `make test` run at every landing, in any slice (docs/testing.md): each family and head
+# against another implementation, each export format once, one run that is killed and resumes.
 EVERY_LANDING = (
     "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[bert-0]",
     "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[squeezebert-0]",

@@ -1,4 +1,4 @@
-"""`bertzoo convert` on a directory made by hand: what it reads, and what it refuses in one sentence."""
+"""`bertzoo convert` on a hand-made directory: accepted files, and errors for others."""
 
 import doctest
 import json

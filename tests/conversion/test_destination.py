@@ -1,4 +1,4 @@
-"""Where `bertzoo convert` writes: behind links, nowhere, on a full disk; what it made on the way does not stay."""
+"""Destinations of `bertzoo convert`: behind links, unwritable, on a full disk; no temporary files remain."""
 
 import errno
 import os

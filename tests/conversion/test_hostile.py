@@ -1,4 +1,4 @@
-"""Directories that nobody wrote on purpose: each is refused in one sentence, and nothing of it stays."""
+"""Malformed directories: each prints one error and leaves no files."""
 
 import json
 from collections.abc import Callable

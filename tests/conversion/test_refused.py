@@ -1,4 +1,4 @@
-"""What Hugging Face's classes would compute otherwise is refused, in either direction."""
+"""Models that Hugging Face's classes would compute differently are rejected, in both directions."""
 
 import json
 from dataclasses import replace

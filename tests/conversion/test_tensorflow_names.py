@@ -54,7 +54,7 @@ def without(*starts: str) -> list[layouts.Variable]:
     return [v for v in layouts.bert(SMALL) if not v.name.startswith(starts)]
 
 
-# The variables, the bert_config.json, and some of what the model and its head must be.
+# The variables, the bert_config.json, and some expected fields of the model and its head.
 CASES: dict[str, tuple[list[layouts.Variable], dict[str, Any], dict[str, Any]]] = {
     "bert": (without(), BERT, {"activation": "gelu_tanh", "heads": 3, "sentence": True, "pooler": True}),
     "bert, one head": (without(*WITH_BOTH), BERT, {"sentence": False, "pooler": False}),

@@ -1,4 +1,4 @@
-"""Tokenizer files of a Hugging Face directory: the ids of the libraries, and what is refused."""
+"""Tokenizer files of a Hugging Face directory: ids equal the libraries', and errors."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""A URL where only a path will do is refused in one sentence, and nothing called `s3:` comes into being."""
+"""A URL where a path is required raises one error, and no directory `s3:` is created."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""ELECTRA's rows equal a plain transcription of its builder, lose only what is cut, and are two-segment as often."""
+"""ELECTRA's rows equal a transcription of its builder, drop only cut tokens, and have as often two segments."""
 
 from itertools import pairwise
 from typing import Any
@@ -23,8 +23,8 @@ SENTENCES = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 def transcription(sentences: list[list[int]], max_length: int, single: float, short: float, goes_back: bool, random):
     """add_line and _create_example of ELECTRA's ExampleBuilder on one document: (A, B, B before the cut) of each row.
 
-    `goes_back`: a sentence may join A after B has begun, as there. A row's target is drawn when the row begins, which
-    is when the row before it ends.
+    `goes_back`: a sentence may join A after B has begun, as in ELECTRA's code. A row's target is drawn when the
+    row begins, which is when the row before it ends.
     """
     rows, gathered, length = [], [], 0
 

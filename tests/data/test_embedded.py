@@ -1,4 +1,4 @@
-"""The prose inside the Python installation: what is kept of a docstring."""
+"""The prose inside the Python installation: which parts of a docstring are kept."""
 
 import csv
 import runpy

@@ -1,4 +1,4 @@
-"""The set of what was seen, against Python's own."""
+"""The set of seen documents, against a Python set."""
 
 import tracemalloc
 

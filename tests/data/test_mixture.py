@@ -1,4 +1,4 @@
-"""Mixtures: what a weight means, that it is deterministic, and that a corpus is known by it."""
+"""Mixtures: the meaning of a weight, determinism, and the corpus's hash."""
 
 import json
 from collections import Counter

@@ -78,7 +78,7 @@ def test_a_consumer_that_stops_early_leaves_no_process(batches):
 
 
 def test_a_worker_is_ended_by_its_parent_and_by_no_other():
-    """A machine that is taken away tells every process of a run; what saves it still needs its batches."""
+    """A preempted machine signals every process of a run, and the process that saves still needs its batches."""
     with workers.worker_pool(1, apart=True) as submit:
         number = submit(os.getpid).result()
         worker = psutil.Process(number)

@@ -1,4 +1,4 @@
-"""Batches are a pure function of (seed, step); what they hold is what the corpus holds."""
+"""Batches are a pure function of (seed, step) and hold the corpus's text."""
 
 import threading
 from dataclasses import replace

@@ -129,7 +129,7 @@ def test_a_manifest_cannot_make_files_elsewhere(bucket):
 
 
 def test_an_interrupted_copy_goes_on(bucket, corpus, opened, monkeypatch):
-    """What is whole is not copied again, what is half is."""
+    """Complete files are not copied again, partial ones are."""
     wanted, own = shards(corpus)[1], type(bucket).open
 
     def broken(self, path, *args, **options):
@@ -182,7 +182,7 @@ HOLD = "import fcntl, sys; fcntl.flock(file := open(sys.argv[1], 'w'), fcntl.LOC
 
 
 def test_another_process_is_waited_for(bucket, corpus):
-    """The lock is of the machine's processes, not of one's threads alone."""
+    """The lock excludes other processes of the machine, not only threads."""
     folder = remote.paths.cache_folder("corpora")
     folder.mkdir(parents=True)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

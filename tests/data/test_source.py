@@ -1,4 +1,4 @@
-"""Sources: what is read, in which order, and what is refused."""
+"""Sources: files read, their order, and errors."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Tokenizers against a plain greedy matcher, their layout, and what they refuse."""
+"""Tokenizers against a plain greedy matcher, their files, and errors."""
 
 import subprocess
 import sys
@@ -202,7 +202,7 @@ def test_a_damaged_directory_raises(tmp_path):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_offsets_count_characters_of_the_original_text(config):
-    """Of ASCII text every character but the spaces is in one piece; of all text the ids are those of encode_batch."""
+    """In ASCII text every character except spaces is in one piece; in any text the ids equal encode_batch's."""
     trained = build(config, lambda: iter(TEXTS))
     texts = [TEXTS[0], "The café's ﬁsh, 日本; cafe\u0301 A\u00a0B ☃ ½", "12,345, or 19,", "``The fox''", "", " \u0301"]
     for text, ids, (same, offsets) in zip(

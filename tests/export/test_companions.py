@@ -1,4 +1,4 @@
-"""What stands beside an exported file: its names, and errors for companions of other files and earlier versions."""
+"""Files beside an exported file: their names, and errors for those of other files and earlier versions."""
 
 import hashlib
 import json

@@ -22,7 +22,7 @@ SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, 
 MOBILE = SMALL | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
 CLASSES = SequenceClassification(labels=("a", "b", "c"))
 FIRST, MEAN = heads.FirstEmbedding(), heads.MeanEmbedding()
-# What the zoo has under other heads, as classifiers.
+# The zoo's models with other heads, as classifiers.
 CLASSIFIERS: dict[str, Any] = {
     f"{name}-classifier": (model, CLASSES)
     for name, (model, head) in CASES.items()
@@ -150,7 +150,7 @@ def test_split_groups_are_dense_products() -> None:
     gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
     # Query, key, value, the feed-forward's two maps; and two products of activations in each group of heads.
     assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * (5 * 4 + 2 * 3)
-    # Heads and what the feed-forward gives are joined, and nothing in between.
+    # Only heads and the feed-forward's outputs are concatenated.
     assert new["concatenate"] == 2 * 2
 
 
@@ -185,7 +185,7 @@ def test_the_last_layer_computes_one_position(model: Any, head: str) -> None:
     groups = 4 if model.kind == "squeezebert" else 1
     inner = getattr(model, "bottleneck_size", width)
     attended = inner // 2 if model.kind == "convbert" else inner
-    each = inner * attended // groups + 2 * length * attended  # queries, scores and what they weigh
+    each = inner * attended // groups + 2 * length * attended  # queries, scores and weighted values
     each += inner * inner + 2 * inner * size // groups * getattr(model, "feed_forwards", 1)
     if model.kind == "mobilebert":
         each += 2 * width * inner  # into the bottleneck and out of it

@@ -91,7 +91,7 @@ def results(run: Path) -> dict:
 
 
 def said(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> tuple[str, str]:
-    """What a command prints, and what it says on standard error."""
+    """Return a command's standard output and standard error."""
     capsys.readouterr()
     assert cli.main([str(word) for word in words]) == code
     captured = capsys.readouterr()

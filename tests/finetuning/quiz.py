@@ -1,4 +1,4 @@
-"""A tiny model, questions whose answers words decide, and the command that fine-tunes the one on the other."""
+"""A tiny model, questions whose answers depend on single words, and the command that fine-tunes it on them."""
 
 import json
 from pathlib import Path

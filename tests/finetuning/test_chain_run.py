@@ -85,7 +85,7 @@ def test_a_chain_that_was_killed_goes_on_to_the_same_end(
     for run in ("first/rte", "teachers/mrpc", "student_rte/rte", "students/mrpc", "answers/squad1"):
         one, other = (json.loads(Path(name, "stages", run, "results.json").read_text()) for name in ("whole", "killed"))
         assert one["seeds"] == other["seeds"]
-    # What a pattern such as stages/students/* names are runs alone.
+    # A pattern such as stages/students/* matches runs only.
     assert {path.name for path in Path("killed/stages/students").iterdir()} == {"mrpc"}
     record = json.loads(Path("killed/stages/students/mrpc/run.json").read_text())
     assert record["from"]["path"] == os.path.abspath("killed/stages/student_rte/rte")

@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` of models that answer questions: a run's own scores and answers, and what is refused."""
+"""`evaluate` and `predict` of models that answer questions: the run's scores and answers, and errors."""
 
 import io
 import json

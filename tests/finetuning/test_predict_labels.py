@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` of fine-tuned models: a run's own scores, the order of the texts, and what is refused."""
+"""`evaluate` and `predict` of fine-tuned models: the run's scores, the order of the texts, and errors."""
 
 import io
 import json
@@ -32,7 +32,7 @@ from bertzoo.tasks.task import Example
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models of heads that nothing has trained: `rte`, `stsb`, whose numbers are far above 5, and `tags`."""
+    """Models with untrained heads: `rte`, `stsb` (its numbers are far above 5) and `tags`."""
     made, base = tmp_path_factory.mktemp("models"), any_model.read_model(folder / "model")
     rte = SequenceClassification(labels=("entailment", "not_entailment"))
     planted.write(made / "rte", base.model, rte, base.tokenizer, task="rte")

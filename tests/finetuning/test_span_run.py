@@ -1,4 +1,4 @@
-"""Whole runs of a tiny model on questions whose answers are words of one sort, from SQuAD's files and a table."""
+"""Whole runs of a tiny model on questions with planted answers, from SQuAD's files and a table."""
 
 import itertools
 import json
@@ -157,7 +157,7 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> N
 def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6", on=8) == 0
     found = results(tmp_path / "run")
-    # Of 49 questions one is passed over, and counted where that is said.
+    # One of 49 questions is skipped and counted.
     assert sum(found["examples"].values()) == 48 and sum(found["skipped"]["train"].values()) == 1
     assert found["median"]["dev"]["f1"] > 75
     assert found["skipped"] == {"train": {"the answer is not in the paragraph": 1}}

@@ -1,4 +1,4 @@
-"""What is left of a run that was refused, stopped or damaged, and what the same command makes of it."""
+"""Files of a rejected, stopped or damaged run, and the same command afterwards."""
 
 import json
 import shutil

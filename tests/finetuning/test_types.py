@@ -1,4 +1,4 @@
-"""Models that know no segments, or one: pairs and questions are told apart by [SEP] alone, as in transformers."""
+"""Models with no or one segment: [SEP] alone separates pairs and questions, as in transformers."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
 
 @pytest.fixture(scope="module")
 def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models `none` and `one`, named by the segments that they know, and pairs whose second text decides."""
+    """Models `none` and `one`, named by their number of segments, and pairs whose second text decides the label."""
     made, tokenizer = tmp_path_factory.mktemp("types"), any_model.read_model(folder / "model").tokenizer
     assert tokenizer is not None
     for name, model in (

@@ -1,4 +1,4 @@
-"""Every model can be fine-tuned and teach; what options do to what is learnt, and how many programs that takes."""
+"""Every model can be fine-tuned and can teach; effects of options, and the number of compiled programs."""
 
 import itertools
 import json

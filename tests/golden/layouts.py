@@ -224,7 +224,7 @@ def mobilebert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
 
 
 def convbert(state: Mapping[str, np.ndarray], heads: int) -> Tensors:
-    """`ConvBertForMaskedLM`'s tensors, of whose `heads` half attend, as `{our path: array in our layout}`."""
+    """`ConvBertForMaskedLM`'s tensors as `{our path: array in our layout}`; half of its `heads` attend."""
     half = heads // 2
 
     def layout(path: str, tensor: np.ndarray) -> np.ndarray:

@@ -159,7 +159,7 @@ GROUPED = {
 if __name__ == "__main__":
     # A step divides by a gradient's size: of elements that are mostly rounding, epsilon has to be the larger.
     files = {"bert": golden("bert", WIDTHS, seed=1, epsilon=1e-2)}
-    # A seed of which no gradient is a small difference of large terms, as sentence_head/bias can be with three rows:
+    # A seed without gradients that are small differences of large terms, as sentence_head/bias can be with three rows:
     # that would compare the rounding of one processor with that of another.
     files["squeezebert"] = golden("squeezebert", WIDTHS | GROUPS, seed=10, epsilon=1e-2)
     # The shared layer's gradients are sums over its passes, and round the more.

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The reference side, torch and transformers in float64: random tiny models, a random batch, what is compared."""
+"""The reference, torch and transformers in float64: random tiny models, a random batch, the compared values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -176,7 +176,7 @@ class Electra(torch.nn.Module):
 
 
 def drawn(random: np.random.Generator, batch: Mapping[str, np.ndarray], vocabulary: int) -> np.ndarray:
-    """(B,P) random ids for the slots, about a third of them what was there."""
+    """(B,P) random ids for the slots; about a third equal the original ids."""
     ids = random.integers(1, vocabulary, batch["masked_ids"].shape)
     return np.where(random.random(ids.shape) < 0.3, batch["masked_ids"], ids).astype(np.int32)
 
@@ -239,7 +239,7 @@ def randomise(model: torch.nn.Module, random: np.random.Generator) -> None:
 def calm(model: torch.nn.Module) -> None:
     """Make the layers' kernels and biases small beside the stream, as trained ones are.
 
-    Else the tokens of a deep random model all end up alike, and no gradient reaches its queries.
+    Otherwise all tokens of a deep random model become equal, and no gradient reaches its queries.
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -115,7 +115,7 @@ def assert_equal_runs(folder: Path, run: str, other: str) -> None:
     """Losses to 1e-6 of each other, parameters to 1e-5 of the tensor's largest."""
     ours, theirs = losses(folder, run), losses(folder, other)
     assert len(theirs) > STEPS
-    # A signal leaves no time to evaluate what was due at the same step.
+    # After a signal there is no time for an evaluation that was due at the same step.
     assert all(split == "heldout" for split, _ in theirs.keys() - ours.keys()) and len(theirs.keys() - ours.keys()) < 3
     np.testing.assert_allclose(list(ours.values()), [theirs[key] for key in ours], rtol=1e-6)
     found, expected = (named(load_run.load_run(folder / name).params) for name in (run, other))

@@ -33,7 +33,7 @@ class Cloud:
         }
 
     def set(self, **state) -> None:
-        """Write what the fakes go by, such as states=["ACTIVE"]."""
+        """Write the behaviour of the fakes, such as states=["ACTIVE"]."""
         for name, value in state.items():
             (self.folder / f"{name}.new").write_text(repr(value))
             (self.folder / f"{name}.new").rename(self.folder / name)  # whole or not at all, as fakes may read it now
@@ -50,7 +50,7 @@ class Cloud:
         )
 
     def run(self, script: str, *arguments: str, code: int | None = 0, **environment: str) -> str:
-        """What the launcher prints, its errors last; it must end with `code`."""
+        """Run a launcher, which must exit with `code`; return its output, errors last."""
         process = self.start(script, *arguments, **environment)
         out, err = process.communicate(timeout=60)
         assert code is None or process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"

@@ -1,4 +1,4 @@
-"""What the tests of launchers share: fake clouds, and arguments that a careless shell breaks."""
+"""Fixtures of launcher tests: fake clouds, and arguments that a careless shell breaks."""
 
 from pathlib import Path
 

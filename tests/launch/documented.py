@@ -1,12 +1,12 @@
-"""The commands and flags that launchers may use, as the pages named here document them; the fakes refuse all others.
+"""The commands and flags that launchers may use, as the pages named here document them; the fakes reject others.
 
-Only what launchers could need is listed: a flag that is missing here is refused until it is looked up. Those of gcloud
-were compared with what its version 528 says of itself.
+It lists only what launchers could need: a missing flag is rejected until someone looks it up. gcloud's were compared
+with the help of its version 528.
 """
 
 
 class Command:
-    """What a command accepts: flags with a value (--x=v), those without one, those it insists on, positional words."""
+    """Arguments of a command: flags with a value (--x=v), flags without, required flags, positional words."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ def described(file: Path) -> Path:
 
 
 def row(length: int, tokens: int, label: int | None = None) -> dict:
-    """A golden row, or where there is a label one of the task's, with what the fake phone's model gives."""
+    """A golden row, or with a label a row of the task, with the outputs of the fake phone's model."""
     ids, mask = [7] * tokens + [0] * (length - tokens), [1] * tokens + [0] * (length - tokens)
     made = {"signature": f"length_{length}", "inputs": dict(zip(NAMES, (ids, [0] * length, mask), strict=True))}
     logits = [float(7 * tokens), float(tokens)]
@@ -185,7 +185,7 @@ def test_no_phone(cloud: Cloud, file: Path, tool: str) -> None:
 def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: Path, tool: str) -> None:
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"sentences": "random ids"}))
-    shutil.rmtree(file.parent / "my model.tflite.files")  # of which a conversion writes none
+    shutil.rmtree(file.parent / "my model.tflite.files")  # a conversion writes none of them
     out = cloud.run("phone.sh", str(file), tool, code=2, **ROOT)
     assert mentions(out, "tokenizer")
     assert "Traceback" not in out and not cloud.calls("adb", "push")
@@ -316,7 +316,7 @@ def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureF
 
 
 def test_the_guide_s_commands_exist(cloud: Cloud, file: Path, tool: str) -> None:
-    """Of docs/phone.md: every bertzoo command is parsed, and the launcher's is a dry run."""
+    """Parse every bertzoo command of docs/phone.md, and run the launcher's as a dry run."""
     blocks = re.findall(r"```bash\n(.*?)```", (LAUNCH.parent / "docs/phone.md").read_text(), re.DOTALL)
     commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
     assert {argv[0] for argv in commands} == {"pip", "bertzoo", "launch/phone.sh"}

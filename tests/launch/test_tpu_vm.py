@@ -1,4 +1,4 @@
-"""launch/tpu_vm.sh and launch/tpu_worker.sh: a TPU is rented, runs, is preempted, and is given back."""
+"""launch/tpu_vm.sh and launch/tpu_worker.sh: create a TPU, train on it, survive preemption, delete it."""
 
 import fcntl
 import os
@@ -116,7 +116,7 @@ def test_the_copied_files_are_those_of_the_checkout(cloud: Cloud, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(cloud: Cloud) -> None:
-    # The first TPU is taken away while the run goes on; the second brings it to its end.
+    # The first TPU is preempted during the run; the second finishes it.
     cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
     cloud.set(secondsworker0=60, secondsworker1=60)
     process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
@@ -170,7 +170,7 @@ def test_a_running_run_is_joined_not_restarted(ready: Cloud) -> None:
 
 
 def begun(cloud: Cloud, runs: int) -> None:
-    """Wait until so many processes of runs have begun."""
+    """Wait until this many processes of runs have started."""
     for _ in range(1200):
         if len(cloud.calls("bertzoo")) == runs:
             return
@@ -179,7 +179,7 @@ def begun(cloud: Cloud, runs: int) -> None:
 
 
 def watched(cloud: Cloud) -> subprocess.Popen[str]:
-    """A `watch` in another terminal, whose run has begun and would not end by itself."""
+    """Start `watch` in another terminal, with a run that does not end by itself."""
     cloud.set(secondsworker0=600, secondsworker1=600)
     process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
     begun(cloud, 2)

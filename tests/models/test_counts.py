@@ -1,6 +1,6 @@
 """Parameter and operation counts of the published models, by tracing the real modules.
 
-Layers of one model are alike, so most counts trace one layer and two and add what the second one adds; the golden of
+Layers of one model are equal, so most counts trace one layer and two and add what the second one adds; the golden of
 shardings and runs/test_configs.py trace every shipped model at its full depth.
 """
 

@@ -18,7 +18,7 @@ from bertzoo.objectives.base import apply_model
 from bertzoo.objectives.labelled import LabelledObjective
 
 HEAD = SequenceClassification(labels=("a", "b", "c"), dropout=0.0)
-# Of every class of layer, attention and convolution.
+# One of every class of layer, attention and convolution.
 NAMES = (
     *("albert", "bottleneck-mixed-grouped", "convbert-dynamic", "convbert-fixed", "convbert-span", "ib-bert"),
     *("mobilebert", "mobilebert-tiny", "schubert", "squeezebert"),

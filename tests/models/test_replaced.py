@@ -180,7 +180,7 @@ def test_terms_and_metrics_by_hand():
     log = masked - np.log(np.exp(masked).sum(-1, keepdims=True))
     picked = np.take_along_axis(log, batch["masked_ids"][..., None], 2)[..., 0]
     assert sums["mlm"] == pytest.approx(-picked[used].sum(), rel=1e-5)
-    # What the generator saw counts, not what it put there.
+    # The generator's input counts, not its output.
     hidden = used & (np.arange(16).reshape(4, 4) != 1)
     assert metrics["mlm_hidden_loss"][1] == hidden.sum() == used.sum() - 1
     assert mean["mlm_hidden_loss"] == pytest.approx(-picked[hidden].mean(), rel=1e-5)

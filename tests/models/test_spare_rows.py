@@ -21,7 +21,7 @@ MODELS = {
     "mobilebert": MobileBert(**SMALL, embedding_size=8, bottleneck_size=8, feed_forwards=1, initializer_range=0.1),
     "replaced": Electra(**SMALL, embedding_size=8, dropout=0.1),
 }
-# What has rows of the vocabulary; under replaced token detection the generator draws what the discriminator reads.
+# Parameters with vocabulary rows. Under replaced token detection the generator draws the discriminator's input.
 WIDER = {
     "bert": {"embedding/word/embedding", "masked_head/bias"},
     "mobilebert": {"embedding/word/embedding", "masked_head/bias", "masked_head/extra/kernel"},
@@ -80,7 +80,7 @@ def compare(name: str, sizes: tuple[int, int, int]) -> None:
     assert {path for path in params if params[path].shape != expected[path].shape} == WIDER[name]
     for path, value in expected.items():
         found = params[path][tuple(slice(size) for size in value.shape)]
-        # A softmax does not see a key's bias, whose gradient is rounding: the query's gives the scale.
+        # A key's bias has no effect on a softmax, so its gradient is rounding; the query's bias gives the scale.
         scale = np.abs(expected[path.replace("key/bias", "query/bias")]).max()
         np.testing.assert_allclose(found, value, rtol=0, atol=1e-5 * scale, err_msg=path)
     for path in WIDER[name]:

@@ -42,7 +42,7 @@ def test_a_rows_content_alone_seeds_it():
     mask = (np.arange(10) < np.array([[10], [7], [3], [10]])).astype(np.int32)
     seeds = np.asarray(content_seeds(ids, mask))
     assert len(set(seeds.tolist())) == 4
-    junk = np.where(mask > 0, ids, 5)  # what is under the padding, and how much padding, say nothing
+    junk = np.where(mask > 0, ids, 5)  # neither the ids under the padding nor its length matter
     wider = np.pad(junk, ((0, 0), (0, 3))), np.pad(mask, ((0, 0), (0, 3)))
     np.testing.assert_array_equal(content_seeds(*wider), seeds)
     np.testing.assert_array_equal(content_seeds(ids[::-1], mask[::-1]), seeds[::-1])

@@ -55,7 +55,7 @@ def test_states(ours, theirs):
     assert ours(TEACHER, STUDENT, WEIGHTS) == pytest.approx(theirs(TEACHER, STUDENT), rel=1e-5)
     assert ours(TEACHER, TEACHER, WEIGHTS) == pytest.approx(0, abs=1e-6)
     elsewhere = np.where(WEIGHTS[..., None] > 0, STUDENT, 100.0)
-    assert ours(TEACHER, elsewhere, WEIGHTS) == ours(TEACHER, STUDENT, WEIGHTS)  # what has no weight is not looked at
+    assert ours(TEACHER, elsewhere, WEIGHTS) == ours(TEACHER, STUDENT, WEIGHTS)  # no weight, no effect
 
 
 def test_attention_loss_is_kl_with_the_gradient_of_cross_entropy():

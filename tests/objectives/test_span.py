@@ -30,7 +30,7 @@ ROWS, LENGTH = 5, 11
 
 @functools.cache
 def batch():
-    """Rows of different lengths, whose questions are of different lengths too; the last two fill up."""
+    """Rows and questions of different lengths; the last two rows fill the batch."""
     draw = np.random.default_rng(0)
     lengths, first = np.array([11, 9, 11, 7, 7])[:, None], np.array([3, 4, 5, 3, 3])[:, None]
     places = np.arange(LENGTH)

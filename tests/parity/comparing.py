@@ -1,4 +1,4 @@
-"""What the live comparisons share: which packages they need, how close is equal, one pass through both models."""
+"""Helpers of live comparisons: required packages, tolerances, one pass through both models."""
 
 import importlib
 import importlib.util
@@ -62,7 +62,7 @@ def assert_gradients_close(found: Any, expected: Mapping[str, np.ndarray], toler
     leaves = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(found).items()}
     assert leaves.keys() == expected.keys()
     for path, gradient in expected.items():
-        # A softmax does not see what is added to all of its inputs.
+        # A softmax is invariant to a constant added to all of its inputs.
         scale = np.abs(expected[path.replace("attention/key/bias", "attention/query/bias")]).max()
         assert_close(leaves[path], gradient, path, float(scale), tolerance)
 

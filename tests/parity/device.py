@@ -10,7 +10,7 @@ from bertzoo.export.litert import write
 
 
 def on_a_phone(file: Path, packed: Path, given: Path) -> None:
-    """Pack, and compute what was packed from its bytes as benchmark_model does."""
+    """Pack inputs, then compute outputs from the packed bytes as benchmark_model does."""
     assert main(["phone", "pack", str(file), str(packed)]) == 0
     given.mkdir()
     run = write.Interpreter(file.read_bytes())

@@ -1,4 +1,4 @@
-"""What the tests of exports share: models of the zoo beside their training graphs, and a classifier's directory."""
+"""Helpers of export tests: models of the zoo with their training graphs, and a classifier's directory."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from bertzoo.runs import any_model
 
 
 def both(name: str) -> tuple[Pretrained, TrainingGraph]:
-    """A case of the zoo, of as few layers as show what it is, and its training graph."""
+    """A case of the zoo, with as few layers as possible, and its training graph."""
     model, head = CASES[name]
     fields = {field.name for field in dataclasses.fields(model)}
     if "layers" in fields and isinstance(model.feed_forward_size, int):

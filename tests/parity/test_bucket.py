@@ -43,7 +43,7 @@ def cloud(tmp_path_factory):
 
 
 def bertzoo(cloud, *words, code=0, **more):
-    """What a command prints: its output and its errors."""
+    """Return a command's output and errors."""
     command = [sys.executable, "-m", "bertzoo", *map(str, words)]
     done = subprocess.run(command, env={**cloud, **more}, capture_output=True, text=True, timeout=600)
     assert done.returncode == code, done.stderr[-2000:]
@@ -51,7 +51,7 @@ def bertzoo(cloud, *words, code=0, **more):
 
 
 def objects(cloud, prefix):
-    """The contents of the objects whose names begin so."""
+    """The contents of the objects with this prefix."""
     base = f"{cloud['STORAGE_EMULATOR_HOST']}/storage/v1/b/bucket/o"
 
     def get(url):

@@ -86,7 +86,7 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     (row,) = measured(capsys, file)["rows"]
     assert (row["backend"], row["length"], row["file_bytes"]) == ("litert", 16, file.stat().st_size)
     both = measured(capsys, file, model, "--lengths=8", "--backends=litert")
-    # What is said beside the file is what is counted on the model.
+    # The JSON beside the file has the model's counts.
     for column in ("precision", "head", "parameters", "flops"):
         assert both["rows"][0][column] == both["rows"][1][column] is not None, column
     assert row["flops"] > both["rows"][0]["flops"]
@@ -102,7 +102,7 @@ def test_files(file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_memory_excludes_the_runtimes_imports(
     file: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Of files without a length of their own, at that of the model's positions."""
+    """Files without a length run at the model's number of positions."""
     files = [tmp_path / name for name in ("script.pt", "export.pt2", "small.onnx")]
     for to, made in zip(("torchscript", "torch-export", "onnx"), files, strict=True):
         assert main(["convert", str(model), str(made), f"--to={to}"]) == 0
@@ -125,7 +125,7 @@ def test_a_file_s_memory_is_the_same_to_both_verbs(tmp_path: Path, capsys: pytes
 
 
 def test_the_operations_of_parts(model: Path, file: Path, capsys: pytest.CaptureFixture) -> None:
-    """Of a model; a file beside it has no graph."""
+    """A model has operations by part; a file has no graph."""
     (profile,) = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")["profiles"]
     assert (profile["model"], profile["length"]) == (str(model), 8)
     assert set(profile["flops"]) == set(PARTS) and sum(profile["flops"].values()) == pytest.approx(1)

@@ -268,7 +268,7 @@ def check_back(name: str, theirs: Any, batch: dict[str, Any], ours: Any, back: P
 
 
 def test_an_old_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """pytorch_model.bin gives what safetensors give; one that holds more than tensors is refused."""
+    """pytorch_model.bin gives the same as safetensors; a pickle with other objects raises an error."""
     make_theirs("BertForMaskedLM", tmp_path / "theirs", 0)
     expected = any_model.read_model(tmp_path / "theirs").params
     state = {name: torch.tensor(array) for name, array in load_file(tmp_path / "theirs" / "model.safetensors").items()}

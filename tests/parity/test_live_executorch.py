@@ -61,7 +61,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
 
 
 def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """It writes a file for a length, which gives what the model does, and runs a file."""
+    """It writes a file for one length with the model's outputs, and times a given file."""
     source, outputs = exported.both("distilbert")[0], []
     for name in ("jax", "executorch"):
         written = backends.BACKENDS[name].write(source, tmp_path / name, backends.WriteRequest([8], "fp32", PYTHON))

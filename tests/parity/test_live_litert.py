@@ -52,7 +52,7 @@ def test_the_training_graph_itself(name: str) -> None:
 def test_the_operators_of_the_rewritten_graph() -> None:
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
-    # Transpositions are of heads alone: query, key, value and what they attended to, where that is not one row or head.
+    # Only heads are transposed: query, key, value and the attended values, unless there is one row or head.
     for model, dense, parts, transposed in ((Bert(**sizes), 6, 1, 3 * 4 - 2), (SqueezeBert(**sizes), 12 + 1 + 8, 4, 8)):
         _, graph = graphs(model, SequenceClassification())
         found = flatbuffer.operators(write.convert(graph, (8,)))
@@ -71,7 +71,7 @@ def test_windows_and_trigrams_are_sliced(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def larger() -> tuple[TrainingGraph, bytes, bytes]:
-    """Weights enough that they, and not what is said of operators, are the size of a file; with one length and five."""
+    """Enough weights to dominate the file's size over its operators; with one length and with five."""
     model = MobileBert(vocab_size=4000, layers=6, max_positions=384)
     plain, graph = graphs(model, SequenceClassification(), 0.03)
     return plain, write.convert(graph, (32,)), write.convert(graph, (32, 64, 128, 256, 384))

@@ -1,4 +1,4 @@
-"""`bertzoo convert --to=litert` as it is used: its files and what stands beside them, options, refusals, phones."""
+"""`bertzoo convert --to=litert` from the command line: files, their companions, options, errors, phones."""
 
 import dataclasses
 import json
@@ -127,7 +127,7 @@ def test_a_phone_that_computes_what_the_file_does(
 
 
 def test_predictions_are_those_of_the_model(source: Path, tmp_path: Path) -> None:
-    """Of a classifier and of a masked language model, which fills one blank at a time."""
+    """A classifier, and a masked language model, which fills one blank at a time."""
     read = any_model.read_model(source)
     (tmp_path / "masked").mkdir()
     masked = dataclasses.replace(pretrained(read.model, MaskedLanguageModel()), tokenizer=read.tokenizer)

@@ -31,7 +31,7 @@ NAMES = {
     "type_vocab_size": "token_types",
     "hidden_act": "activation",
 }
-# Hugging Face builds the shared bottleneck of the tiny model, which then is not used, unless it is told not to.
+# Hugging Face builds the tiny model's shared bottleneck, which is unused, unless the config disables it.
 INPUTS = {
     "shared": {"use_bottleneck_attention": False, "key_query_shared_bottleneck": True},
     "bottleneck": {"use_bottleneck_attention": True, "key_query_shared_bottleneck": False},

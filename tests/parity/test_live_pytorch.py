@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The self-contained PyTorch module of an export computes what the model does: outputs and gradients, every part."""
+"""The exported PyTorch module equals the model, part by part, in outputs and gradients."""
 
 import dataclasses
 import importlib.util

@@ -30,7 +30,7 @@ v1 = tensorflow.compat.v1
 
 
 def save(folder: Path, found: Mapping[str, np.ndarray], config: Any = None) -> Path:
-    """What the official code leaves: a checkpoint's files, `checkpoint`, and bert_config.json where it has one."""
+    """Write the official code's files: a checkpoint, `checkpoint`, and bert_config.json if it has one."""
     folder.mkdir(exist_ok=True)
     with v1.Graph().as_default(), v1.Session() as session:
         made = [v1.get_variable(name, initializer=array, use_resource=False) for name, array in found.items()]

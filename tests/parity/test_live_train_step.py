@@ -16,7 +16,7 @@ SIZED = ["bert_base", "squeezebert", "mobilebert", "convbert_base", "convbert_sm
 
 
 def test_both_sides_learn_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the vocabulary's logarithm downwards, alike."""
+    """Both losses fall from the vocabulary's logarithm, at the same pace."""
     monkeypatch.setattr(huggingface, "LEARNING_RATE", 1e-3)
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     setting, shape = processes.Setting(2), (8, 16, 4)
@@ -42,7 +42,7 @@ def test_both_electras_start_with_the_same_loss(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_stage_of_a_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides of a stage learn one batch; cut to two layers, of which the second learns."""
+    """Both sides of a stage learn one batch; the models have two layers, and the second one learns."""
     monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
     monkeypatch.setattr(transfer_stage, "LAYER", 2)
     plain = transfer_stage.recipe_of

@@ -21,7 +21,7 @@ from bertzoo.tasks.glue import GLUE
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
-# GLUE at Hugging Face (nyu-mll/glue): the columns of the texts, and what the integers of its labels stand for.
+# GLUE at Hugging Face (nyu-mll/glue): the text columns, and the names of its integer labels.
 HUB = {
     "cola": (("sentence",), ("unacceptable", "acceptable")),
     "sst2": (("sentence",), ("negative", "positive")),
@@ -49,7 +49,7 @@ def spelt(name, label):
 
 
 def table(name, labels, names=None, start=0):
-    """A table as Hugging Face has it, with the names of the integers beside it where they are given."""
+    """A table as Hugging Face has it, with label names if given."""
     columns = {column: [f"{column} {i}" for i in range(len(labels))] for column in HUB[name][0]}
     columns |= {"label": labels, "idx": list(range(start, start + len(labels)))}
     made = pa.table(columns)

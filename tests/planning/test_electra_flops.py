@@ -71,6 +71,6 @@ def test_published_flops_are_the_papers_table():
     }
     times |= {"electra_small": 1.1, "mobilebert": 49, "tinybert": 49}
     assert {name: float(f"{flops / 1.3e18:.2g}") for name, (flops, _) in PUBLISHED_FLOPS.items()} == times
-    # Printed with a "+", as what a teacher took is left out; and BERT's run is not ours.
+    # Printed with a "+", because the teacher is left out; and BERT's run differs from ours.
     assert {name for name, (_, note) in PUBLISHED_FLOPS.items() if note} == {"bert_base", "mobilebert", "tinybert"}
     assert all("teacher" in PUBLISHED_FLOPS[name][1] for name in ("mobilebert", "tinybert"))

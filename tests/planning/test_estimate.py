@@ -107,7 +107,7 @@ def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
 def test_fsdp_gathers_parameters_and_scatters_gradients(load, usual):
     """A gather for the forward and one for the backward pass beside half of the sum over all devices."""
     parts = first_stage(load(mesh__fsdp="4", compute__dtype="float32"))
-    split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of what is split, whole
+    split = 4 * (usual.estimated.parameters - parts.estimated.parameters) / 3  # bytes of arrays before the split
     more = (parts.roofline.interconnect - usual.roofline.interconnect) * chips.CHIPS["v5e"].ici_bandwidth
     assert more == pytest.approx((0.75 + 2 * 0.75 - 1.5) * split, rel=1e-3)
 

@@ -52,7 +52,7 @@ EXACT = {
     "squeezebert": (50_503_680, 51_094_272, 51_716_928 + 1_538, 7.3999),
     "tinybert": (14_252_592, 14_350_248, 14_479_676, 1.2475),
 }
-# What the papers' tables print of them: 10^6 parameters, and GFLOPs where they give them.
+# Figures of the papers' tables: 10^6 parameters, and GFLOPs where printed.
 PRINTED = {
     "albert_base": (12, 22.5),
     "bert_3l": (45.3, 5.7),
@@ -84,7 +84,7 @@ PRINTED = {
     "squeezebert": (51.1, 7.42),
     "tinybert": (14.5, 1.2),
 }
-# The configs whose printed size none of the three counts rounds to, and the point of docs/fidelity.md that says so.
+# Configs whose printed size fits none of the three counts, and the point of docs/fidelity.md about it.
 UNEXPLAINED = {
     "bert_3l": "BERT of 3 layers",
     "electra_base": 'ELECTRA-base\'s "110M"',
@@ -96,7 +96,7 @@ UNEXPLAINED = {
     "mobilebert_tiny": "sizes of MobileBERT-tiny and IB-BERT-large",
 }
 UNEXPLAINED_OPERATIONS = {"mobilebert_layernorm"}
-# Within a layer's gelu: half of what it is given, erfc's argument and its value; and the layer's residual.
+# Within a layer's gelu: half of its input, erfc's argument and value; and the layer's residual.
 PEAKS = {"bert_base": 4 * 128 * (3 * 3072 + 768), "bert_large": 4 * 128 * (3 * 4096 + 1024)}
 
 
@@ -165,7 +165,7 @@ def check(rows: list[dict]) -> None:
 
 
 def test_models_as_a_table(capsys, monkeypatch):
-    before = []  # what stands there when a model is about to be counted
+    before = []  # the output before a model is counted
     monkeypatch.setattr(sizes, "measure", lambda *tables: before.append(capsys.readouterr().out) or measure(*tables))
     assert main(["models", "squeezebert", "demo"]) == 0
     head, squeezebert, demo = lines = [*before, capsys.readouterr().out]

@@ -115,7 +115,7 @@ def test_every_encoder_of_a_table_has_the_models_fields():
 
 @pytest.mark.parametrize(("case", "letters"), [("schubert", ""), ("bert", "ha"), ("squeezebert", ""), ("albert", "")])
 def test_the_table_holds_the_measured_times(case, letters, monkeypatch):
-    """On a device whose times are sums over operations, and that slows down; paths identify its encoders."""
+    """The device's times are sums over operations, and it slows down; paths identify encoders."""
     model, slower, heard = CASES[case][0], itertools.count(1), []
     known: dict[str, float] = {}
 

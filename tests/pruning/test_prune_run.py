@@ -178,7 +178,7 @@ def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch
     monkeypatch.setattr(loop, "run", lambda job: pytest.fail("it trains"))
     assert prune(folder, finished) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "finished: " in line]
-    # An element of the width is a good part of so small a model; what is not used of the budget is said.
+    # In so small a model one element of the width is a large share; the log names the unused budget.
     last = cuts(finished)[-1]
     unused = 1 - last["cost"]["after"] / last["budget"]
     assert (f" {unused:.1%} " in line) == (unused > 0.01) and unused > 0.01

@@ -27,7 +27,7 @@ HEAD = MaskedLanguageModel(sentence=True)
 
 
 def run(model, head, params):
-    """Return the model's outputs except attention maps, of which a cut model has fewer."""
+    """Return the model's outputs except attention maps; a cut model has fewer of them."""
     more = [np.array([[1, 3], [2, 2], [0, 1]])] if head.kind == "masked" else []
     output = jax.jit(head.build(model, Compute()).apply)({"params": unflatten_dict(params, sep="/")}, *inputs(), *more)
     return {name: value for name, value in output._asdict().items() if name != "attentions" and value is not None}
@@ -194,7 +194,7 @@ def test_a_cut_of_the_width_changes_the_statistics_of_the_norms(statistics):
         return [x[..., kept["h"]] for x in run(BERT, NoHead(pooler=False), hidden)["hidden_states"]]
 
     assert difference(ours, kept_of_the_masked()) > 0.1
-    # With statistics over what is kept alone the masked model gives what the cut one does: nothing else differs.
+    # With statistics over kept elements only, the masked model equals the cut one.
     statistics(lambda x, **of: jnp.mean(x[..., kept["h"]], **of))
     assert difference(ours, kept_of_the_masked()) < 1e-5
 

@@ -1,4 +1,4 @@
-"""What was transcribed from the papers is well formed, whole, and says nothing twice in two ways."""
+"""The figures transcribed from the papers are well formed, complete and without contradictions."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Runs as the papers' tables: what stands in a row, what is said beside it, and what is refused."""
+"""Runs as the papers' tables: rows, notes and errors."""
 
 import csv
 import io
@@ -131,7 +131,7 @@ def test_squad_scores_stand_beside_published_ones(capsys: pytest.CaptureFixture)
     assert lines[-1].startswith("| squeezebert | measured here: runs, from runs/first | 51.1 ")
     assert lines[-1].endswith("| 51.1 | 81.0 (80.0–82.0) | 90.5 (90.0–91.0) | 77.0 | 80.0 |")
     assert mentions(out, "squad2: ", "threshold", "F1", "75.0")
-    # Beside runs of GLUE it is told where it stands.
+    # Beside runs of GLUE, a note names its table.
     finish(Path("runs/rte"), "rte", dev(accuracy=70))
     out, err = shown(capsys, "runs")
     assert out.startswith("## GLUE, development sets (SqueezeBERT, Table 2)") and "| 70.0 |" in out
@@ -169,7 +169,7 @@ def leaderboard(name: str, **changes: float) -> Path:
 
 def test_leaderboard_scores_have_their_own_row(capsys: pytest.CaptureFixture) -> None:
     leaderboard("mine.csv")
-    out, err = shown(capsys, "--leaderboard=mine.csv")  # the first table of test sets is taken
+    out, err = shown(capsys, "--leaderboard=mine.csv")  # uses the first table of test sets
     line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
     assert line.startswith("| mine | by the leaderboard: mine.csv |  | 82.3 | 82.9 |") and not err
     assert line.endswith(f"| {(659.2 + 65.1) / 9:.1f} |") and mentions(out, "WNLI", "65.1")
@@ -217,7 +217,7 @@ def test_missing_scores_are_blank_named_and_prevent_an_average() -> None:
 
 
 def test_rows_are_runs_of_one_model_in_one_place() -> None:
-    """What was fine-tuned from a fine-tuned model goes with what that one came from."""
+    """A run that starts from a fine-tuned model belongs to that model's source."""
     finish(Path("a/mnli"), "mnli", mnli(82, 83))
     (Path("a/mnli/run.json")).write_text(json.dumps({"from": {"path": "/models/first", "parameters_sha256": "0"}}))
     finish(Path("a/rte"), "rte", dev(accuracy=70), **{"from": "a/mnli/model"})

@@ -210,7 +210,7 @@ def test_held_out_rows_are_read_unmasked(home: Path) -> None:
 
 
 class Bucket(MemoryFileSystem):
-    """What is behind gs:// here."""
+    """A fake of gs://."""
 
     protocol = ("gs",)
     store, pseudo_dirs = {}, [""]  # its own

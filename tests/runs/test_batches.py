@@ -1,4 +1,4 @@
-"""What a run reads is what its config says: packing, masking, predictions, held-out rows, warnings."""
+"""A run's batches follow its config: packing, masking, predictions, held-out rows, warnings."""
 
 import re
 from dataclasses import replace
@@ -111,7 +111,7 @@ def test_held_out_rows_are_never_counted_twice(make, rows):
     batches = list(feed.heldout(0, rows, 4))
     seen = [ids.tobytes() for batch in batches for ids in batch["input_ids"][batch["row_weight"] == 1]]
     assert min(rows, there // 16 * 16) <= len(seen) <= there
-    assert len(set(seen)) > 0.9 * len(seen)  # but for rows whose text is equal
+    assert len(set(seen)) > 0.9 * len(seen)  # except rows with equal text
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(batches, feed.heldout(0, rows, 4), strict=True))
 
 

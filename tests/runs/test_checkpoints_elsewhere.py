@@ -55,7 +55,7 @@ def abstract(recipe: Pretrain, sizes: tuple[int, int, int]) -> states.State:
 
 
 def values(recipe: Pretrain, step: int) -> states.State:
-    """A state on the host, every number of which is another one, of both signs, small and large."""
+    """A state on the host with distinct numbers of both signs, small and large."""
     draw = np.random.default_rng(step)
 
     def one(want: jax.ShapeDtypeStruct) -> np.ndarray:
@@ -127,7 +127,7 @@ def lines(capsys: pytest.CaptureFixture, *argv: str) -> list[list[str]]:
 
 
 def refused(capsys: pytest.CaptureFixture, *argv: str) -> tuple[str, str]:
-    """What a refused command prints, and its one sentence."""
+    """Return a failing command's output and its one error."""
     capsys.readouterr()
     assert main(["checkpoints", *argv]) == 2
     shown, said = capsys.readouterr()
@@ -205,7 +205,7 @@ OTHERS = {
 def test_a_checkpoint_of_another_model_prints_one_error_and_stays(
     run: Path, folder: Path, option: str, capsys: pytest.CaptureFixture
 ):
-    """Where there is no config to compare; with one, that is refused before."""
+    """Without a config to compare; with one, an error comes earlier."""
     (run / "config.toml").unlink()
     before = sorted(run.rglob("*"))
     assert main(["pretrain", str(folder / "tiny.toml"), f"--run_dir={run}", *option.split()]) == 2

@@ -43,7 +43,7 @@ LEAVES = {
     "demo_replaced": (62, 48),  # two trunks of two layers
     "demo_teacher": (2 * 16 + 9, 2 * 8 + 7),  # its head is as wide as its embedding
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
-    # A layer has 31 biases and norms and 15 kernels, less what the other configs do not have.
+    # A layer has 31 biases and norms and 15 kernels; other configs have fewer.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
     "mobilebert": (24 * 31 + 8, 24 * 15 + 7),
     "mobilebert_layernorm": (24 * 31 + 8, 24 * 15 + 7),

@@ -14,7 +14,7 @@ FEW = {"pretrain": ["--stages.0.steps=4"], "transfer": ["--transfer.steps=2", "-
 
 @pytest.mark.slow
 def test_the_script_s_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    """Teacher and student agree in all that a run compares, and what the script looks at is there."""
+    """Teacher and student agree wherever a run compares them, and the script's files exist."""
     monkeypatch.chdir(tmp_path)
     text = SCRIPT.read_text().replace("\\\n", " ")
     for name, value in re.findall(r"\b(teacher|student)=(\S+)", text):

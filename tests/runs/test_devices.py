@@ -1,4 +1,4 @@
-"""The shipped models train alike on one device and on eight, rows split or parameters too, dropout off and on."""
+"""Shipped models train the same on one device and on eight, with rows or parameters split, without and with dropout."""
 
 import functools
 
@@ -93,7 +93,7 @@ def compare(
     np.testing.assert_allclose(losses, expected_losses, rtol=tolerance / 10)
     assert params.keys() == expected.keys()
     for name, value in expected.items():
-        # The softmax does not see a key's bias, whose gradient is 0 but for rounding: the query's gives the scale.
+        # A key's bias has no effect on the softmax, so its gradient is rounding; the query's bias gives the scale.
         scale = np.abs(expected[name.replace("['key']['bias']", "['query']['bias']")]).max()
         np.testing.assert_allclose(params[name], value, rtol=0, atol=tolerance * scale, err_msg=name)
 
@@ -117,7 +117,7 @@ def test_few_tokens_have_the_same_gradients_on_any_mesh():
 
 
 def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
-    """What an evaluation on few tokens says of fresh parameters."""
+    """Evaluate fresh parameters on few tokens."""
     config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)), fallbacks=FALLBACKS)
     mesh = sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
     made = MODELS[model](initializer_range=0.1)
@@ -128,7 +128,7 @@ def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_few_tokens_evaluate_the_same_on_any_devices():
-    """Without gradients XLA keeps their order, and what it gathers is its own choice."""
+    """Without gradients XLA keeps their order, and decides what to gather."""
     found, expected = evaluated("squeezebert", (2, 2, 2)), evaluated("squeezebert", (1, 1, 1))
     assert found.keys() == expected.keys() and expected["loss"] > 1
     for name, value in expected.items():

@@ -28,7 +28,7 @@ def shipped() -> dict:
 
 @pytest.fixture
 def write(tmp_path):
-    """What writes a run of the demo whose losses are so far from those on record, with settings changed."""
+    """Return a function that writes a run of the demo with losses `off` from the record, and changed settings."""
 
     def written(off: float = 0.0, points: int = 99, corpus: str = RECORD["corpus_sha256"], **changed: dict) -> Path:
         table = shipped()[NAME]
@@ -50,7 +50,7 @@ def test_the_recorded_curve_matches_the_shipped_config():
     stages = shipped()[NAME]["stages"]
     assert [point["step"] for point in RECORD["points"]][-1] == sum(stage["steps"] for stage in stages)
     losses = [point["mlm_loss"] for point in RECORD["points"]]
-    # What it is compared with has to be more than the tolerance apart, or it would tell nothing.
+    # The recorded losses must differ by more than the tolerance, or the comparison would mean nothing.
     assert losses[0] - losses[-1] > 4 * RECORD["tolerance"] > 0
     assert set(RECORD["points"][0]) == {"step", "mlm_loss", "sop_loss"}
 

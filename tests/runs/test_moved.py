@@ -45,7 +45,7 @@ def machine(tmp_path_factory):
 
 @pytest.fixture
 def run(machine, tmp_path, monkeypatch):
-    """A copy of the run here, whose corpus is in a bucket by now."""
+    """A copy of a run whose corpus has moved to a bucket."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     bucket = fsspec.filesystem("memory")
@@ -151,7 +151,7 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
     said = error(capsys, "predict", str(run), "a [MASK]")
     assert mentions(said, file, "run.json")
     file.unlink()
-    assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # that of the corpus is taken
+    assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # the corpus's tokenizer is used
 
 
 @pytest.mark.parametrize("contents", ['{"bertzoo": "0.1', "[]", "\xff"])

@@ -1,4 +1,4 @@
-"""Whole runs of a tiny model through the command line: what they leave behind, how they stop, resume and refuse."""
+"""Whole runs of a tiny model from the command line: their files, stopping, resuming and errors."""
 
 import errno
 import json
@@ -63,7 +63,7 @@ def records(run: Path) -> list[dict]:
 
 
 def error(capsys, *argv: str, code: int = 2) -> str:
-    """The one sentence that a refused command prints."""
+    """Return the one error that a failing command prints."""
     assert main(argv) == code
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("bertzoo: ")

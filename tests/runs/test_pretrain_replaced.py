@@ -102,7 +102,7 @@ def test_evaluate_predict_and_report(finished, capsys):
     assert main(["evaluate", str(finished), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     last = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()][-2]
-    # All held-out rows are fewer than evaluate_rows, and each is corrupted alike in whatever batch.
+    # There are fewer held-out rows than evaluate_rows, and each is corrupted the same way in any batch.
     assert last["split"] == "heldout"
     for name in ("loss", "mlm_loss", "rtd_loss", "rtd_auc", "rtd_accuracy"):
         assert figures[name] == pytest.approx(last[name], rel=1e-5), name

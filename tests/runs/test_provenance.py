@@ -6,7 +6,7 @@ from bertzoo.runs import provenance
 
 
 def test_a_commit_has_a_mark_where_files_differ(tmp_path, monkeypatch):
-    """Those of the package, and of folders beside it where these are asked for."""
+    """Files of the package and, if requested, of folders beside it."""
 
     def git(*words):
         known = ("-c", "user.name=a", "-c", "user.email=a@b.example")

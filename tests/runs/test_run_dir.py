@@ -1,4 +1,4 @@
-"""Who holds a run's directory, and what is left of it where nothing came of that."""
+"""Locks of a run's directory, and its files after a failed start."""
 
 import errno
 import fcntl

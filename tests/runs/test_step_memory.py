@@ -44,7 +44,7 @@ def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, mesh: jax.s
 
 @pytest.mark.parametrize("free", [None, 3])
 def test_a_step_that_cannot_fit_names_options_that_do(recipe: Pretrain, mesh, monkeypatch: pytest.MonkeyPatch, free):
-    """Also where other programs use most of the memory: the options are for what is free."""
+    """Also if other programs use most of the memory: the options fit the free memory."""
     needed = step_memory(recipe, 0, mesh).total
     there = DeviceMemory(needed // 3, None) if free is None else DeviceMemory(10 * needed, needed // free)
     monkeypatch.setattr(compilation, "device_memory", lambda: there)

@@ -68,7 +68,7 @@ def first_batch(recipe, corpus, plans, index):
 
 
 def whole_teacher(path, recipe, batch):
-    """What the teacher gives for a batch, hidden states and attention, and the logits of the masked tokens."""
+    """The teacher's hidden states, attention and logits of the masked tokens for a batch."""
     found = any_model.read_model(path)
     module, params = found.module()
     ids = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")]
@@ -132,7 +132,7 @@ def test_mapped_copied_and_frozen_parameters(name, corpus):
 
 
 def parameters(run: Path, recipe, step: int):
-    """Of a checkpoint all parameters, the learnt maps too."""
+    """All parameters of a checkpoint, projections included."""
     wanted = state.abstract_params(stage_setups.build_setups(recipe)[-1].objective, MESH)
     return restore_params(run / "checkpoints", wanted, step)[0]
 
@@ -166,7 +166,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         ours = {term: logged[done + 1][f"{term}_loss"] for term in expected}
         assert ours == pytest.approx(expected, rel=1e-4)
 
-    # What is copied before the layers and the heads stay the teacher's until the distillation, which moves them.
+    # The copied embedding and heads stay the teacher's until the distillation trains them.
     source, before, after = (
         any_model.read_model(path).params,
         *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
@@ -181,14 +181,14 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
 
 
 def same(first, second) -> bool:
-    """Whether two teachers are one, bit for bit: what is looked into, what is copied, and what is recorded."""
+    """Whether two teachers are equal, bit for bit: frozen and copied parameters, and the record."""
     trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in (first, second)]
     return jax.tree.all(jax.tree.map(np.array_equal, *trees))
 
 
 @pytest.fixture(scope="module")
 def forms(corpus, tmp_path_factory):
-    """BERT as a run, and what it is converted into."""
+    """BERT as a run, and its conversions."""
     folder = tmp_path_factory.mktemp("forms")
     run = pairs.write_run(
         pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus)), folder / "run", corpus

@@ -1,4 +1,4 @@
-"""`bertzoo transfer`: whole runs of a tiny teacher and its student, resumed in any stage, and what is refused."""
+"""`bertzoo transfer`: whole runs of a tiny teacher and its student, resuming in any stage, and errors."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_the_log_and_files_of_a_run(finished, teacher):
         assert not any("teacher" in path for path in paths)
         if part == "params":
             assert {path.replace("', '", "/").strip("()',") for path in paths} == parameters(finished, 10).keys()
-    # Only distillation's checkpoints are compared: the losses of other stages are of something else.
+    # Only distillation's checkpoints are ranked: other stages have another loss.
     metrics = [path.parent.parent.name for path in (finished / "checkpoints").glob("*/metrics/metrics")]
     assert not set(metrics) & {"2", "3", "4", "6"}
 

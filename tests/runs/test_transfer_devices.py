@@ -1,4 +1,4 @@
-"""A student learns alike on one device and on eight, its teacher split like any parameters; and with spare rows."""
+"""A student learns the same on one device and on eight, with its teacher split; and with spare rows."""
 
 import functools
 from typing import Any
@@ -127,7 +127,7 @@ def compare(found, expected) -> None:
     np.testing.assert_allclose(losses, expected[0], rtol=1e-6)
     assert params.keys() == expected[1].keys()
     for name, value in expected[1].items():
-        # The softmax does not see a key's bias, whose gradient is 0 but for rounding: the query's gives the scale.
+        # A key's bias has no effect on the softmax, so its gradient is rounding; the query's bias gives the scale.
         scale = np.abs(expected[1][name.replace("key/bias", "query/bias")]).max()
         np.testing.assert_allclose(params[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
 

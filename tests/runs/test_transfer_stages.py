@@ -187,7 +187,7 @@ def together(kind, layers, **knowledge):
 
 
 def drawn(made, seed=0):
-    """(parameters of the student, of the teacher as the objectives want them), of which no initialiser is compiled."""
+    """Parameters of the student, and of the teacher as the objectives read them, without compiling an initialiser."""
     draw = np.random.default_rng(seed)
 
     def leaf(path, shape):
@@ -219,7 +219,7 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
 
     rows = batch()
 
-    @jax.jit  # all at once: what they share is compiled once
+    @jax.jit  # all at once: shared parts compile once
     def learn(params, frozen):
         (whole, *parts), key = [setup.objective.weights(rows) for setup in (auxiliary, joint, after)], jax.random.key(0)
         grads, sums, _ = gradients(auxiliary.trained, params, frozen, rows, whole, key)
@@ -285,7 +285,7 @@ def test_a_transfer_without_an_effect_raises():
     truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
     with pytest.raises(ConfigError, match=mentioning("pretrain")):
         recipe(knowledge={**truth, "copy": False}, transfer=nothing)
-    assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # which is what the teacher is for
+    assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # copying is the teacher's only use
 
 
 def test_at_ground_truth_1_the_loss_has_no_teacher():
@@ -346,9 +346,7 @@ def test_transfer_recovers_a_randomised_layer():
     before, _ = terms(found[1], params, frozen)
     frozen_before = jax.tree.map(np.array, frozen)
     state, reports = run(made, 1, 600, frozen, params, rate=0.01)
-    after, _ = terms(
-        found[2], state.params, frozen
-    )  # the third layer, which is the teacher's, on what the second gives
+    after, _ = terms(found[2], state.params, frozen)  # the third layer, the teacher's, reads the second one's output
     lost, _ = terms(found[2], params, frozen)
     assert reports[-1]["feature"] < 0.01 * before["feature"]
     assert after["feature"] < 0.03 * lost["feature"] and after["attention"] < 0.05 * lost["attention"]
@@ -387,7 +385,7 @@ def test_widths_heads_and_depths_may_differ():
     }
     grads = gradient(found[1], params, frozen)
     moving = groups(grads)
-    # The embedding has another width there; what is not copied of it is taught with the layers.
+    # The embedding has another width; parts that are not copied train with the layers.
     assert {part for part, size in moving.items() if size} == {
         "embedding", "encoder/layers_0", "encoder/layers_1", "projections",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs that start from another model: what they take of it, what they say, and what they refuse."""
+"""Runs that start from another model: copied parameters, log lines and errors."""
 
 import functools
 import json
@@ -134,13 +134,13 @@ def recipe(folder: Path, *options: str) -> Pretrain:
 
 
 def listed(lines: list[str], word: str) -> list[str]:
-    """The modules that the line with this word lists, without what is said of them in parentheses."""
+    """The modules that the line with this word lists, without remarks in parentheses."""
     (line,) = (line for line in lines if word in line)
     return re.sub(r" \([^)]*\)", "", line.rpartition(": ")[2]).split(", ")
 
 
 def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
-    """The one sentence of a run that does not start."""
+    """Return the one error of a run that does not start."""
     run = tmp_path / "refused"
     capsys.readouterr()
     assert pretrain(folder, run, f"--data.source={folder / 'text.txt'}", *options) == 2
@@ -230,7 +230,7 @@ def test_a_resumed_run_does_not_need_its_source(folder, adapted, tmp_path, capsy
     said = capsys.readouterr().err
     assert mentions(said, source) and "changed" not in said and "resumed" not in said
     chex.assert_trees_all_equal(load_run(adapted).params, load_run(run).params)
-    # Killed after it: what it came from may be gone.
+    # Killed after it: the source may be gone.
     recorded = facts(run)["from"]
     shutil.rmtree(run / "checkpoints" / "2")
     (run / "checkpoints" / "2.sha256.json").unlink()

@@ -48,7 +48,7 @@ class Config:
 
 
 def verb() -> Any:
-    """A module with what is asked of `bertzoo finetune` before it runs."""
+    """A module with the checks of `bertzoo finetune` before a run."""
     module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
 
     def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def verb() -> Any:
 
 
 class Place:
-    """The working directory; what `bertzoo sweep` says there, and what runs it has begun."""
+    """The working directory, the output of `bertzoo sweep` in it, and the runs that it started."""
 
     def __init__(self, capsys: pytest.CaptureFixture):
         self._capsys = capsys
@@ -79,7 +79,7 @@ class Place:
         self.behave({})
 
     def behave(self, behaviour: dict[str, Any]) -> None:
-        """What runs whose command line has a part do from now on."""
+        """Set the behaviour of later runs whose command line contains a part."""
         Path("behaviour.json").write_text(json.dumps(behaviour))
 
     def sweep(self, *options: str, code: int = 0, config: str = "sweep.toml") -> tuple[str, str]:
@@ -90,7 +90,7 @@ class Place:
         return captured.out, captured.err
 
     def calls(self) -> list[dict[str, Any]]:
-        """The runs begun since the last look."""
+        """The runs started since the last call."""
         file = Path("calls")
         found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Stands in for the command `bertzoo`: it leaves what a fine-tuning run does, without training anything.
+"""A fake of the command `bertzoo`: it writes a fine-tuning run's files without training.
 
 What a run does, the file `behaviour.json` of the working directory says, by a part of its command line: `exit`, the
 code it ends with after saying `say`; `wait`, until it is told to stop; `together`, until so many are at work;

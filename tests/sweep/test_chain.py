@@ -1,4 +1,4 @@
-"""A chain from the command line, `bertzoo finetune` stood in for: order, resuming, what fails, and what is refused."""
+"""A chain from the command line with a fake `bertzoo finetune`: order, resuming, failures and errors."""
 
 import csv
 import json
@@ -86,7 +86,7 @@ class Place:
         return captured.out, captured.err
 
     def calls(self) -> list[dict[str, str]]:
-        """The options of the runs begun since the last look."""
+        """The options of the runs started since the last call."""
         file = Path("calls")
         lines = [json.loads(line)["line"] for line in file.read_text().splitlines()] if file.exists() else []
         file.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
     assert {line["state"] for line in table().values()} == {"finished"}
     assert "## GLUE, development sets (SqueezeBERT, Table 2)" in out and "measured here" in out and "quoted" in out
     assert mentions(err, "5 points", "0 of")
-    # What is damaged is made anew.
+    # Damaged results are computed again.
     Path("runs/c/stages/teachers/rte/results.json").write_text("{")
     place.run()
     assert names(place.calls()) == ["teachers/rte"]
@@ -278,7 +278,7 @@ def test_a_missing_model_option_raises(place: Place) -> None:
     Path("chain.toml").write_text(
         CHAIN.split("[stages.first]")[0].replace('from = "first", alpha = 0.9', "alpha = 1.0")
     )
-    place.run(given=[GIVEN[0], GIVEN[2]])  # whose students have no teacher
+    place.run(given=[GIVEN[0], GIVEN[2]])  # its students have no teacher
     assert names(place.calls()) == ["students/cola", "students/rte"]
 
 

@@ -22,7 +22,7 @@ COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=ss
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory with a sweep of two points, the second of which fails."""
+    """A working directory with a sweep of two points; the second one fails."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(Path(__file__).with_name("finetune.py"))))
     monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))

@@ -1,4 +1,4 @@
-"""A sweep from the command line: its table, resuming, what fails and what is stopped."""
+"""A sweep from the command line: its table, resuming, failures and stops."""
 
 import csv
 import json
@@ -211,7 +211,7 @@ def test_a_second_interrupt_kills(place) -> None:
         pids = started(1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
-        assert process.poll() is None and not gone(pids[0])  # it waits for what is being saved
+        assert process.poll() is None and not gone(pids[0])  # it waits for the save in progress
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 3 and gone(pids[0]) and len(place.calls()) == 1

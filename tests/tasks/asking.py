@@ -1,4 +1,4 @@
-"""What the tests of question answering share: a vocabulary, questions, and files of them."""
+"""Helpers of question answering tests: a vocabulary, questions, and their files."""
 
 import json
 import string
@@ -29,7 +29,7 @@ TOKENIZER = WordPieceTokenizer(WordPiece(), ENTRIES, "here")
 
 
 def question(context, answer=None, key="q", text="who was born", start=None, impossible=False):
-    """A question whose answer, where there is one, begins at its first occurrence unless told."""
+    """A question; its answer, if any, starts at its first occurrence unless `start` is set."""
     answers = () if answer is None else (Answer(answer, context.index(answer) if start is None else start),)
     return Question(key, text, context, answers, impossible, "an article", f"here question {key}")
 

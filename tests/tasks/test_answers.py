@@ -33,7 +33,7 @@ def logits(found, seed=0, length=20):
 
 
 def beams(found, seed=0, length=20, beam=20):
-    """As a joint head gives: the ends given a start are others for every start."""
+    """Outputs of a joint head: every start has its own ends."""
     draw = np.random.default_rng(seed)
     outputs = []
     for _ in found.windows:
@@ -54,7 +54,7 @@ def possible(found, row, start, end, longest):
 
 
 def every_pair(found, outputs, decoding):
-    """(score, row, start, end) of what may be an answer to each question, from the definition."""
+    """(score, row, start, end) of every possible answer to each question, from the definition."""
     pairs = [[] for _ in found.questions]
     for row, (window, output) in enumerate(zip(found.windows, outputs, strict=True)):
         if "starts" in output:
@@ -193,7 +193,7 @@ def basic(text):
 
 
 def realigned(predicted, words):
-    """BERT's get_final_text: the place of the pieces' text in the words, by counting what is no space."""
+    """BERT's get_final_text: locate the pieces' text in the words by counting characters except spaces."""
     normal = basic(words)
     start = normal.find(predicted)
     if start < 0 or len(normal.replace(" ", "")) != len(words.replace(" ", "")):

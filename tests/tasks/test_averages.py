@@ -43,7 +43,7 @@ SCHUBERT = [
 
 
 def pairs(values, apart=0.0):
-    """A row of SqueezeBERT's as scores, what it prints of two metrics being their mean."""
+    """A row of SqueezeBERT's table as scores; its figure for two metrics is their mean."""
     row = dict(zip(SQUEEZEBERT, values, strict=True))
     scores = {f"{name}/accuracy": row[name] for name in ("qnli", "sst2", "rte")} | {"cola/matthews": row["cola"]}
     scores |= {"mnli_matched/accuracy": row["mnli_m"], "mnli_mismatched/accuracy": row["mnli_mm"]}
@@ -62,7 +62,7 @@ def test_squeezebert_dev(values, printed):
 @pytest.mark.parametrize(("values", "printed"), TEST)
 @pytest.mark.parametrize("name", ["squeezebert_test", "mobilebert_test"])
 def test_the_leaderboards(name, values, printed):
-    # 78.3 is the leaderboard's own figure of BERT-base, of whose rounded columns the mean is 78.36.
+    # 78.3 is the leaderboard's figure for BERT-base; the mean of its rounded columns is 78.36.
     assert average(name, pairs(values, 3.0)) == pytest.approx(printed, abs=0.0501 if printed != 78.3 else 0.07)
 
 

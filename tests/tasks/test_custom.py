@@ -1,4 +1,4 @@
-"""The user's own files: every kind of file and task, labels given and found, and what is refused with its line."""
+"""Custom files: every kind of file and task, listed and collected labels, and errors with their line."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""GLUE's files: every task's columns and labels, the quirks of its TSVs, and what is refused with file and line."""
+"""GLUE's files: every task's columns and labels, quirks of the TSVs, and errors with file and line."""
 
 import pytest
 from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write

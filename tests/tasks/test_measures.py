@@ -78,7 +78,7 @@ TAGS = ("O", "B-A", "I-A", "B-B", "I-B")
 
 
 def spans(tags):
-    """Entities of IOB2 by trying all spans: begun by a B, or an I that nothing of its type precedes; all I within."""
+    """Entities of IOB2 by trying all spans: first a B, or an I without its type before it; then only I."""
 
     def begins(i):
         kind = tags[i][2:]

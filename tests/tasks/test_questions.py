@@ -1,4 +1,4 @@
-"""The user's own questions: their columns in every sort of table, starts given and found, and what is refused."""
+"""Custom questions: columns in every kind of table, given and located starts, and errors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Examples become rows and batches: what is cut, what is padded, every row once an epoch, and the order back."""
+"""Examples become rows and batches: cuts, padding, every row once per epoch, and the original order."""
 
 import numpy as np
 import pytest
@@ -221,7 +221,7 @@ def test_words_are_labelled_at_their_first_token():
     batch = rows.batch(slot, 3)
     assert slot.rows.tolist() == [1, 0]
     the, cat = ids("the cat")
-    # A word of which nothing is left is [UNK], so that it has a place.
+    # An empty word becomes [UNK], so that it has a place.
     assert batch["input_ids"][1].tolist() == [CLS, the, *ids("abc"), UNK, SEP, PAD]
     assert batch["input_ids"][0, :3].tolist() == [CLS, cat, SEP]
     assert batch["label"].tolist() == [[0, 1, 0, 0, 0, 0, 0, 0], [0, 2, 1, 0, 0, 3, 0, 0], [0] * 8]

@@ -1,4 +1,4 @@
-"""SQuAD's files: what is read of them, and what is refused in one sentence that names file and question."""
+"""SQuAD's files: fields read, and errors that name file and question."""
 
 import json
 import time

@@ -27,7 +27,7 @@ FEW = dict.fromkeys(FILES, 4)
 
 
 def predicted(rows=FEW, without=()):
-    """Of every task the last label for each row, and of STS-B more than the most; the rows backwards."""
+    """For every task the last label in each row, for STS-B numbers above the range; rows in reverse order."""
     last = {name: 7.25 if name == "stsb" else len(GLUE[name.partition("_")[0]].labels) - 1 for name in FILES}
     return {name: {str(i): last[name] for i in reversed(range(rows[name]))} for name in FILES if name not in without}
 

@@ -137,7 +137,7 @@ ALIGNED = [
     ("who cafe\u0301 was", "cafe\u0301", "cafe\u0301"),  # an accent that stands apart
     ("who ☃ was", "☃", "☃"),  # [UNK]
     (" who was", " who", None),  # begins before the first word
-    ("a who was", " who", "who"),  # the space is of the word before it, and the answer's own piece within
+    ("a who was", " who", "who"),  # the space belongs to the word before, and the answer's piece is inside
 ]
 
 

@@ -287,7 +287,7 @@ def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint_that_restores(tmp_pa
             restored = checkpoints.restore_latest(abstract)
             assert restored is not None and int(restored.step) == max(steps), moment
             assert toy.same(restored, victim.state(max(steps))), moment
-            # The run goes on: what the kill left behind is cleared, and the step that was lost is saved again.
+            # The run resumes: partial files of the kill are removed, and the lost step is saved again.
             checkpoints.save(victim.state(3))
             checkpoints.wait()
             assert not list((tmp_path / moment).glob("*tmp*")), moment

@@ -1,4 +1,4 @@
-"""A run whose terminal is closed, as by a dropped SSH session, saves and stops."""
+"""A run saves and stops when its terminal closes, as after a dropped SSH session."""
 
 import json
 import subprocess

@@ -37,7 +37,7 @@ class Crash(Exception):
 
 
 class Memory:
-    """A reporter that keeps what it is told."""
+    """A reporter that stores its records."""
 
     def __init__(self):
         self.records: list[Record] = []
@@ -225,7 +225,7 @@ def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_second_signal_kills():
-    # A shell's background job is begun with SIGINT ignored, and Python then leaves it so.
+    # A shell starts background jobs with SIGINT ignored, and Python keeps that.
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt), StopRequest() as stop:
@@ -364,7 +364,7 @@ def test_senseless_intervals_raise(fields, named):
 
 
 def test_throughput_counts_the_computed_tokens(monkeypatch: pytest.MonkeyPatch):
-    """Of rows of two lengths, a second a step; the first step of either compiles, which is no step's time."""
+    """Rows have two lengths and a step takes a second; compilation, at the first step of each, does not count."""
     lengths = [8, 8, 4, 8, 4, 4]
     seconds = itertools.count()
     monkeypatch.setattr(metrics, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))

@@ -18,7 +18,7 @@ QUIET = {"maintenance-event": "NONE", "preempted": "FALSE"}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """What it answers, by name; it answers nobody who does not ask as the documentation says."""
+    """Start a server with these answers by name; it answers only requests with the documented header."""
     answers = dict(QUIET)
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def test_a_notice_saves_and_stops(server: dict[str, str], monkeypatch: pytest.Mo
     said = mentioning(notice.NOTICE, f"{tmp_path}/")
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(Stopped, match=said):
         loop.run(toy.job(batches=batches, checkpoints=checkpoints))
-    # The event still stands when the run is begun again, which then goes on.
+    # The event is still present when the run restarts, and the run continues.
     with Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.steps()
         loop.run(toy.job(checkpoints=checkpoints))

@@ -74,7 +74,7 @@ EIGHT = {"data": 2, "fsdp": 2, "tensor": 2}
         ((7, 3), ("model", "bottleneck"), {"model": ("replicate",), "bottleneck": ("replicate",)}, (None, None),
          ("model", 7, "fsdp=2", "bottleneck", 3, "tensor=2")),
         ((7, 8), ("model", "pooled"), {"model": ("pooled",)}, (None, "fsdp"), ("model", 7, "fsdp=2", "pooled", 8)),
-        # What is divisible has no need of it.
+        # Divisible dimensions do not need it.
         ((8, 2, 5), ("model", "heads", "head_size"), {"heads": ("replicate",)}, ("fsdp", "tensor", None), None),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ class Memory:
 
 
 def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the step's own parameters; a slow one rests between, but for the end of a stage, and takes no step's time."""
+    """Figures belong to the step's parameters. A slow watch skips records but a stage's last, and is not timed."""
     seen: list[Any] = []
 
     def watch(params: Any) -> dict[str, float]:
