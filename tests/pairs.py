@@ -1,4 +1,4 @@
-"""The shipped pairs of teacher and student cut down, teachers of random weights for them, and by numpy what passes."""
+"""The shipped pairs of teacher and student in small, with random teachers, and their losses in numpy."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ IB_BERT = {**NARROW, "bottleneck_size": 16, "feed_forward_size": 32}
 
 
 class Pair(NamedTuple):
-    """A shipped config's sizes: whatever is equal in it is equal here, and what differs differs."""
+    """A shipped config with small sizes; fields that are equal or differ there do so here."""
 
     teacher: dict[str, Any]
     model: dict[str, Any]

@@ -129,7 +129,7 @@ def test_text_becomes_a_corpus(tmp_path: Path) -> None:
         bertzoo.tokenize(str(tmp_path / "text.txt"), tmp_path / "x", overrides={"data.heldout": 2})
 
 
-def test_a_plan_and_a_benchmark_are_those_of_the_commands(tiny_config: str, tmp_path: Path, capsys) -> None:
+def test_a_plan_and_a_benchmark_equal_the_commands(tiny_config: str, tmp_path: Path, capsys) -> None:
     plan = bertzoo.plan(tiny_config, topology="v5e:1x1", compile_steps=False, price=2.0, tell=None)
     assert cli.main(["plan", tiny_config, "--topology=v5e:1x1", "--no-compile", "--price=2", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""The house holds: imports point one way, files stay short, and nothing names a machine or a stranger's path."""
+"""Imports point one way, files stay short, and no file names a machine or a private path."""
 
 import ast
 import re
@@ -102,7 +102,7 @@ def definitions() -> Iterator[tuple[str, ast.AST]]:
 
 
 def test_classes_have_unique_names_and_functions_telling_ones() -> None:
-    """No two classes share a name, but for the PyTorch twin of nn; no function has a name that says nothing."""
+    """No two classes share a name, except in the PyTorch twin of nn; no function has a meaningless name."""
     classes: dict[str, list[str]] = {}
     for name, node in definitions():
         if isinstance(node, ast.ClassDef) and name != "bertzoo.conversion.modeling_bertzoo":
@@ -135,7 +135,7 @@ def test_the_checks_see_imports(tmp_path: Path) -> None:
 
 
 def tracked() -> list[Path]:
-    """The text files of the tree that git knows, or that are there where this is no git checkout."""
+    """The text files that git tracks or, outside a checkout, the package's."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else [str(p.relative_to(ROOT)) for p in FILES]
     return [ROOT / n for n in names if Path(n).suffix not in {".npz", ".png"} and (ROOT / n).is_file()]
@@ -147,7 +147,7 @@ def test_files_stay_short() -> None:
 
 
 def test_no_two_test_files_have_one_name() -> None:
-    """They are no packages, so that of two of a name pytest finds one."""
+    """They are not packages, so pytest would collect only one of two files with a name."""
     names = [
         file.name for file in (ROOT / "tests").rglob("*.py") if file.name not in ("conftest.py", "sitecustomize.py")
     ]

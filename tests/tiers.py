@@ -22,7 +22,7 @@ EVERY_LANDING = (
     "tests/parity/test_live_convbert.py::test_forward_loss_and_gradients[2-2]",
     "tests/parity/test_live_electra.py::test_forward_losses_and_gradients[0]",
     "tests/parity/test_live_mobilebert.py::test_forward_loss_and_gradients[shared-no_norm-False]",
-    "tests/parity/test_live_convert.py::test_there_and_back[",
+    "tests/parity/test_live_convert.py::test_round_trip[",
     *(
         f"tests/parity/test_live_pytorch.py::test_outputs_and_gradients_agree[{case}]"
         for case in (
@@ -62,7 +62,7 @@ STALE = 14 * 86_400  # seconds after which the cache of another key is deleted
 
 
 def cache_key() -> str:
-    """A name for what compiled programs depend on besides their source: jax, XLA's flags and the processor."""
+    """A key for the dependencies of compiled programs: jax, XLA's flags and the processor."""
     processor = Path("/proc/cpuinfo")
     lines = processor.read_text().splitlines() if processor.is_file() else [platform.processor()]
     features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})

@@ -96,7 +96,7 @@ def make_corpus(folder: Path) -> Path:
 
 @contextmanager
 def devices(count: int) -> Iterator[None]:
-    """Where what begins has so many devices; programs for one are compiled in half the time of those for eight."""
+    """Context in which runs have `count` devices; programs for one compile in half the time of those for eight."""
     plain = sharding.make_mesh
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding, "make_mesh", lambda config, given=None: plain(config, given or jax.devices()[:count]))

@@ -21,7 +21,7 @@ def test_every_operation_belongs_to_one_part(name: str) -> None:
         assert counts[part] > 0, part
 
 
-def test_the_parts_are_those_of_squeezebert_s_table() -> None:
+def test_the_parts_equal_squeezeberts_table() -> None:
     """Table 1 has 24.3, 2.70 and 73.0 % of BERT-base, the last including the attention's output."""
     bert = Bert(vocab_size=61, hidden_size=48, max_positions=16, layers=2, heads=12, feed_forward_size=192)
     counts = flops_by_part(pretrained(bert, TokenClassification(labels=("x", "y"))), 8)  # BERT-base's proportions / 16

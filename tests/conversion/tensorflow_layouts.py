@@ -1,4 +1,4 @@
-"""Variables of the official TensorFlow 1 code, by hand, and what becomes of them here; no table of the package's."""
+"""Variables of the official TensorFlow 1 code and our tensors, written by hand without the package's tables."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -172,7 +172,7 @@ def generator(c: dict[str, Any]) -> Iterator[Variable]:
 
 
 def values(variables: list[Variable], seed: int = 0) -> dict[str, np.ndarray]:
-    """Random values, with the optimiser's slots and what else is saved beside the model."""
+    """Random values, with the optimiser's slots and other variables of a checkpoint."""
     random = np.random.default_rng(seed)
     found = {v.name: random.normal(size=v.shape).astype(np.float32) / 4 for v in variables}
     slots = {f"{name}/{slot}": array + 1 for name, array in found.items() for slot in ("adam_m", "adam_v")}

@@ -187,7 +187,7 @@ def legacy(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
 def test_a_tokenizer_class_in_config_json(name: str | None, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """It has to be of the vocabulary's kind; without a vocabulary, of one that is read."""
+    """It must match the kind of the vocabulary or, without a vocabulary, name a supported kind."""
     source = tiny_bert.write(tmp_path / "named")
     config(tokenizer_class=name)(source)
     assert same(tiny_bert.write(tmp_path / "plain"), source)

@@ -22,7 +22,7 @@ def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
     assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *parts)
 
 
-def test_a_link_to_an_empty_directory_or_to_none(tmp_path: Path) -> None:
+def test_a_link_to_an_empty_or_missing_directory(tmp_path: Path) -> None:
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "empty").mkdir()
     for name in ("empty", "none"):
@@ -63,7 +63,7 @@ def test_no_place(place: str, tmp_path: Path, capsys: pytest.CaptureFixture, mon
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_place_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_read_only_destination_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = tiny_bert.write(tmp_path / "source")
     (tmp_path / "closed").mkdir(0o500)
     for name in ("out", "a/b"):
@@ -87,7 +87,7 @@ def test_a_full_disk(size: int, to: str, tmp_path: Path, capsys: pytest.CaptureF
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_parents_stay_where_somebody_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parents_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tiny_bert.write(tmp_path / "source")
 
     def fail(*_) -> None:

@@ -25,7 +25,7 @@ def patterns(draw) -> tuple[str, str, dict[str, int]]:
 
 @settings(max_examples=60, deadline=None)
 @given(patterns())
-def test_there_and_back(pattern: tuple[str, str, dict[str, int]]) -> None:
+def test_round_trip(pattern: tuple[str, str, dict[str, int]]) -> None:
     ours, theirs, sizes = pattern
     array = np.arange(np.prod(list(sizes.values()))).reshape(layout.shape(ours, sizes))
     assert layout.bind(ours, array.shape, {}) == sizes

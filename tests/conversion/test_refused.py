@@ -200,7 +200,7 @@ def test_reading_is_as_strict(tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     "model", [Albert(**SMALL, embedding_size=6), CONV, MOBILE, replace(MOBILE, pooler=True), SQUEEZE]
 )
 @pytest.mark.parametrize("pooler", [True, False])
-def test_every_tensor_there_and_back(model: Any, pooler: bool, tmp_path: Path) -> None:
+def test_every_tensor_round_trips(model: Any, pooler: bool, tmp_path: Path) -> None:
     head = MaskedLanguageModel(pooler=pooler)
     made = random_model(model, head)
     assert export(model, head, tmp_path) == 0

@@ -1,4 +1,4 @@
-"""Every tensor has one rule and every rule one tensor; what does not fit is named."""
+"""Every tensor has one rule and every rule one tensor; errors name the others."""
 
 import numpy as np
 import pytest
@@ -50,6 +50,6 @@ def test_a_parameter_without_a_place_is_named() -> None:
 @pytest.mark.parametrize(
     ("row", "named"), [(TensorRule("a/bias", "D", "z", "D"), "a/bias"), (TensorRule("b", "D", "x.bias", "D"), "x.bias")]
 )
-def test_two_rules_for_one_thing(row: TensorRule, named: str) -> None:
+def test_two_rules_for_one_tensor_raise(row: TensorRule, named: str) -> None:
     with pytest.raises(ValueError, match=mentioning(named)):
         to_ours([*ROWS, row], tensors(), SHAPES, "file")

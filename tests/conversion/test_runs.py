@@ -80,7 +80,7 @@ def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
             flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
         )
         assert flat(found)["masked_head/bias"].shape == (280,)
-    # Another run that starts from this one, and asks for as many, has them again.
+    # A run that starts from this one with the same vocab_multiple has the spare rows again.
     begun = warm_start.read_warm_start(run, recipe).params
     assert begun.keys() == flat(inside).keys()
     assert all(np.array_equal(begun[name], array) for name, array in flat(inside).items())

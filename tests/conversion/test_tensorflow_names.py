@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints without TensorFlow: names, axes, sizes, configs, and refusals; reading is replaced."""
+"""TensorFlow 1 checkpoints without TensorFlow: names, axes, sizes, configs and errors; the reader is a fake."""
 
 import json
 import sys
@@ -258,7 +258,7 @@ def of(config: Any, **more: Any) -> dict[str, Any]:
         ("convbert_base", 115_836_059),
     ],
 )
-def test_released_sizes_out_of_shapes(name: str, total: int) -> None:
+def test_released_sizes_follow_from_shapes(name: str, total: int) -> None:
     recipe = load(Pretrain, [shipped()[name]])
     model, width = shipped_model(name), recipe.objective.generator_width
     more = {"groups": model.feed_forward_groups, "window": 9} if model.kind == "convbert" else {}
@@ -347,7 +347,7 @@ def test_refused(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert [path.name for path in tmp_path.iterdir()] == ["tf"]
 
 
-def test_a_head_that_is_not_there(
+def test_a_missing_head_prints_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     found = layouts.values([*layouts.discriminator(ELECTRA)])

@@ -1,4 +1,4 @@
-"""The config loader: what it accepts, what it refuses and then names, and that TOML and back is the identity."""
+"""The config loader: accepted values, errors that name keys, and the round trip through TOML."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,7 +236,7 @@ def test_the_file_at_fault_is_named_among_several(tmp_path: Path) -> None:
         config.load(Run, [good, bad, good])
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_paths_that_are_not_config_files(tmp_path: Path) -> None:
     binary = tmp_path / "b.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     for name, noun in [(binary, "UTF-8"), (tmp_path, "directory"), ("nowhere.toml", "")]:
@@ -273,7 +273,7 @@ class Unsupported:
     values: dict[str, int]
 
 
-def test_dump_leaves_out_none_only_where_it_is_the_default() -> None:
+def test_dump_omits_none_only_if_it_is_the_default() -> None:
     text = config.dump(Run(model=Wide(), optimizer=Sgd(schedule=Schedule(power=None))))
     assert "limit" not in text
     assert 'power = "none"' in text

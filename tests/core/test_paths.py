@@ -39,7 +39,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_every_verb_refuses_a_url_that_it_cannot_use(command, tmp_path, monkeypatch, capsys):
+def test_every_verb_rejects_a_url_that_it_cannot_use(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     *_, message = capsys.readouterr().err.splitlines()
@@ -47,7 +47,7 @@ def test_every_verb_refuses_a_url_that_it_cannot_use(command, tmp_path, monkeypa
     assert not list(tmp_path.rglob("*:*"))
 
 
-def test_the_verbs_that_read_a_run_give_one_advice(capsys):
+def test_the_verbs_that_read_a_run_give_the_same_advice(capsys):
     said = []
     for verb in ("report", "checkpoints", "evaluate"):
         assert main([verb, "gs:/bucket/run"]) == 2
@@ -78,7 +78,7 @@ def test_paths_are_paths(name):
         ("pruned/iterations/1-tune", "pruned/iterations/1-tune"),
     ],
 )
-def test_a_model_is_named_without_where_it_is(path, name):
+def test_a_models_name_omits_the_folders_above(path, name):
     assert model_name(path) == name
 
 

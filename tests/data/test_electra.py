@@ -116,7 +116,7 @@ def made(corpus, tmp_path, **changes: Any) -> RowPlan:
     return plan_rows(corpus, "train", packing, sentence="none", directory=tmp_path, **settings)
 
 
-def test_segments_are_neighbours_and_as_long_as_they_should_be(corpus, tmp_path):
+def test_segments_are_adjacent_and_have_the_right_length(corpus, tmp_path):
     rows = made(corpus, tmp_path, single_share=0.0, short_share=0.0).rows
     pairs = rows[rows["b_length"] > 0]
     assert len(pairs) > 0.8 * len(rows) and (pairs["b_start"] == pairs["a_start"] + pairs["a_length"]).all()

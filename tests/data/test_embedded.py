@@ -70,7 +70,7 @@ def test_documents_are_modules_without_repetition(tmp_path, monkeypatch):
     assert embedded.documents.__wrapped__() == ("\n".join(sentence.format(w) for w in words),)
 
 
-def test_the_standard_library_gives_prose(monkeypatch):
+def test_the_standard_library_contains_prose(monkeypatch):
     root = Path(sysconfig.get_path("stdlib"))
     modules = [root / name for name in ("argparse.py", "decimal.py", "pickletools.py", "subprocess.py")]
     monkeypatch.setattr(embedded, "_modules", lambda: modules)

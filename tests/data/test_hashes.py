@@ -30,6 +30,6 @@ def test_seen_takes_8_bytes_a_document():
     assert 8 * count <= held < 8.2 * count and peak < 26 * count
 
 
-def test_keys_are_those_of_the_text():
+def test_keys_depend_on_the_text_alone():
     first = document_keys(("a", "b", "a"))
     assert first[0] == first[2] != first[1] and first.dtype == np.uint64 and len(document_keys(())) == 0

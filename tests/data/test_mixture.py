@@ -36,7 +36,7 @@ def read(parts, piece_bytes=5000):
     return found
 
 
-def test_a_weight_is_how_often_each_document_is_there(sources):
+def test_a_weight_is_the_number_of_copies_of_each_document(sources):
     parts = [MixturePart(source=sources["a"], weight=0.25), MixturePart(source=sources["b"], weight=2.5)]
     found = read(parts)
     counts = Counter(document for piece in found for document in piece.documents)
@@ -139,7 +139,7 @@ def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
         tokenize(replace(mixed, source=mixed.mixture[0].source), tmp_path / "d", workers=1)
 
 
-def test_every_part_gives_text_to_train_a_vocabulary_on(mixed, monkeypatch):
+def test_every_part_contributes_text_to_the_vocabulary(mixed, monkeypatch):
     monkeypatch.setattr(module, "TRAIN_BYTES", 8000)
     trained = list(module._training_texts(mixed))
     texts = [set(module._training_documents(replace(part, weight=1.0), mixed.heldout)) for part in mixed.parts]

@@ -157,7 +157,7 @@ def test_a_plan_without_pairs_holds_every_token_once(corpus, tmp_path):
         assert rows["a_length"].max() <= 62 and not rows["b_length"].any()
 
 
-def test_every_pass_packs_every_document_anew(corpus, tmp_path):
+def test_every_pass_packs_every_document_differently(corpus, tmp_path):
     once, twice = (make(corpus, tmp_path, "sop", packing=SentencePacking(passes=n)).rows for n in (1, 2))
     np.testing.assert_array_equal(twice[: len(once)], once)
     assert not np.array_equal(twice[len(once) :], once)

@@ -1,4 +1,4 @@
-"""Batches from other processes are those of this one."""
+"""Batches from other processes equal those of this one."""
 
 import os
 import pickle

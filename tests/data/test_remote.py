@@ -128,7 +128,7 @@ def test_a_manifest_cannot_make_files_elsewhere(bucket):
         copy()
 
 
-def test_an_interrupted_copy_goes_on(bucket, corpus, opened, monkeypatch):
+def test_an_interrupted_copy_resumes(bucket, corpus, opened, monkeypatch):
     """Complete files are not copied again, partial ones are."""
     wanted, own = shards(corpus)[1], type(bucket).open
 

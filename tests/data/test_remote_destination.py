@@ -1,4 +1,4 @@
-"""A corpus written behind a URL: the local one byte for byte, its manifest last, and refusals before any work."""
+"""A corpus written to a URL: equal to the local one, manifest last, errors before any work."""
 
 import json
 
@@ -64,7 +64,7 @@ def held(bucket):
     return {path.removeprefix("/bucket/corpus/"): bucket.cat(path) for path in bucket.find("/bucket/corpus")}
 
 
-def test_the_bytes_are_those_of_a_local_corpus_and_the_manifest_is_last(bucket, data, corpus, written):
+def test_the_bytes_equal_a_local_corpus_and_the_manifest_is_last(bucket, data, corpus, written):
     contents = send(data)
     local = {
         str(path.relative_to(corpus.directory)): path.read_bytes()
@@ -97,7 +97,7 @@ def test_a_lost_file_is_rebuilt(bucket, data, written):
     assert set(written) == {"train-00001.array_record", "heldout-00000.array_record", "vocab.txt", "manifest.json"}
 
 
-def test_an_upload_that_breaks_off_goes_on(bucket, data, written, monkeypatch):
+def test_an_interrupted_upload_resumes(bucket, data, written, monkeypatch):
     own = type(bucket).put_file
 
     def broken(self, source, path, *args, **options):
@@ -112,7 +112,7 @@ def test_an_upload_that_breaks_off_goes_on(bucket, data, written, monkeypatch):
     assert "manifest.json" not in held(bucket)
     with pytest.raises(CorpusError, match=mentioning("manifest.json")):
         remote.is_corpus(URL)
-    monkeypatch.setattr(tokenize, "_tokenize_pieces", None)  # of which nothing is lost
+    monkeypatch.setattr(tokenize, "_tokenize_pieces", None)  # no piece of it is lost
     there = {name for name in written if name.endswith(".array_record")}
     written.clear()
     send(data)

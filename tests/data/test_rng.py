@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bertzoo.data.rng import SplitMix, below, fold, fold_arrays, uniform
 
 
-def test_splitmix_gives_the_published_sequence():
+def test_splitmix_equals_the_published_sequence():
     # Rosetta Code, "Pseudo-random numbers/Splitmix64", seed 1234567.
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     generator = SplitMix(1234567)

@@ -69,7 +69,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_killed_run_goes_on_where_it_stopped(text, finished, tmp_path, count):
+def test_a_killed_run_resumes_where_it_stopped(text, finished, tmp_path, count):
     directory = tmp_path / "corpus"
     (tmp_path / "script.py").write_text(SCRIPT)
     arguments = [sys.executable, str(tmp_path / "script.py"), str(text), str(directory), str(count)]
@@ -162,7 +162,7 @@ def test_text_that_changed_between_two_runs_raises(text, tmp_path):
         tokenize(small(source), tmp_path / "c", workers=1)
 
 
-def test_counts_splits_and_text_are_those_of_the_source(text, tmp_path):
+def test_counts_splits_and_text_match_the_source(text, tmp_path):
     data = small(text)
     made = tokenize(data, tmp_path / "c", workers=1)
     documents = text.read_text().strip().split("\n\n")

@@ -91,7 +91,7 @@ def test_special_tokens_in_the_text_become_ids_only_on_request(config):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_words_begin_where_continuation_says(config):
+def test_continuation_marks_where_words_begin(config):
     trained = build(config, lambda: iter(TEXTS))
     text = "quick brown worlds apart"
     ids = trained.encode_batch([text])[0]

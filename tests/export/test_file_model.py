@@ -1,4 +1,4 @@
-"""`predict` and `evaluate` of an exported file answer as those of its model; a graph in JAX stands in for LiteRT."""
+"""`predict` and `evaluate` of an exported file equal those of its model; a graph in JAX replaces LiteRT."""
 
 import importlib.util
 import json

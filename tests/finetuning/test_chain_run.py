@@ -55,7 +55,7 @@ tasks.squad1 = { squad.max_question = 4, squad.stride = 8 }
 
 
 @pytest.mark.slow
-def test_a_chain_that_was_killed_goes_on_to_the_same_end(
+def test_a_killed_chain_resumes_to_the_same_end(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)

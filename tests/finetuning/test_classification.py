@@ -1,4 +1,4 @@
-"""The loss of labels and of a teacher against numpy, and what alpha does."""
+"""The losses of labels and of a teacher against numpy, and the effect of alpha."""
 
 import chex
 import jax

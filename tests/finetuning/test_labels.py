@@ -29,7 +29,7 @@ from bertzoo.tasks.glue import GLUE
         ("rte", ("NOT_ENTAILMENT", "ENTAILMENT"), (1, 0)),
     ],
 )
-def test_labels_are_those_of_the_hub_in_any_case_and_order(
+def test_labels_match_the_hubs_in_any_case_and_order(
     task: str, head: tuple[str, ...], order: tuple[int, ...], folder: Path
 ) -> None:
     """order: where in the head each label of the task is."""

@@ -13,7 +13,7 @@ NAMES = [
 ]
 
 
-def test_rates_are_those_of_electras_code() -> None:
+def test_rates_equal_electras_code() -> None:
     # _get_layer_lrs: depth 0 the embeddings, i + 1 layer i, n + 2 the task's head; the rate is decay^(n + 2 - depth).
     rate = layerwise_rates(NAMES, 0.8)
     assert rate is not None

@@ -26,7 +26,7 @@ from bertzoo.tasks.squad_tasks import SquadOptions
 
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model directory with a joint head that nothing has trained, and what its training would have noted."""
+    """A model directory with an untrained joint head and the options that training records."""
     made, base = tmp_path_factory.mktemp("joint") / "model", any_model.read_model(quiz_folder / "model")
     head, options = (
         JointSpanExtraction(beam=4),
@@ -44,7 +44,7 @@ def load(path: Path) -> predict_answers.QuestionModel:
 
 
 @pytest.mark.slow
-def test_evaluate_gives_the_scores_and_the_files_of_the_run(
+def test_evaluate_repeats_the_scores_and_files_of_the_run(
     quiz_run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     found = results(quiz_run)

@@ -55,7 +55,7 @@ def rte(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_evaluate_gives_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
+def test_evaluate_repeats_the_scores_of_the_run(finished: Path, capsys: pytest.CaptureFixture) -> None:
     best = (found := results(finished))["seeds"][found["best"]]
     for run, options, row in (
         (finished, [], best),
@@ -138,7 +138,7 @@ SEEING = [
 
 
 @pytest.mark.parametrize(("model", "seen"), quick(SEEING, SEEING[0]))
-def test_a_model_that_sees_padding_says_the_same_in_batches_of_any_length(
+def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     model: Any, seen: int, folder: Path, tmp_path: Path
 ) -> None:
     tokenizer = any_model.read_model(folder / "model").tokenizer
@@ -226,9 +226,7 @@ def test_numbers_are_scaled_and_clipped_to_the_tasks_range(
     assert found == [{"index": "0", "number": pytest.approx(model.predict(examples).values[0], abs=1e-6)}]
 
 
-def test_every_word_has_a_tag_and_those_cut_off_have_none(
-    models: Path, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_every_word_has_a_tag_except_cut_ones(models: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     words = ["bara", "doti"] * 20
     (found, empty) = records(capsys, models / "tags", " ".join(words), "")
     assert found["words"] == words and len(found["tags"]) == 40 and found["cut"] is True
@@ -351,7 +349,7 @@ def test_the_input_is_not_overwritten(
     assert (rte / "dev.tsv").read_text() == before
     said(capsys, *words, f"--output={tmp_path / 'out.tsv'}")
     assert len((tmp_path / "out.tsv").read_text().splitlines()) == 21
-    # One's own files are known, and another beside them may be written anew.
+    # The input files are recognised; another file beside them may be overwritten.
     for name in ("train.csv", "dev.csv"):
         (tmp_path / name).write_text((folder / name).read_text())
     own = ["predict", finished, "--split=dev", f"--data_dir={tmp_path}"]

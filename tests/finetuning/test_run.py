@@ -47,7 +47,7 @@ def test_the_formats_page_names_every_file_and_key(finished: Path) -> None:
     assert undocumented(finished / "seed-0") - {"dev_accuracy"} == set()
 
 
-def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path) -> None:
+def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path) -> None:
     tokenizer, task = (
         any_model.read_model(finished).tokenizer,
         CustomFiles(train="train.csv", dev="dev.csv").task(folder),
@@ -56,7 +56,7 @@ def test_its_speed_counts_rows_as_long_as_they_are(finished: Path, folder: Path)
     rows, dev = (encode(task.read(split, folder).examples, tokenizer, 24, task.kind) for split in ("train", "dev"))
     lengths, lines = bucket_lengths([rows, dev], 2, 24), (finished / "seed-0" / "metrics.jsonl").read_text()
     earlier, record = [json.loads(line) for line in lines.splitlines() if '"train"' in line][-2:]
-    # After the record before, when nothing is compiled any more.
+    # After the previous record, when all programs are compiled.
     steps = [slot.length for epoch in (0, 1, 2, 3) for slot in rows.plan(16, lengths, seed=0, epoch=epoch)]
     mean = np.mean(steps[earlier["step"] : record["step"]])
     assert len(lengths) == 2 and min(lengths) < mean < max(lengths) <= 24
@@ -90,7 +90,7 @@ def test_the_saved_model_has_the_recorded_score(finished: Path, folder: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_to_the_same_models(
+def test_a_stopped_run_resumes_to_the_same_models(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     plain = seeds.Seed._evaluate
@@ -167,7 +167,7 @@ def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_teacher_is_learnt_from_in_part(
+def test_alpha_mixes_teacher_and_labels(
     finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     short = ["--seeds=1", "--epochs=1"]
@@ -244,6 +244,6 @@ def test_impossible_options_print_one_error(
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_its_config_says_how_it_is_run() -> None:
+def test_its_config_shows_the_command() -> None:
     text = config.find("finetune").read_text()
     assert "bertzoo finetune finetune " in text and "Expected" in text and len(text.splitlines()) <= 60

@@ -82,7 +82,7 @@ def test_the_saved_model_answers_alike_in_any_batch_and_row_size(finished: Path,
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
+def test_a_run_stopped_inside_an_epoch_resumes_to_the_same_model(
     finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     plain, made = windows.Windows.batch, []
@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_inside_an_epoch_goes_on_to_the_same_model(
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in other)
 
 
-def test_batches_that_begin_inside_an_epoch_are_those_that_would_come(folder: Path) -> None:
+def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path) -> None:
     model, family = any_model.read_model(folder / "model"), span(folder)
     assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
@@ -154,7 +154,7 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(folder: Path) -> N
 
 
 @pytest.mark.slow
-def test_ones_own_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_custom_questions_are_learnt(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert finetune(folder, tmp_path / "run", "--task=own", *OWN, "--seeds=1", "--epochs=6", on=8) == 0
     found = results(tmp_path / "run")
     # One of 49 questions is skipped and counted.
@@ -227,6 +227,6 @@ def test_impossible_options_print_one_error(
     assert mentions(line, *message)
 
 
-def test_its_config_says_how_it_is_run() -> None:
+def test_its_config_shows_the_command() -> None:
     text = config.find("finetune_squad").read_text()
     assert "bertzoo finetune finetune_squad " in text and "Expected" in text and len(text.splitlines()) <= 60

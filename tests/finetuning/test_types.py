@@ -74,7 +74,7 @@ ONE_TYPE = [Bert(vocab_size=40, token_types=1, **SIZES), MobileBert(vocab_size=4
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", quick(ONE_TYPE, ONE_TYPE[0]))
-def test_of_one_segment_is_every_token(model: Bert | MobileBert) -> None:
+def test_with_one_segment_all_tokens_belong_to_it(model: Bert | MobileBert) -> None:
     """The backward pass too, where a look-up beyond a table's end would be lost."""
     module = SequenceClassification().build(model, Compute())
     draw = np.random.default_rng(0)

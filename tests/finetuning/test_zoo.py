@@ -128,7 +128,7 @@ def test_a_teacher_without_label_names_is_logged(data: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scale", [1, 5])
-def test_a_teacher_of_numbers_says_them_as_its_student_learns_them(scale: int, data: Path, tmp_path: Path) -> None:
+def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: Path, tmp_path: Path) -> None:
     head = SequenceClassification(labels=("number",), problem_type="regression")
     of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
@@ -191,7 +191,7 @@ def test_pairs_without_an_order_are_learnt_in_both(folder: Path, data: Path) -> 
     assert begun["true"].examples == {"train": 192, "dev": 24}
 
 
-def test_a_run_compiles_no_more_programs_than_it_has_lengths_and_says_when_it_collapsed(
+def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     options = ["--epochs=1", "--optimizer.learning_rate=0", "--buckets=2"]

@@ -15,7 +15,7 @@ from tests.golden import make_programs, make_shardings
 
 
 def main(configs: Sequence[str]) -> None:
-    """Write both files, anew for the named configs."""
+    """Write both files; with names, only the lines of those configs."""
     if unknown := sorted({*configs} - {*make_shardings.names(), *make_programs.names()}):
         sys.exit(f"{', '.join(unknown)}: no shipped config has this name and a model of its own")
     try:

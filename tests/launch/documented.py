@@ -15,7 +15,7 @@ class Command:
         bare: frozenset[str] = frozenset(),
         required: frozenset[str] = frozenset(),
         words: tuple[int, int] = (0, 0),
-        rest: bool = False,  # the first positional word is a program, and what follows is its own
+        rest: bool = False,  # the first positional word is a program; the rest are its arguments
     ):
         self.source, self.valued, self.bare, self.required = source, valued, bare, required
         self.words, self.rest = words, rest
@@ -151,7 +151,7 @@ STATES = names(
 
 
 def refusal(argv: list[str]) -> str | None:
-    """Why the documented program would refuse the command line `argv`; None where it would not."""
+    """Return why the documented program would reject the command line `argv`, or None."""
     name = next((" ".join(argv[:n]) for n in range(len(argv), 0, -1) if " ".join(argv[:n]) in COMMANDS), None)
     if argv[0] == "kubectl" and name is None:  # its wide flags may stand first
         plain = [word for word in argv if word.split("=")[0] not in KUBECTL]

@@ -54,7 +54,7 @@ def planned_failure(argv: list[str]) -> None:
 
 
 def workers() -> list[str]:
-    """The homes of the workers of the TPU that is there."""
+    """The homes of the existing TPU's workers."""
     return sorted(f"{CLOUD}/{name}" for name in os.listdir(CLOUD) if name in {"worker0", "worker1"})
 
 

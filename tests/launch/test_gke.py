@@ -152,7 +152,7 @@ def outcome(manifest: dict, code: int, disrupted: bool = False) -> str:
     return next((rule["action"] for rule in policy["rules"] if reason in rule["onJobFailureReasons"]), "RestartJobSet")
 
 
-def test_exit_codes_decide_whether_all_begin_again(cloud: Cloud) -> None:
+def test_exit_codes_decide_whether_all_pods_restart(cloud: Cloud) -> None:
     manifest = shown(cloud, *SLICE, *RUN)
     assert {code: outcome(manifest, code) for code in (1, 2)} == {1: "FailJobSet", 2: "FailJobSet"}
     assert {outcome(manifest, code) for code in (3, 4, 134, 137, 143)} == {"RestartJobSet"}

@@ -106,6 +106,6 @@ def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], na
     assert mentions(out, *named) and out.count("\n") == 1 and not cloud.calls()
 
 
-def test_without_bertzoo_it_says_so(cloud: Cloud) -> None:
+def test_a_missing_bertzoo_prints_an_error(cloud: Cloud) -> None:
     (cloud.bin / "bertzoo").unlink()
     assert mentions(cloud.run("local_multi.sh", "2", *RUN, code=2), "bertzoo", "PATH")

@@ -1,4 +1,4 @@
-"""launch/phone.sh: a file is timed on a phone, and what the phone computes is compared and scored here."""
+"""launch/phone.sh: time a file on a phone, and compare and score the phone's outputs here."""
 
 import hashlib
 import importlib
@@ -253,7 +253,7 @@ def test_mistakes_of_the_verb(
     assert code == 2 and mentions(out, *says)
 
 
-def test_examples_that_are_not_there(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_missing_examples_print_an_error(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A file that was scored is never judged without them, nor one that was not by some."""
     packed, exam = tmp_path / "packed", file.parent / "my model.tflite.files" / "exam.json"
     assert said(capsys, "pack", file, packed)[0] == 0

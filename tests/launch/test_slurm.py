@@ -50,7 +50,7 @@ def test_an_error_of_one_task_outranks_lost_hosts(cloud: Cloud, first, second, r
     assert len(cloud.calls("scontrol")) == len(first) - 1
 
 
-def test_it_is_not_requeued_for_ever(cloud: Cloud) -> None:
+def test_requeues_are_limited(cloud: Cloud) -> None:
     cloud.set(codes0=[4] * 9)
     out = cloud.run("slurm.sh", "--nodes=1", "--restarts=2", *RUN, code=1)
     assert len(cloud.calls("bertzoo")) == 3 and mentions(out.splitlines()[-1], 4, 2)
@@ -64,7 +64,7 @@ def test_a_queued_job_is_not_submitted_again(cloud: Cloud) -> None:
     cloud.set(queue=[{"%i": number, "%k": comment} for number in ("41", "42")])
     assert mentions(cloud.run("slurm.sh", "--nodes=1", *RUN), "job 41,42", "bertzoo")
     assert cloud.calls("squeue") == [["--me", "--noheader", "--name=bertzoo", "--format=%i %k"]]
-    # Another run under the same name is not said to be there already.
+    # The output does not report another run under the same name.
     for other in (("--", "demo", "--run_dir=runs/y"), ("--", "transfer", *RUN[1:])):
         out = cloud.run("slurm.sh", "--nodes=1", *other, code=2)
         assert mentions(out, "job 41 ", "bertzoo", "--name", "--stop --name=bertzoo")

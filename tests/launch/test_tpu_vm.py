@@ -64,7 +64,7 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
         assert "begins" in (home / "bertzoo-run/log").read_text()
     installs = [call for call in cloud.calls("uv", "pip") if "jax[tpu]" in call]
     assert len(installs) == 2 and all("--constraints=constraints.txt" in call for call in installs)
-    assert all("--editable=.[gcs]" in call for call in installs)  # what reads the bucket that the run names
+    assert all("--editable=.[gcs]" in call for call in installs)  # reads the run's bucket
     assert "gcs" in tomllib.loads((LAUNCH.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert not list(tmp_path.rglob("broken")) and "delete --name=pod --zone=us-east5-b --project=p" in out
 
@@ -91,7 +91,7 @@ def test_pruning_behind_a_url_stops_before_anything_is_rented(cloud: Cloud, word
 
 
 @pytest.mark.slow
-def test_the_copied_files_are_those_of_the_checkout(cloud: Cloud, tmp_path: Path) -> None:
+def test_the_copied_files_equal_the_checkout(cloud: Cloud, tmp_path: Path) -> None:
     checkout = tmp_path / "a checkout"
     git = ("git", "-C", str(checkout))
     subprocess.run(["git", "clone", "--quiet", str(LAUNCH.parent), str(checkout)], check=True)
@@ -349,7 +349,11 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str) -> None:
     asked = TPU if action in ("create", "watch") else WHERE
     out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
     assert "+ gcloud compute tpus " in out and not cloud.calls()
-    assert "ABSENT" not in out or action in ("create", "watch", "delete")  # nothing was asked, so nothing is known
+    assert "ABSENT" not in out or action in (
+        "create",
+        "watch",
+        "delete",
+    )  # no request was sent, so the state is unknown
     if action == "copy":
         assert "stash create\n" in out and out.rstrip().count("tar.gz COMMIT\n") == 1
     if action == "watch":

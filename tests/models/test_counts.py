@@ -60,7 +60,7 @@ def test_parameter_counts(config, sentence, encoder, with_pooler, pretraining):
 
 
 def sizes(shapes, *parts):
-    """Parameters in shapes by their path: all, or those of the parts that are named."""
+    """The number of parameters in shapes by path: all, or only those of the named parts."""
     beginnings = tuple(f"{part}/" for part in parts) or ("",)
     return sum(math.prod(shape) for path, shape in shapes.items() if path.startswith(beginnings))
 

@@ -56,7 +56,7 @@ def test_padding_changes_nothing(config):
 
 
 @pytest.mark.parametrize("mask_padding", [True, False])
-def test_trigrams_see_padding_only_where_the_config_says_so(mask_padding):
+def test_trigrams_see_padding_only_if_configured(mask_padding):
     """Other ids in the padding change the last real token of a row and the tokens that see it."""
     batch = batch_of()
     real = batch["attention_mask"] > 0
@@ -227,7 +227,7 @@ class Everything(nn.Module):
         return jnp.zeros_like(x) if train else x
 
 
-def test_dropout_stands_between_a_layer_and_its_stream():
+def test_dropout_acts_between_a_layer_and_its_stream():
     make = leaves(Compute(), 0.3, 1e-12)
     layer = bottleneck_layer(make, from_stream, Neighbours(dense=make.dense(16, "model", "heads")), Everything())
     x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32)

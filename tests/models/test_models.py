@@ -207,7 +207,7 @@ def test_the_loss_over_hidden_tokens_by_hand():
 
 
 @pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
-def test_the_pooler_is_there_where_something_trains_it(config):
+def test_the_pooler_exists_only_if_something_trains_it(config):
     """Decay alone would shrink it; all other names stay."""
     objectives = {name: Masked(sentence=name).build(config, Compute()) for name in ("none", "sop")}
     params = {name: nn.meta.unbox(jax.eval_shape(o.init, jax.random.key(0))) for name, o in objectives.items()}

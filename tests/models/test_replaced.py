@@ -140,7 +140,7 @@ def test_the_generator_learns_from_its_own_loss_and_the_embedding_from_both():
     assert by_rtd == within("embedding/", "encoder/", "replaced_head/")
 
 
-def test_replacements_stand_where_they_belong():
+def test_replacements_are_at_the_masked_positions():
     batch, original = batch_of()
     ids = np.arange(100, 116).reshape(4, 4)
     ids[0, 1] = batch["masked_ids"][0, 1]  # drawn as it was
@@ -212,7 +212,7 @@ def test_held_out_rows_are_corrupted_alike_in_any_batch():
     assert (whole != greedy).mean() > 0.5
 
 
-def test_training_draws_anew_and_temperature_sharpens():
+def test_training_draws_differ_and_temperature_sharpens():
     objective, params = build(ELECTRA)
     cold, _ = build(ELECTRA, Replaced(temperature=1e-4))
     batch, _ = batch_of()

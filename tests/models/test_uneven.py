@@ -46,7 +46,7 @@ def test_there_is_one_size_per_layer(case: str) -> None:
             replace(small(case), feed_forward_size=(20, 21))
 
 
-def test_a_config_says_a_size_or_a_list() -> None:
+def test_a_config_has_one_size_or_a_list() -> None:
     def loaded(**options: str) -> SqueezeBert:
         return config.load(Pretrain, ["squeezebert"], [(f"model.{key}", text) for key, text in options.items()]).model
 

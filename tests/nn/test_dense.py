@@ -43,7 +43,7 @@ def test_a_dense_map_equals_the_einsum_of_its_axes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_gradients_of_a_dense_map_are_those_of_its_einsum(name: str) -> None:
+def test_the_gradients_of_a_dense_map_equal_its_einsums(name: str) -> None:
     (x,) = inputs(name)
     made, params = MODULES[name].init_with_output(jax.random.key(0), x)
     weights = RANDOM.normal(size=made.shape)

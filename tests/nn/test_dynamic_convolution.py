@@ -225,7 +225,7 @@ def test_no_copies_for_every_tap(function: Callable, given: tuple, kernel: tuple
 
 @pytest.mark.parametrize(("function", "given", "kernel"), CASES)
 def test_operations_are_counted(function: Callable, given: tuple, kernel: tuple) -> None:
-    """2 a multiply-add forward, and as many again for each of the two gradients."""
+    """2 per multiply-add, forward and for each of the two gradients."""
     x, k = jnp.ones(given), jnp.ones(kernel)
     forward = 2 * x.size * 9
     assert matmul_flops(function, x, k) == forward

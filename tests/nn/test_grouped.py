@@ -152,7 +152,7 @@ def test_axes_after_the_second_are_channels(lowering: str) -> None:
     assert_close(y, tensors["y"].reshape(y.shape), "y")
 
 
-def test_einsum_refuses_wider_windows() -> None:
+def test_einsum_rejects_wider_windows() -> None:
     with pytest.raises(ValueError, match=mentioning("window", 3)):
         grouped_einsum(jnp.ones((1, 4, 4)), jnp.ones((3, 2, 4)), 2)
 

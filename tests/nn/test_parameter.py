@@ -17,7 +17,7 @@ DENSE = Dense(features=(3,), axes=("model", "pooled"), kernel_init=nn.initialize
 
 
 @pytest.mark.parametrize("name", ["mobilebert", "convbert-span", "squeezebert", "albert"])
-def test_shapes_are_those_of_a_real_init(name: str) -> None:
+def test_shapes_equal_a_real_init(name: str) -> None:
     model, head = CASES[name]
     module, ids = head.build(model, Compute()), jnp.ones((1, 4), jnp.int32)
     inputs = (ids, ids, ids, *([ids[:, :1]] if head.kind == "masked" else []))

@@ -13,14 +13,14 @@ def draws(logits_V, rows: int, slots: int, seed: int = 0) -> np.ndarray:
     return np.asarray(jax.jit(sample)(logits_BPV, row_seeds(jax.random.key(seed), rows)))
 
 
-def test_draws_are_distributed_as_the_softmax_says():
+def test_draws_follow_the_softmax():
     logits = np.random.default_rng(0).normal(0, 2, 40)
     counts = np.bincount(draws(logits, 100, 200).ravel(), minlength=40)
     expected = np.exp(logits) / np.exp(logits).sum() * counts.sum()
     assert stats.chisquare(counts, expected).pvalue > 1e-3
 
 
-def test_rare_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should_be():
+def test_rare_tokens_of_a_large_vocabulary_have_the_right_frequency():
     """One token has half of the probability, 30,000 share the rest: the noise must be fine where it is large."""
     logits = np.zeros(30_001)
     logits[0] = np.log(30_000)

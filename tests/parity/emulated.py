@@ -19,7 +19,7 @@ LOCK = threading.RLock()
 
 
 def generation(request, storage, name):
-    """That of the object that a request is about; "0" where there is none."""
+    """The generation of a request's object; "0" without an object."""
     try:
         return storage.get_file_obj(request.params["bucket_name"], name)["generation"]
     except NotFound:

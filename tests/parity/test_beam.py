@@ -79,7 +79,7 @@ def test_the_order_of_arrival_does_not_matter(data, local, tmp_path, monkeypatch
     assert contents(tmp_path / "c") == local
 
 
-def test_beam_goes_on_where_a_run_stopped(data, local, tmp_path):
+def test_beam_resumes_where_a_run_stopped(data, local, tmp_path):
     directory = tmp_path / "c"
 
     def stop(pieces, size):

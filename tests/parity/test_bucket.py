@@ -73,7 +73,7 @@ def losses(metrics):
 
 
 def test_a_run_in_a_bucket_equals_the_run_on_disk(cloud, tmp_path):
-    """Other machines resume it, past a damaged checkpoint, and read it; the losses are those of one run on disk."""
+    """Other machines resume it, past a damaged checkpoint, and read it; the losses equal a run on disk."""
     config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt", documents=100))
     bertzoo(cloud, "pretrain", config, f"--run_dir={tmp_path / 'run'}", *STEPS)
     bertzoo(cloud, "pretrain", config, "--run_dir=gs://bucket/run", *STEPS)

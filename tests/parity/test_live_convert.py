@@ -189,7 +189,7 @@ def test_no_class_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name,key", architectures(), ids=lambda value: value)
-def test_there_and_back(name: str, key: str, tmp_path: Path) -> None:
+def test_round_trip(name: str, key: str, tmp_path: Path) -> None:
     theirs, batch = make_theirs(name, tmp_path / "theirs", 0)
     assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     assert main(["convert", str(tmp_path / "ours"), str(tmp_path / "back"), "--to=huggingface"]) == 0
@@ -227,7 +227,7 @@ def check_gradients(name: str, key: str, theirs: Any, gradients: Any, ours: Path
 
 
 def check_files(theirs: Path, back: Path) -> None:
-    """The same tensors to the bit, and the same config in what matters."""
+    """The same tensors to the bit, and the same config in all fields with an effect."""
     first, second = load_file(theirs / "model.safetensors"), load_file(back / "model.safetensors")
     assert first.keys() == second.keys()
     for name, array in first.items():

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""benchmarks/learning/glue.py from end to end on tiny models: transformers learns what ours does."""
+"""benchmarks/learning/glue.py from end to end on tiny models: transformers learns as our code does."""
 
 import json
 import sys

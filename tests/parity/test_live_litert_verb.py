@@ -70,8 +70,8 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_what_the_file_says_of_itself(source: Path, tmp_path: Path) -> None:
-    """Its inputs and outputs in the graph's order, what XNNPACK takes, products; and its card says the same."""
+def test_the_description_matches_the_file(source: Path, tmp_path: Path) -> None:
+    """Inputs and outputs in the graph's order, XNNPACK's operators, operations; and the card agrees."""
     file = tmp_path / "model.tflite"
     assert export(source, file, "--lengths=16,32") == 0
     said = json.loads(file.with_name(f"{file.name}.json").read_text())
@@ -126,7 +126,7 @@ def test_a_phone_that_computes_what_the_file_does(
     assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
 
 
-def test_predictions_are_those_of_the_model(source: Path, tmp_path: Path) -> None:
+def test_predictions_equal_the_models(source: Path, tmp_path: Path) -> None:
     """A classifier, and a masked language model, which fills one blank at a time."""
     read = any_model.read_model(source)
     (tmp_path / "masked").mkdir()
@@ -145,8 +145,8 @@ def test_predictions_are_those_of_the_model(source: Path, tmp_path: Path) -> Non
             )
 
 
-def test_golden_inputs_are_what_the_tokenizer_file_gives(source: Path, tmp_path: Path) -> None:
-    """An app that reads tokenizer.json and the file must come to the same ids and, so far as float32 goes, outputs."""
+def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path: Path) -> None:
+    """An app that reads tokenizer.json and the file must get the same ids and, within float32, the same outputs."""
     assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
     folder = tmp_path / "model.tflite.files"
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
@@ -181,7 +181,7 @@ def test_the_options_of_the_verb(options: list[str], source: Path, tmp_path: Pat
 
 
 def test_scales_that_texts_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """int8-static: other texts, other outputs; no activation's scale is looked for when the file runs."""
+    """int8-static: other texts give other outputs; activations have fixed scales."""
     made = {}
     for name, texts in (("all", verify.TEXT), ("half", verify.TEXT[:4]), ("again", verify.TEXT)):
         (tmp_path / name).write_text("\n\n".join(texts))

@@ -32,7 +32,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_pairs_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+def test_pairs_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
     config = getattr(transformers, f"{family}Config")(**SIZES, **CONFIGS[family])
     theirs = getattr(transformers, f"{family}ForSequenceClassification")._from_config(config).eval()
     reference.randomise(theirs, np.random.default_rng(0))

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""pytorch_model.bin as torch writes it, and what else torch can write; run by `make test-all`."""
+"""pytorch_model.bin as torch writes it, and other pickles of torch; run by `make test-all`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_a_pickle_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_file_that_is_not_a_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source = pickled(tmp_path / "source", lambda state: state)
     for data in (b"", b"garbage", b"e" * 50, bytes(range(256)), b"PK\x03\x04" + bytes(99)):
         (source / "pytorch_model.bin").write_bytes(data)

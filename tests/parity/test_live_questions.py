@@ -17,9 +17,7 @@ from planted import said
 @pytest.mark.parametrize(
     "options", [("--task=squad1", "--epochs=1"), ("--task=squad2", "--squad.joint=true")], ids=["1.1", "2.0"]
 )
-def test_the_scores_of_a_file_are_those_of_its_model(
-    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_scores_as_its_model(options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     quiz.fill(tmp_path)
     run, file = tmp_path / "run", tmp_path / "run.tflite"
     assert quiz.finetune(tmp_path, run, *options, "--seeds=1") == 0

@@ -9,7 +9,7 @@ from benchmarks.speed import step_parts
 
 
 @pytest.mark.parametrize("index", range(10))
-def test_both_sides_compute_one_thing(index: int) -> None:
+def test_both_sides_compute_the_same(index: int) -> None:
     part = step_parts.PARTS[index]
     mine, other = step_parts.ours(part)(), step_parts.theirs(part)()
     assert len(mine) == len(other) == 1 + part.back * len(part.shapes)

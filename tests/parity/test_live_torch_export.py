@@ -40,7 +40,7 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
 
 
 def test_rows_with_as_many_tokens_as_starts(tmp_path: Path) -> None:
-    """The shortest row of a graph that reads any length has as many tokens as the head looks at starts."""
+    """The shortest row of a graph for any length has as many tokens as the head's starts."""
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
     source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
     plain = exported.graph(source)
@@ -110,7 +110,7 @@ def test_sentence_embeddings_of_the_first_token(to: str, source: Path, tmp_path:
 
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_no_file_names_this_machine(to: str, tmp_path: Path) -> None:
-    """Where the lines of its graph stand is what torch adds; a zip's members are read one by one."""
+    """torch adds the source lines of its graph; check the members of a zip one by one."""
     source, plain = exported.both("bert")
     (example, *_) = verify.sample_rows(plain, None, 8)
     made = {
@@ -154,7 +154,7 @@ def test_a_file_with_wrong_outputs_is_not_written(source: Path, tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_layouts_are_those_of_the_module() -> None:
+def test_layouts_equal_the_modules() -> None:
     """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
     from bertzoo.conversion import modeling_bertzoo, pytorch
     from bertzoo.export.pytorch import phone_module

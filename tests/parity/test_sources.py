@@ -118,7 +118,7 @@ class Prose(tfds.core.GeneratorBasedBuilder):
         raise NotImplementedError
 
 
-def test_a_data_set_must_be_prepared_and_then_gives_its_text(tmp_path, monkeypatch):
+def test_a_prepared_data_set_yields_its_text(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     with pytest.raises(CorpusError, match=mentioning("tfds:prose", "tfds build prose --file_format=array_record")):
         read("tfds:prose")

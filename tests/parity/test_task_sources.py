@@ -34,7 +34,7 @@ HUB = {
     "wnli": (("sentence1", "sentence2"), ("not_entailment", "entailment")),
     "ax": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
 }
-# What GLUE's own files and the leaderboard write for each of those names.
+# The labels of GLUE's own files and of the leaderboard for each of those names.
 SPELT = {
     **dict.fromkeys(("unacceptable", "negative", "not_equivalent", "not_duplicate"), "0"),
     **dict.fromkeys(("acceptable", "positive", "equivalent", "duplicate"), "1"),
@@ -210,7 +210,7 @@ def text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_a_data_set_that_is_not_prepared_says_how(tmp_path, monkeypatch):
+def test_an_unprepared_data_set_raises_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     with pytest.raises(CorpusError, match=mentioning("tfds:glue/rte", "tfds build glue/rte")):
         GLUE["rte"].read("train", "tfds:glue")

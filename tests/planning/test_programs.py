@@ -26,8 +26,8 @@ def test_the_step_lowers_to_the_recorded_program(name):
     assert found == {key: RECORDED[key] for key in RECORDED if key.startswith(f"{name}/")}
 
 
-def test_one_command_writes_the_lines_of_a_config_anew(tmp_path, monkeypatch):
-    """And leaves those of the others, so that the difference shows what changed."""
+def test_one_command_rewrites_the_lines_of_a_config(tmp_path, monkeypatch):
+    """It leaves the other configs' lines, so that the diff shows the change."""
     changes = {
         make_programs: (r'"demo/0": "\w+"', '"demo/0": "0"'),
         make_shardings: (r"\ndemo\n  .*\n", "\ndemo\n"),

@@ -148,7 +148,7 @@ def test_models_as_json(capsys):
 
 
 def check(rows: list[dict]) -> None:
-    """The figures of models are the papers', or where these are not explained, those of docs/fidelity.md."""
+    """The figures of models equal the papers' or, if unexplained, those of docs/fidelity.md."""
     for row in rows:
         *counts, gflops = EXACT[row["name"]]
         found = [row["params_encoder"], row["params_with_pooler"], row["params_pretraining"]]
@@ -235,8 +235,8 @@ W = jax.ShapeDtypeStruct((10, 50), jnp.float32)
         (lambda w, x: x + 1, 10),  # an argument is not counted, its successor is
         (lambda w, x: ((x + 1) * 2) - 3, 20),  # an operation's operand lives until its result is there
         (lambda w, x: x @ w, 50),
-        (lambda w, x: (x @ (w * 2)).sum(), 51),  # what depends on the parameters alone is not counted
-        (lambda w, x: (x + 1, (x * 2) * 3)[1], 20),  # nor is what no output needs
+        (lambda w, x: (x @ (w * 2)).sum(), 51),  # values that depend on parameters alone do not count
+        (lambda w, x: (x + 1, (x * 2) * 3)[1], 20),  # nor do values that no output needs
         (lambda w, x: jax.jit(lambda x: jnp.tanh(x + 1) * 2)(x), 20),  # inside a function
         (lambda w, x: (lambda a, b: a * b)(x + 1, x + 2), 30),
     ],

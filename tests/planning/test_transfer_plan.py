@@ -43,7 +43,7 @@ def test_the_first_middle_and_last_layer_and_the_distillation_are_planned(recipe
 def test_a_stages_cost_grows_with_its_depth(plan):
     first, middle, last, _ = (stage.model_flops for stage in plan.stages)
     assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)
-    # Those between lie on the line, and each is as long as the others.
+    # The stages between are interpolated, and all have equally many steps.
     strategy = sum(np.interp(range(4), [0, 1, 3], [first, middle, last])) * 10_000
     assert plan.model_flops == pytest.approx(strategy + 500_000 * plan.stages[-1].model_flops)
 

@@ -115,7 +115,7 @@ def test_the_budget_uses_the_configs_unit(case):
     assert smaller.sizes == sizes
 
 
-def test_parameters_are_those_of_the_published_count():
+def test_parameters_equal_the_published_count():
     structure = declare(Bert(), MaskedLanguageModel(sentence=True))
     assert parameters(structure)(structure.sizes) == 109_482_240
     sizes = structure.sizes | {"h": 544}

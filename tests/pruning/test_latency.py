@@ -202,7 +202,7 @@ def test_a_damaged_table(change, says, tmp_path):
     assert mentions(str(raised.value), path, *says)
 
 
-def test_a_table_that_is_not_there_or_of_another_length(tmp_path):
+def test_a_missing_table_or_one_of_another_length(tmp_path):
     structure = declare(BERT, NoHead())
     with pytest.raises(UserError, match=mentioning("none.json", "No such file")):
         Latency(share=0.5, table=str(tmp_path / "none.json")).cost(structure)

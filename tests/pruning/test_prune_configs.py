@@ -22,12 +22,12 @@ NAMES = [name for name, path in config.shipped().items() if kind_of(path) == "pr
 PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
 
 
-def test_all_are_there():
+def test_every_published_size_has_a_config():
     assert set(NAMES) == {*PUBLISHED, "prune_albert_e", "demo_prune"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_loads_and_says_how_it_is_run(name):
+def test_it_loads_and_shows_its_command(name):
     text = config.shipped()[name].read_text()
     header = re.match(r"(#.*\n)+", text)
     assert header and f"bertzoo prune {name} " in header[0] and "Expected" in header[0]

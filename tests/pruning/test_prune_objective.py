@@ -21,7 +21,7 @@ BERT = Bert(**SIZES, **LAYERS)
 HEAD = MaskedLanguageModel(sentence=True)
 STRUCTURE = declare(BERT, HEAD)
 LAYER = "encoder/layers_0"
-# Planted: nothing reads what these give.
+# Planted: no other parameter reads their outputs.
 DEAD = {f"{LAYER}/attention/a": [1], f"{LAYER}/attention/v": [0, 4], f"{LAYER}/feed_forward/f": [2, 3, 11, 19]}
 
 

@@ -54,7 +54,7 @@ def test_the_formats_page_names_every_file_and_key(finished):
 
 @pytest.mark.slow
 def test_the_log_shows_what_a_cut_would_keep(finished):
-    """Every scoring record has shares by dimension; the last record's are those of the cut."""
+    """Every scoring record has shares by dimension; the last record's equal the cut's."""
     for iteration, found in enumerate(cuts(finished), start=1):
         text = (prune_layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
         records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]

@@ -1,4 +1,4 @@
-"""The declared dimensions are those of the modules; the others raise an error."""
+"""The declared dimensions equal the modules'; other dimensions raise an error."""
 
 import re
 

@@ -118,7 +118,7 @@ def test_vectors_of_ones_change_nothing(case):
     chex.assert_trees_all_equal(whole, params)
 
 
-def test_vectors_stand_where_tables_4_and_5_put_them():
+def test_vectors_multiply_where_tables_4_and_5_put_them():
     structure, params = declare(BERT, HEAD), pretrained(BERT, HEAD).params
     random = np.random.default_rng(2)
     vectors = {name: random.normal(size=size).astype(np.float32) for name, size in structure.sizes.items()}
@@ -141,7 +141,7 @@ def test_vectors_stand_where_tables_4_and_5_put_them():
         np.testing.assert_array_equal(folded[path], params[path])
 
 
-def test_inputs_of_a_grouped_kernel_are_those_of_their_group():
+def test_inputs_of_a_grouped_kernel_belong_to_their_group():
     model = SqueezeBert(**SIZES, **LAYERS | {"feed_forward_size": 24}, intermediate_groups=2, output_groups=4)
     structure, params = declare(model, NoHead()), pretrained(model, NoHead()).params
     name = "encoder/layers_0/feed_forward/f"

@@ -22,7 +22,7 @@ def test_every_column_is_well_formed() -> None:
             assert 0 < float(value.value) < 100, value
 
 
-def test_no_value_is_there_twice() -> None:
+def test_no_value_is_repeated() -> None:
     assert [key for key, count in Counter(value[:6] for value in published.paper_values()).items() if count > 1] == []
     assert len(set(published.paper_values())) == len(published.paper_values())
 

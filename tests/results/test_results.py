@@ -44,7 +44,7 @@ def measured(*names: str, table: str = "squeezebert_dev") -> rows.ResultTable:
     )
 
 
-def test_the_rows_of_a_paper_come_out_as_printed_and_ours_beside_them(capsys: pytest.CaptureFixture) -> None:
+def test_a_papers_rows_are_as_printed_with_ours_beside_them(capsys: pytest.CaptureFixture) -> None:
     glue(Path("runs/glue"))
     out, err = shown(capsys, "runs/glue")
     lines = [line for line in out.splitlines() if line.startswith("| ")]
@@ -60,7 +60,7 @@ def test_the_rows_of_a_paper_come_out_as_printed_and_ours_beside_them(capsys: py
 
 
 @pytest.mark.parametrize("name", layouts.PAPER_TABLES)
-def test_every_printed_number_of_a_table_stands_in_its_place(name: str) -> None:
+def test_every_printed_number_is_in_its_place(name: str) -> None:
     layout = layouts.PAPER_TABLES[name]
     table = rows.build_table(layout, [])
     sources = published.paper_rows(layout.paper, layout.tables, layout.sections)
@@ -150,13 +150,13 @@ def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys: pytest
     (row,) = table.rows
     assert row.average and row.average.value == pytest.approx((659.2 + 65.1) / 9)
     assert any("WNLI" in note and "65.1" in note for note in table.notes) and "WNLI" not in row.cells
-    # Scores of the development sets are none of the test sets.
+    # Scores of development sets do not appear among those of test sets.
     _, err = shown(capsys, "runs", "--table=squeezebert_dev", code=2)
     assert mentions(err, "cola", "squeezebert_dev", "--table=squeezebert_test")
 
 
 def leaderboard(name: str, **changes: float) -> Path:
-    """A file of scores of the test sets, which are those of TABLE_2."""
+    """A file of test scores, equal to TABLE_2."""
     scores = {
         f"{task}{split.removeprefix('dev')}/{metric}": value
         for task, splits in TABLE_2.items()
@@ -237,7 +237,7 @@ def test_rows_are_runs_of_one_model_in_one_place() -> None:
     assert row.source == "a, from /models/first" and set(row.cells) == {"CoLA", "RTE"}
 
 
-def test_of_several_runs_of_a_task_the_best_stands_there_and_is_named() -> None:
+def test_the_best_of_several_runs_of_a_task_is_shown_and_named() -> None:
     for name, scores in {"x": (50, 51, 52), "y": (40, 60, 70), "z": (10, 11, 12)}.items():
         finish(Path("sweep") / name, "cola", *(dev(matthews=score) for score in scores))
     table = measured("sweep")
@@ -281,7 +281,7 @@ def test_other_forms(capsys: pytest.CaptureFixture) -> None:
     assert whole["columns"][0] == "MNLI-m" and any("2 runs" in note for note in whole["notes"])
 
 
-def test_without_a_directory_the_paper_stands_alone(capsys: pytest.CaptureFixture) -> None:
+def test_without_a_directory_only_the_papers_rows_are_shown(capsys: pytest.CaptureFixture) -> None:
     out, _ = shown(capsys, "--table=mobilebert_test")
     assert "| MobileBERT, w/o OPT | quoted: MobileBERT, Table 4, GLUE test | 25.3 | 51.1 | 92.6 | 88.8 | 84.8 |" in out
     assert "measured here:" not in out

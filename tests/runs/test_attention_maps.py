@@ -170,7 +170,7 @@ def test_how_much_is_near() -> None:
     assert attention.nearby(np.ones((4, 4)), 1) == pytest.approx(10 / 16)
 
 
-def test_maps_are_those_of_the_row_alone(home: Path) -> None:
+def test_maps_do_not_depend_on_other_rows(home: Path) -> None:
     model, params, _ = bertzoo.load(home / "teacher")
     rows = [UnpaddedRow(RNG.integers(5, 200, n), (np.arange(n) > 2).astype(np.int32)) for n in (11, 6)]
     long, (second, first) = attention.attentions(any_model.read_model(home / "teacher"), rows, [2, 1])
@@ -252,7 +252,7 @@ def test_held_out_rows_of_a_run_in_a_bucket(
         (["--average", "--layers=1:1,1:3"], 2, 3, {"teacher": [1, 3], "student": [1]}),
     ],
 )
-def test_the_layers_are_those_of_the_papers_figure(
+def test_the_layers_match_the_papers_figure(
     given: list[str], student: int, teacher: int | None, chosen: dict[str, list[int]]
 ) -> None:
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""

@@ -69,7 +69,7 @@ def test_every_option_reaches_the_batch(make, option, value):
         {"objective__kind": "replaced", "data__packing__kind": "electra", "data__masking__kind": "span"},
     ],
 )
-def test_the_recipe_alone_says_the_shapes_of_every_batch(make, options):
+def test_batch_shapes_follow_from_the_recipe(make, options):
     feed, _ = make(**options)
     for index, stage in enumerate(feed.recipe.stages):
         batch = next(feed.train(index, 0))
@@ -78,7 +78,7 @@ def test_the_recipe_alone_says_the_shapes_of_every_batch(make, options):
         assert {name: (shape.shape, shape.dtype) for name, shape in described.items()} == made
 
 
-def test_a_stage_begins_anywhere_in_its_rows_and_ends_with_its_steps(make):
+def test_a_stage_starts_at_any_row_and_ends_with_its_steps(make):
     feed, _ = make()
     batches, later = list(feed.train(0, 0)), list(feed.train(0, 32))
     assert len(batches) == 6 and len(later) == 4

@@ -1,4 +1,4 @@
-"""A real model's checkpoints: restored on any number of devices and any mesh, and told of by `bertzoo checkpoints`."""
+"""A real model's checkpoints: restored on any mesh, and listed by `bertzoo checkpoints`."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Every shipped config loads, builds and says how it is run; its parameters are what optimiser and mesh expect."""
+"""Every shipped config loads, builds and shows its command; optimiser and mesh handle all its parameters."""
 
 import re
 import tomllib
@@ -113,8 +113,8 @@ def test_parameters_without_weight_decay(shipped):
     assert (sum(flags), len(flags) - sum(flags)) == LEAVES[name]
 
 
-def test_every_parameter_goes_where_it_went(shipped):
-    """The table was read through; whoever changes a rule, a name or a config writes it anew and looks at what moved."""
+def test_parameters_are_placed_as_recorded(shipped):
+    """The table was reviewed; after changing a rule, a name or a config, regenerate it and review the difference."""
     name, _, _ = shipped
     assert [line.strip() for line in make_shardings.recorded()[name].splitlines()] == list(make_shardings.table(name))
 

@@ -63,7 +63,9 @@ def measure(trained: LoadedRun, counts: np.ndarray) -> tuple[float, float, float
 @pytest.mark.slow
 def test_the_discriminator_beats_word_frequencies_and_the_generator_learns(tmp_path):
     run = tmp_path / "run"
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # those of tests are slow
+    environment = {
+        name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
+    }  # programs compiled for tests are slow
     subprocess.run(
         [sys.executable, "-m", "bertzoo", "pretrain", "demo_replaced", f"--run_dir={run}"], env=environment, check=True
     )

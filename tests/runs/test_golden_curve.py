@@ -1,4 +1,4 @@
-"""`bertzoo report --check`: a run beside what its config came to elsewhere."""
+"""`bertzoo report --check`: a run against the recorded curve of its config."""
 
 import json
 import shutil
@@ -136,7 +136,7 @@ def test_a_curve_is_the_median_of_runs(write, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_begins_on_its_curve(tmp_path, capsys):
+def test_the_demo_starts_on_its_curve(tmp_path, capsys):
     run = tmp_path / "run"
     metrics = run / "metrics.jsonl"
     process = subprocess.Popen([sys.executable, "-m", "bertzoo", "pretrain", NAME, f"--run_dir={run}"])

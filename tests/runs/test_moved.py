@@ -1,4 +1,4 @@
-"""A run taken to another machine, where its corpus is not: what needs none does without, the rest finds it."""
+"""A run moved to a machine without its corpus: some commands do not need it, the others find it."""
 
 import json
 import re

@@ -309,7 +309,7 @@ def test_a_corpus_in_a_bucket_is_trained_on_and_evaluated(finished, config, corp
     assert main(["predict", str(run), "one [MASK] two"]) == 0
 
 
-def test_a_terminated_start_says_so(config, tmp_path):
+def test_a_terminated_start_is_logged(config, tmp_path):
     process = subprocess.Popen(
         [*COMMAND, config, f"--run_dir={tmp_path / 'run'}"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -102,7 +102,7 @@ def test_files_of_an_earlier_run_of_the_same_name_are_not_reused(mirror, bucket)
     assert held(bucket).keys() == {OWNER} and (again.directory / "plans").is_dir()
 
 
-def test_of_two_the_later_goes_on_and_the_earlier_stops_before_it_saves(mirror, bucket):
+def test_the_later_of_two_runs_continues_and_the_earlier_stops(mirror, bucket):
     mirror.before_a_save()
     (mirror.directory / METRICS).write_text("mine\n")
     later = Bucket(URL)

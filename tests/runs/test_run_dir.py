@@ -26,7 +26,7 @@ def test_a_rejected_start_leaves_no_directory(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_was_there_before_stays(tmp_path: Path) -> None:
+def test_a_directory_that_existed_before_stays(tmp_path: Path) -> None:
     with pytest.raises(ConfigError), RunDirectory(tmp_path).locked():
         fail()
     assert tmp_path.is_dir() and not list(tmp_path.iterdir())

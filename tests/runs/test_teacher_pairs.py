@@ -1,4 +1,4 @@
-"""Every shipped pair of teacher and student, cut down: what passes between them, and whole runs of them."""
+"""Every shipped pair of teacher and student in small: their losses, and whole runs."""
 
 import dataclasses
 import json
@@ -329,7 +329,7 @@ def of_kinds(theirs: str, mine: str, strategy: str) -> Transfer:
     return config.from_dict(Transfer, tables)
 
 
-def test_every_kind_is_here():
+def test_every_kind_is_covered():
     assert set(KINDS) == {kind.__dataclass_fields__["kind"].default for kind in get_args(Model)}
 
 
@@ -339,7 +339,7 @@ NAMES = list(KINDS)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("theirs", "mine"),
-    # Every kind teaches two others, and is taught by two; all 64 pairs are as many seconds more.
+    # Every kind teaches two others and learns from two; all 64 pairs would take a second each.
     [(NAMES[i], NAMES[(i + further) % len(NAMES)]) for i in range(len(NAMES)) for further in (1, 3)],
 )
 def test_any_model_can_teach_any_other(theirs, mine):

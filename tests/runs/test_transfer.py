@@ -202,7 +202,7 @@ def test_another_teacher_raises(finished, student, teacher, corpus, tmp_path, ca
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("teacher.attention_dropout", 0.5),  # which changes nothing of a teacher, but is hardly meant
+        ("teacher.attention_dropout", 0.5),  # has no effect on a teacher, but is probably a mistake
         ("teacher_objective.sentence", "sop"),
         ("knowledge.ground_truth", 0.4),
         ("knowledge.feature", 1),

@@ -1,4 +1,4 @@
-"""A student under its teacher: what each stage computes, moves and leaves alone."""
+"""A student under its teacher: each stage's losses, trained and frozen parameters."""
 
 import dataclasses
 import functools
@@ -239,7 +239,7 @@ def divided(sums, weights):
     return {name: total / weights[name] for name, total in sums.items()}
 
 
-def test_a_teacher_in_bfloat16_says_nearly_the_same():
+def test_a_teacher_in_bfloat16_gives_nearly_the_same_losses():
     """It is the teacher alone that is computed less finely."""
     params, frozen = drawn(together("auxiliary", 1))
     found = []
@@ -337,7 +337,7 @@ def test_each_discrepancy_alone_is_driven_to_near_zero(name):
 
 @pytest.mark.slow
 def test_transfer_recovers_a_randomised_layer():
-    """The student is the teacher but for its second layer, drawn anew: progressive transfer brings back its states."""
+    """The student equals the teacher except for a random second layer: progressive transfer restores its states."""
     made = recipe(model=TEACHER, optimizer={"kind": "adamw", "learning_rate": 0.1})
     found, teacher, frozen = teaching(made)
     params = student(found[1])

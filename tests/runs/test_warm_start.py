@@ -270,7 +270,7 @@ def test_a_run_without_a_checkpoint_may_start_from_something_else(folder, adapte
 
 @pytest.mark.slow  # three runs
 def test_replaced_tokens_and_back(folder, adapted, tmp_path, capsys):
-    """BERT's backbone under replaced token detection; what that run gives to its own kind and to the masked one."""
+    """BERT's backbone under replaced token detection, and runs of either objective that start from it."""
     run, _ = tmp_path / "run", capsys.readouterr()
     options = ["--stages.0.steps=1", "--run.evaluate_every=0", f"--from={adapted}/checkpoints/1"]
     assert pretrain(folder, run, *RTD, *options) == 0

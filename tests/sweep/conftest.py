@@ -1,4 +1,4 @@
-"""A working directory with a sweep of six points, and `bertzoo finetune` stood in for."""
+"""A working directory with a sweep of six points, and a fake `bertzoo finetune`."""
 
 import argparse
 import json

@@ -62,7 +62,7 @@ class Place:
         Path("chain.toml").write_text(CHAIN)
         for name in ("student", "teacher"):
             Path("m", name).mkdir(parents=True)
-            Path("m", name, "model.toml").touch()  # nothing more is looked at before a run does
+            Path("m", name, "model.toml").touch()  # the chain checks no other file of a model
         columns = {
             "CoLA": None,
             "RTE": "index\tsentence1\tsentence2\tlabel",
@@ -113,7 +113,7 @@ def table() -> dict[str, dict[str, str]]:
 ORDER = ["students/cola", "first/mrpc", "teachers/cola", "teachers/rte", "students/rte"]
 
 
-def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
+def test_every_run_follows_its_prerequisites(place: Place) -> None:
     out, err = place.run()
     found = place.calls()
     assert names(found) == ORDER
@@ -135,13 +135,13 @@ def test_every_run_comes_after_those_that_it_needs(place: Place) -> None:
     Path("runs/c/stages/teachers/rte/results.json").write_text("{")
     place.run()
     assert names(place.calls()) == ["teachers/rte"]
-    # Again: nothing is left to do, though the data is elsewhere by now.
+    # Again: every run is finished, although the data has moved.
     Path("glue").rename("moved")
     _, err = place.run("--data_dir=moved")
     assert not place.calls() and mentions(err, "5 points", "5 of")
 
 
-def test_options_are_of_all_runs_or_of_a_stage_or_of_a_task(place: Place) -> None:
+def test_options_apply_to_all_runs_a_stage_or_a_task(place: Place) -> None:
     out, _ = place.run("--seeds=1", "--stages.teachers.seeds=3", "--tasks.rte.seeds=4", "--alpha=0.5", "--list")
     lines = {line.split("--run_dir=runs/c/stages/")[1].split()[0]: line for line in out.splitlines()}
     seeds = {name: line.split("--seeds=")[1].split()[0] for name, line in lines.items()}
@@ -186,7 +186,7 @@ def test_runs_side_by_side_wait_for_one_another(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_chain_goes_on(place: Place) -> None:
+def test_a_killed_chain_resumes(place: Place) -> None:
     place.behave({"teachers/cola": {"wait": True}})
     command = [sys.executable, "-c", PROGRAM, "chain", "chain.toml", "--run_dir=runs/c", *GIVEN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -331,7 +331,7 @@ def test_squeezeberts_chain_has_the_choices_of_its_table_5() -> None:
         assert taught.links == {"from": "teacher" if task == "mnli" else "teacher_mnli/mnli"}
 
 
-def test_squeezeberts_chain_says_how_it_is_run() -> None:
+def test_squeezeberts_chain_shows_its_command() -> None:
     header = config.find("squeezebert_glue").read_text(encoding="utf-8").split("\n[")[0]
     assert "bertzoo chain squeezebert_glue " in header and "Expected" in header and "Source" in header
     printed = [value for value in published.paper_values() if value.paper == "SqueezeBERT" and value.table == "2"]

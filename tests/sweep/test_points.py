@@ -81,4 +81,4 @@ def test_data_is_read_once_and_only_for_unfinished_points(
     fill()
     assert cli.main(COMMAND) == 0
     shutil.rmtree("sst")
-    assert cli.main(COMMAND) == 0  # nothing is left to read it for
+    assert cli.main(COMMAND) == 0  # no unfinished point reads it

@@ -98,7 +98,7 @@ def test_finished_points_are_not_run_again(place) -> None:
     assert not place.calls() and "best of rte: 60.50" in out and table()[0]["alpha"] == "0.5"
 
 
-def test_a_random_part_of_it(place) -> None:
+def test_random_points_of_a_sweep(place) -> None:
     place.sweep("--from=m", "--random=1", "--random_seed=3")
     first = place.calls()
     assert [name.split()[0] for name in alphas(first)] == ["cola", "rte"] and len(table()) == 2
@@ -107,7 +107,7 @@ def test_a_random_part_of_it(place) -> None:
     assert len(second) == 2 and len(table()) == 4 and not set(alphas(first)) & set(alphas(second))
 
 
-def test_a_point_that_fails_is_reported_and_the_others_go_on(place) -> None:
+def test_a_failing_point_is_reported_and_the_others_continue(place) -> None:
     place.behave(
         {
             "cola --run_dir": {"say": "Traceback\nbertzoo: no memory for it\n\n"},
@@ -122,7 +122,7 @@ def test_a_point_that_fails_is_reported_and_the_others_go_on(place) -> None:
     assert all(line["error"].startswith("no memory for it") for line in lines[1:])
     assert mentions(lines[1]["error"], "exit code 1", "runs/s/logs/cola/", ".log") and "SIGKILL" in lines[2]["error"]
     assert mentions(err, f"failed: {lines[1]['error']}", "2 of 3", "failed") and "best of cola: 50.50" in out
-    # They are tried again, and what went wrong is forgotten.
+    # They are retried, and their errors are cleared.
     place.behave({})
     place.sweep("--from=m", "--tasks=cola")
     assert alphas(place.calls()) == ALL[1:3] and [line["error"] for line in table()] == ["", "", ""]
@@ -169,7 +169,7 @@ def started(count: int) -> list[int]:
 
 @contextmanager
 def sweeping(*options: str) -> Iterator[subprocess.Popen]:
-    """A sweep in a process of its own; nothing of it is left afterwards, whatever happens."""
+    """A sweep in its own process, which is always killed at the end."""
     command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -190,7 +190,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_runs_and_the_same_command_goes_on(place, number: signal.Signals) -> None:
+def test_a_signal_ends_the_runs_and_the_same_command_resumes(place, number: signal.Signals) -> None:
     place.behave({"alpha=0.9": {"wait": True}, "alpha=1.0": {"wait": True}})
     with sweeping("--tasks=cola", "--processes=2") as process:
         pids = started(3)

@@ -203,7 +203,7 @@ def realigned(predicted, words):
     return words[places[first] : places[first + len(predicted.replace(" ", "")) - 1] + 1]
 
 
-def test_texts_are_those_of_berts_realignment():
+def test_texts_equal_berts_realignment():
     found = windows.make_windows([question(CONTEXT)], TOKENIZER, Windowing(), labels=False)
     (window,), known = found.windows, found.pieces[CONTEXT]
     compared = 0

@@ -74,7 +74,7 @@ def test_a_directory_is_known_by_its_other_names_and_by_itself(tmp_path):
     assert GLUE["ax"].read("test", tmp_path).examples[0].key == "7"
 
 
-def test_quotation_marks_and_line_ends_are_as_they_stand(tmp_path):
+def test_quotation_marks_and_line_ends_are_kept(tmp_path):
     long = 'x" ' * 40_000
     write(
         tmp_path / "MRPC" / "train.tsv",
@@ -141,7 +141,7 @@ def test_text_that_is_not_utf8_raises(tmp_path):
         GLUE["cola"].read("train", tmp_path)
 
 
-def test_a_missing_file_says_where_to_put_it(tmp_path):
+def test_the_error_of_a_missing_file_names_its_place(tmp_path):
     wanted = ("CoLA/dev.tsv", "4 columns", "cola/validation-00000-of-00001.parquet", "tfds:glue")
     with pytest.raises(UserError, match=mentioning(tmp_path, "dev", *wanted)):
         GLUE["cola"].read("dev", tmp_path)

@@ -1,4 +1,4 @@
-"""Metrics against what their definitions give when they are counted out."""
+"""Metrics against direct counts from their definitions."""
 
 import itertools
 import math

@@ -32,7 +32,7 @@ def test_given_starts_and_several_answers_are_read(tmp_path):
     assert found.ambiguous == 0 and [q.key for q in found.questions] == ["0", "1"]
 
 
-def test_an_empty_answer_says_that_there_is_none(tmp_path):
+def test_an_empty_answer_means_unanswerable(tmp_path):
     write(tmp_path / "a.tsv", "question\tcontext\tanswer", "who?\tada\t", "who?\tada\tada")
     own = CustomFiles(kind="span", train="a.tsv", test="t.tsv", unanswerable=True)
     assert [q.impossible for q in custom_questions.read_question_set(own, "train", tmp_path).questions] == [True, False]
@@ -63,7 +63,7 @@ def test_errors_name_file_and_line(tmp_path, line):
         custom_questions.read_question_set(CustomFiles(kind="span", train="a.csv", start="start"), "train", tmp_path)
 
 
-def test_columns_that_are_not_there_and_ids_that_are_twice(tmp_path):
+def test_missing_columns_and_repeated_ids_raise(tmp_path):
     write(tmp_path / "a.csv", "question,context,answer", "?,ada,ada", "?,ada,ada")
     with pytest.raises(UserError, match=mentioning("'said'", "question, context, answer")):
         custom_questions.read_question_set(CustomFiles(kind="span", train="a.csv", answer="said"), "train", tmp_path)

@@ -61,7 +61,7 @@ def test_empty_texts_as_in_berts_code():
     assert row["input_ids"][:4] == [CLS, SEP, *ids("the"), SEP] and row["token_type_ids"][:4] == [0, 0, 1, 1]
 
 
-def test_labels_that_are_to_be_predicted_are_not_there():
+def test_rows_to_predict_have_no_labels():
     row = one(encode([example("the", label=None)], TOKENIZER, 6, "classification"))
     assert "label" not in row and "row_weight" in row
 
@@ -160,7 +160,7 @@ def test_an_epoch_has_every_row_once_whatever_the_lengths(lengths, batch_size, b
 
 @settings(deadline=None, max_examples=60)
 @given(LENGTHS, st.integers(1, 5))
-def test_lengths_are_those_of_the_least_padding(lengths, buckets):
+def test_lengths_minimise_the_padding(lengths, buckets):
     import itertools
 
     rows = of_lengths(lengths)
@@ -200,7 +200,7 @@ def test_an_epoch_depends_on_seed_and_number_alone():
     assert ordered == sorted(ordered) and ordered[0] == 16
 
 
-def test_rows_must_fit_and_come_back_whole():
+def test_rows_must_fit_and_restoring_needs_every_output():
     rows = of_lengths([4, 9, 12])
     with pytest.raises(ValueError, match=mentioning(12)):
         rows.plan(2, (8,))

@@ -1,4 +1,4 @@
-"""EM and F1 against the official definition written anew, thresholds against trying all of them, and the files."""
+"""EM and F1 against our transcription of the official definition, thresholds against brute force, and the files."""
 
 import json
 import re
@@ -109,7 +109,7 @@ KNOWN = [
     ("Smith's", "Smiths", 1.0, 1.0),
     ("twenty-one", "twentyone", 1.0, 1.0),
     ("Beyoncé", "Beyonce", 0.0, 0.0),
-    ("the", "", 1.0, 0.0),  # F1 of the first script is 0 without a word
+    ("the", "", 1.0, 0.0),  # the first script's F1 is 0 for an answer without words
     ("cat cat dog", "cat dog dog", 0.0, 2 / 3),
     ("theatre", "atre", 0.0, 0.0),
 ]
@@ -149,7 +149,7 @@ def test_the_second_version_counts_questions_with_and_without_an_answer_apart():
     odds = {"a": 0.2, "b": 0.5, "c": 0.9, "d": 0.95}
     withheld = metric.score_2(questions, predictions, odds, threshold=0.8)
     assert withheld["NoAns_exact"] == 100.0 and withheld["HasAns_f1"] == pytest.approx(100 / 3)
-    assert metric.score_2([asked("b")], {"b": "the"})["exact"] == 100.0  # nothing is left of it
+    assert metric.score_2([asked("b")], {"b": "the"})["exact"] == 100.0  # empty after normalisation
     assert (
         metric.score_2([asked("b", "dog", "the")], {"b": "a"})["exact"] == 0.0
     )  # which is then no answer among others

@@ -96,6 +96,6 @@ def test_a_number_below_the_range_is_clipped(tmp_path):
     assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
 
 
-def test_a_row_that_is_there_twice_is_named():
+def test_a_repeated_row_is_named():
     with pytest.raises(UserError, match=mentioning("row 1", "rte", "twice")):
         check_rows("rte", ["0", "1", "1", "2"], FEW)

@@ -121,7 +121,7 @@ def test_batches_of_several_lengths_hold_every_window_and_outputs_come_back_in_o
     assert spare["start"].dtype == spare["end"].dtype == np.int32
 
 
-def test_a_question_without_an_answer_is_learnt_at_its_first_token():
+def test_the_target_of_an_unanswerable_question_is_its_first_token():
     made = make(question("the leader", impossible=True), question("the leader", "leader"))
     batch = made.batch(slot(2, 9), 2)
     assert batch["start"].tolist() == [0, 6] and batch["end"].tolist() == [0, 6]
@@ -167,7 +167,7 @@ spaces = st.sampled_from([" ", "  ", "\n", "\u202f", "\t "])
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
 @small
 @given(st.lists(st.tuples(words, spaces), min_size=1, max_size=25), st.data())
-def test_answers_of_whole_words_come_back(tokenizer, several, data):
+def test_answers_of_whole_words_are_recovered(tokenizer, several, data):
     context = "".join(word + space for word, space in several)
     first = data.draw(st.integers(0, len(several) - 1))
     last = data.draw(st.integers(first, min(first + 2, len(several) - 1)))
@@ -186,7 +186,7 @@ def test_answers_of_whole_words_come_back(tokenizer, several, data):
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
 @small
 @given(st.lists(words, min_size=1, max_size=12))
-def test_pieces_are_those_of_the_words_and_their_offsets_cover_them(tokenizer, several):
+def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, several):
     context = " ".join(several)
     found = make(question(context), labels=False, tokenizer=tokenizer).pieces[context]
     np.testing.assert_array_equal(found.ids, np.concatenate([*tokenizer.encode_batch(several)]))

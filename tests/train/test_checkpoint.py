@@ -173,7 +173,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_skipped(saved: Path, damage, c
         assert toy.same(restored, state_at(2))
         [message] = [record.getMessage() for record in caplog.records if record.name.startswith("bertzoo")]
         assert mentions(message, file, "checkpoint 2")
-        # The run goes on from there and comes to the same step again.
+        # The run resumes from there and reaches the same step again.
         checkpoints.save(state_at(3))
         checkpoints.wait()
         assert toy.same(checkpoints.restore_latest(abstract()), state_at(3))

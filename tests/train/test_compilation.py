@@ -59,7 +59,7 @@ def test_a_step_larger_than_the_device_stops_before_it_runs(monkeypatch: pytest.
     assert not steps.trained and len(steps.compiled) == 1 and error.exit_code == 2
 
 
-def test_the_bytes_of_a_program_are_those_of_its_arrays():
+def test_the_bytes_of_a_program_equal_its_arrays():
     """A donated argument and the result that takes its place count once."""
     size = jax.ShapeDtypeStruct((1000, 250), jnp.float32)
     program = jax.jit(lambda x: x + 1).lower(size).compile()

@@ -33,7 +33,7 @@ TOTAL = sum(stage.steps for stage in toy.STAGES)
 
 
 class Crash(Exception):
-    """A run that dies without a word."""
+    """A run that dies without a message."""
 
 
 class Memory:
