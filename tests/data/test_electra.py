@@ -161,7 +161,7 @@ def test_batches_have_types_and_no_sentence_label(corpus, tmp_path):
     assert 0.5 < batch["token_type_ids"].max(1).mean() < 1
     plain = assemble(corpus, "train", rows.rows, 64)
     assert (plain["attention_mask"].sum(1) > 62).mean() > 0.5
-    # N = int((0.15 + 0.005) · 64) = 9 and round(0.15 · tokens) of them, 85 % [MASK], the rest as they were.
+    # N = int((0.15 + 0.005) · 64) = 9 and round(0.15 · tokens) of them, 85 % [MASK], the rest unchanged.
     tokens = batch["attention_mask"].sum(1)
     np.testing.assert_array_equal(batch["masked_weights"].sum(1), np.minimum(9, np.maximum(1, np.rint(0.15 * tokens))))
     shown = np.take_along_axis(batch["input_ids"], batch["masked_positions"], 1)

@@ -149,7 +149,7 @@ def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     kept = load_label_model(tmp_path)
     texts = [line.split(",")[0] for line in (folder / "dev.csv").read_text().splitlines()[1:]]
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    # Rows that are all as long as they may be, as the reference codes pad them.
+    # All rows padded to the longest length, as in the reference codes.
     whole = replace(kept, recipe=replace(kept.recipe, buckets=1)).predict(examples).probabilities
     for size, buckets in ((1, 8), (7, 4)):
         other = replace(kept, recipe=replace(kept.recipe, buckets=buckets))

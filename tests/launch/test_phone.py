@@ -254,7 +254,7 @@ def test_mistakes_of_the_verb(
 
 
 def test_missing_examples_print_an_error(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A file that was scored is never judged without them, nor one that was not by some."""
+    """A scored file needs its examples, and an unscored one rejects them."""
     packed, exam = tmp_path / "packed", file.parent / "my model.tflite.files" / "exam.json"
     assert said(capsys, "pack", file, packed)[0] == 0
     whole = json.loads(exam.read_text())

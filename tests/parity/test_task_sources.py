@@ -179,7 +179,7 @@ def test_data_sets_as_they_are_mocked():
 
 @pytest.mark.parametrize(("source", "version"), [("tfds:squad", "1.1"), ("tfds:squad/v2.0", "2.0")])
 def test_questions_of_prepared_data_sets(source, version):
-    """Under the features that TensorFlow Datasets says its SQuAD has, and as it would give them."""
+    """With the features that TensorFlow Datasets documents for SQuAD, in its form."""
 
     def example(features, i):
         empty = version == "2.0" and i % 2
