@@ -172,20 +172,22 @@ def test_errors_name_wrong_arguments(call, named, tmp_path: Path, monkeypatch: p
 def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -> None:
     """Pretrain, predict, fine-tune and export, with a tiny config, planted labels and a format that needs no extra."""
     script = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    script = script.split("## From Python", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    script = script.split("## Ten lines of Python", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    assert len(script.strip().splitlines()) <= 12
     planted.fill(tmp_path)
     options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
+    labels = options | {"data_dir": str(tmp_path), "seeds": 1, "epochs": 1}
     for old, new in (
-        ('"demo"', repr(tiny_config)),
-        ('{"stages.0.steps": 100}', repr(SHORT)),
-        (
-            '{"task": "sst2", "data_dir": "glue/SST-2"}',
-            repr(options | {"data_dir": str(tmp_path), "seeds": 1, "epochs": 1}),
-        ),
-        ('"sst2.tflite", to="litert", lengths=(64, 128), precision="int8-dynamic"', '"sst2", to="bertzoo"'),
+        ('"demo", run_dir="runs/demo"', f'{tiny_config!r}, run_dir="runs/demo", overrides={SHORT!r}'),
+        ('{"data_dir": "runs/labels"}', repr(labels)),
+        ('"demo_finetune"', '"finetune"'),
+        ('"tuned.tflite", to="litert", lengths=(32, 64), precision="int8-dynamic"', '"tuned", to="bertzoo"'),
     ):
         assert old in script
         script = script.replace(old, new)
-    assert len(script.strip().splitlines()) <= 12
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
-    assert bertzoo.load(tmp_path / "sst2").tokenizer is not None
+    shown = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    step, blanks, label = shown.splitlines()
+    assert step.startswith("4 ") and blanks.startswith("[{") and label.rsplit(" ", 1)[1] in ("0", "1")
+    assert bertzoo.load(tmp_path / "tuned").tokenizer is not None

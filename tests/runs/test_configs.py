@@ -163,9 +163,9 @@ def test_the_recipes_of_electra_and_convbert(name, generator, steps, rows, lengt
 
 
 @pytest.mark.parametrize("name", ["electra_small", "convbert_small", "convbert_medium_small", "convbert_base"])
-def test_the_second_stage_of_the_readme(name, tmp_path):
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
+def test_the_second_stage_of_the_models_page(name, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "long.toml").write_text(block)
     recipe = config.load(Pretrain, [name, str(tmp_path / "long.toml")])
     first, second = recipe.stages
