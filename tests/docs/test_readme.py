@@ -1,4 +1,4 @@
-"""The README and what stands beside it: short, plain, complete, and about this version."""
+"""The README and what stands beside it: short, complete, and about this version."""
 
 import re
 import tomllib
@@ -14,26 +14,6 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MODELS = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
-
-
-def sentences(page: str) -> list[str]:
-    """The sentences of a Markdown page, without its code and tables; a link counts as its text."""
-    text = re.sub(r"^```.*?^```|^\|.*?$|^#.*?$", "", page, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
-    parts = re.split(r"\n\s*\n|\n(?=- )|(?<=[.:?!])\s", text)
-    return [part for part in parts if part.strip(" -\n")]
-
-
-def test_sentences_are_counted() -> None:
-    page = "# A title\nOne two. Three [four five](a.md#b.c).\n\n| six |\n```\nseven\n```\n- eight `nine`\n- ten"
-    assert [len(sentence.split()) for sentence in sentences(page)] == [2, 3, 3, 2]
-
-
-@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "docs/models.md"])
-def test_no_sentence_is_long(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert len(sentences(text)) > 10
-    assert not [sentence for sentence in sentences(text) if len(sentence.split()) > 30]
 
 
 def test_the_readme_is_short_and_shows_what_it_promises() -> None:
