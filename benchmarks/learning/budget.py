@@ -1,32 +1,50 @@
-"""Which model learns most from one budget: BERT, SqueezeBERT, ELECTRA, ConvBERT and MobileBERT, bare and taught.
+"""What small models learn of one budget, and what they are worth on a phone.
 
-    python -m benchmarks learning.budget --text classic_books.txt.xz simplewiki.txt --glue=glue
+    python -m benchmarks learning.budget --text classic_books.txt.xz simplewiki.txt --glue=glue --tflops=300
 
-Pretrains every model of configs/learning, whose steps cost the same training FLOPs, on one corpus (--text, or else the
-embedded one), and fine-tunes all except the teacher on CoLA, MRPC, STS-B and SST-2 over several seeds (--glue holds
-their folders). --jobs runs go at a time, each with a share of the cores. Every run has a directory under --runs and
-resumes. Also draws docs/learning.png.
+Pretrains every model of configs/learning with the same training FLOPs on one text, fine-tunes it on CoLA, MRPC, STS-B
+and SST-2 with several seeds, converts the best seeds to int8 files for LiteRT, and times those of SST-2 in turns. What
+is not pretrained is fine-tuned alike. Then trains BERT with one choice of training changed at a time, each with
+--choice_tflops. Every part has a directory under --runs and resumes; --only=bert,choice_* runs some arms and writes no
+result. Also draws docs/learning.png and docs/tradeoff.png.
 """
 
-import argparse
+import fnmatch
 import json
-import os
-import queue
 import re
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.budget_arms import ARMS, TUNED, TUNED_TASKS, Arm
-from benchmarks.learning.budget_results import EXTREMES, TASKS, FinishedRun, draw
+from benchmarks.learning.budget_arms import (
+    CHOICES,
+    MODELS,
+    TUNING,
+    TUNING_BY_TASK,
+    UNTRAINED,
+    Arm,
+    flops_by_stage,
+)
+from benchmarks.learning.budget_results import (
+    EXTREMES,
+    TASKS,
+    FinishedRun,
+    chance,
+    choice_row,
+    draw_curves,
+    draw_tradeoff,
+    model_rows,
+)
 from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, finetune, heldout
-from bertzoo.core import config
-from bertzoo.runs import any_model, kind, provenance, stage_setups
+from bertzoo.core import atomic
+from bertzoo.export.companions import companions
+from bertzoo.runs import any_model, provenance
 from bertzoo.runs.report import page
 
 ARTICLE = re.compile(r"= = = .+? = = =")  # titles in a file of Wikipedia's articles
+LENGTH = 64  # tokens of the row that files are timed on
 
 
 def corpus(texts: Sequence[Path], configs: Sequence[str], runs: Path) -> Path:
@@ -44,19 +62,37 @@ def corpus(texts: Sequence[Path], configs: Sequence[str], runs: Path) -> Path:
     return directory
 
 
-def train(arm: Arm, runs: Path, data: Path) -> Path:
+def train(arm: Arm, tflops: float, runs: Path, data: Path) -> Path:
     """An arm's finished run; `bertzoo` resumes it, and rejects one of other settings."""
-    teacher = [f"--teacher={runs / arm.teacher}"] if arm.teacher else []
-    words = [*arm.configs, *arm.options, *teacher, f"--data.source={data}", f"--run_dir={runs / arm.name}"]
-    bertzoo("transfer" if arm.teacher else "pretrain", *words)
+    source = [f"--{'teacher' if arm.verb == 'transfer' else 'from'}={runs / arm.source}"] if arm.source else []
+    words = [*arm.configs, *arm.options, *arm.steps(tflops), *source]
+    bertzoo(arm.verb, *words, f"--data.source={data}", f"--run_dir={runs / arm.name}")
     return runs / arm.name
 
 
-def tune(run: Path, task: str, glue: Path, options: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Median, least and greatest scores of a run's model on a task's development set, by metric."""
-    words = [f"--task={task}", f"--data_dir={glue / TASKS[task][0]}", f"--from={run}", *options]
-    result = finetune(words, run.parent / f"{run.name}-{task}")
-    return {which: result[which]["dev"] for which in EXTREMES}
+def tune(run: Path, task: str, glue: Path, seeds: int) -> Path:
+    """A fine-tuning run of a model on a task."""
+    tuned = run.parent / f"{run.name}-{task}"
+    folder = f"--data_dir={glue / TASKS[task][0]}"
+    finetune([f"--task={task}", folder, f"--from={run}", f"--seeds={seeds}", *TUNING, *TUNING_BY_TASK[task]], tuned)
+    return tuned
+
+
+def convert(tuned: Path) -> Path:
+    """The int8 file of a fine-tuning run's best seed, verified and scored on the whole development set."""
+    file = tuned.parent / f"{tuned.name}.tflite"
+    if not file.exists():
+        precision = ["--precision=int8-dynamic", f"--lengths={LENGTH}", "--examples=0"]
+        bertzoo("convert", str(tuned), str(file), "--to=litert", *precision)
+    return file
+
+
+def time_files(files: Sequence[Path], record: Path) -> dict[str, float]:
+    """Median milliseconds of one row of LENGTH tokens by file name, one thread, in turns; the record keeps them."""
+    if not record.exists():
+        atomic.write_json(record, json.loads(bertzoo("benchmark", *map(str, files), f"--lengths={LENGTH}", "--json")))
+    rows = json.loads(record.read_text(encoding="utf-8"))["rows"]
+    return {Path(row["model"]).name: row["median_ms"] for row in rows}
 
 
 def elapsed_minutes(lines: Sequence[Mapping[str, Any]]) -> float:
@@ -74,91 +110,91 @@ def flops_until(stages: Sequence[tuple[int, int]], step: int) -> int:
     return total
 
 
-def finished(arm: Arm, run: Path, scores: dict[str, Any]) -> FinishedRun:
-    """What is shown of a finished run."""
-    opened, file = page.read_run(run), run / "config.toml"
-    recipe: Any = config.load(kind.recipe_class(file), [file])
-    flops = [stage_setups.model_flops(recipe, index) for index in range(len(recipe.stages))]
-    stages = [(stage.steps, row * stage.batch_size) for stage, row in zip(recipe.stages, flops, strict=True)]
-    steps, length = sum(count for count, _ in stages), recipe.stages[0].max_length
+def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
+    """What is shown of an arm, all of whose runs are finished."""
+    run = runs / arm.name
+    opened, stages = page.read_run(run), flops_by_stage(arm.recipe(arm.steps(tflops)))
+    steps = sum(count for count, _ in stages)
+    scores, files = {}, {}
+    for task in arm.tasks:
+        tuned = json.loads((runs / f"{arm.name}-{task}" / "results.json").read_text(encoding="utf-8"))
+        scores[task] = {which: tuned[which]["dev"] for which in EXTREMES}
+        if (file := runs / f"{arm.name}-{task}.tflite").exists():
+            files[task] = json.loads(file.with_name(companions(file)[0]).read_text(encoding="utf-8"))
     return FinishedRun(
+        name=arm.name,
         title=arm.title,
         parameters=any_model.read_model(run).parameter_count,
         steps=steps,
         flops=flops_until(stages, steps),
-        flops_short=flops_until(stages, sum(stage.steps for stage in recipe.stages if stage.max_length == length)),
         curve=[(flops_until(stages, line["step"]), line) for line in opened.history.heldout],
         minutes=elapsed_minutes(opened.history.train),
-        end=heldout(run),
+        end=heldout(run) if arm.is_trained else {},
         scores=scores,
+        files=files,
         facts=opened.provenance,
     )
 
 
-def pool_of(jobs: int) -> ThreadPoolExecutor:
-    """Return a pool of threads; the processes that a thread starts run on its own share of the cores."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    shares: queue.Queue[list[int]] = queue.Queue()
-    for job in range(jobs):
-        shares.put(cores[job::jobs] or cores)
-
-    def keep() -> None:
-        if share := shares.get():
-            os.sched_setaffinity(0, share)  # of this thread, and so of what it starts
-
-    return ThreadPoolExecutor(jobs, initializer=keep)
-
-
-def train_all(args: argparse.Namespace, data: Path) -> list[FinishedRun]:
-    """Train and fine-tune every arm that is not finished."""
-    pool, started = pool_of(args.jobs), dict[str, Future[Path]]()
-
-    def trained(arm: Arm) -> Path:
-        if arm.teacher:
-            started[arm.teacher].result()
-        return train(arm, args.runs, data)
-
-    def tuned(arm: Arm, task: str) -> dict[str, dict[str, float]]:
-        return tune(started[arm.name].result(), task, args.glue, (*TUNED, *TUNED_TASKS[task]))
-
-    for arm in ARMS:
-        started[arm.name] = pool.submit(trained, arm)
-    tasks = TASKS if args.glue else {}
-    tunings = {arm.name: {task: pool.submit(tuned, arm, task) for task in tasks if arm.tuned} for arm in ARMS}
-    try:
-        return [
-            finished(arm, started[arm.name].result(), {task: job.result() for task, job in tunings[arm.name].items()})
-            for arm in ARMS
-        ]
-    except BaseException:
-        pool.shutdown(cancel_futures=True)
-        raise
-
-
 def main() -> None:
-    """Train the missing models, write the result and draw it."""
+    """Run what is missing, write the result and draw it."""
     parser = results.parser("learning", __doc__)
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="files of text (default: the embedded corpus)")
-    parser.add_argument("--glue", type=Path, help="the folder of CoLA, MRPC, STS-B and SST-2")
+    parser.add_argument("--glue", type=Path, required=True, help="the folder of CoLA, MRPC, STS-B and SST-2")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"), help="where the runs are kept")
-    results.add_numbers(parser, jobs=2)
+    parser.add_argument("--tflops", type=float, default=300, help="training TFLOPs of a model (default: 300)")
+    parser.add_argument("--choice_tflops", type=float, help="those of a choice of training (default: --tflops)")
+    parser.add_argument("--only", default="*", help="arms to run, as patterns with commas between them")
+    results.add_numbers(parser, seeds=3)
     args = parser.parse_args()
-    folders = [args.glue / folder for folder, _ in TASKS.values()] if args.glue else []
-    if missing := [str(path) for path in (*args.text, *folders) if not path.exists()]:
+    if missing := [
+        str(path) for path in (*args.text, *(args.glue / folder for folder, _ in TASKS.values())) if not path.exists()
+    ]:
         parser.error(f"--text and --glue: there is no {', '.join(missing)}")
+    budgets = {arm.name: args.tflops for arm in (*MODELS, *UNTRAINED)}
+    budgets |= {arm.name: args.choice_tflops or args.tflops for arm in CHOICES}
     args.runs.mkdir(parents=True, exist_ok=True)
-    data = corpus(args.text, ARMS[0].configs, args.runs)
-    runs = train_all(args, data)
+    data = corpus(args.text, MODELS[0].configs, args.runs)
+    arms = [
+        arm
+        for arm in (*MODELS, *UNTRAINED, *CHOICES)
+        if any(fnmatch.fnmatch(arm.name, p) for p in args.only.split(","))
+    ]
+    if not arms:
+        parser.error(f"--only={args.only} names none of {', '.join(budgets)}")
+    for arm in arms:
+        run = train(arm, budgets[arm.name], args.runs, data)
+        for task in arm.tasks:
+            tuned = tune(run, task, args.glue, args.seeds)
+            if arm in MODELS:
+                convert(tuned)
+        print(f"{time.strftime('%H:%M')} finished {arm.name}", flush=True)
+    if args.only != "*":
+        return
+    models, untrained, choices = (
+        [finished(arm, budgets[arm.name], args.runs) for arm in group] for group in (MODELS, UNTRAINED, CHOICES)
+    )
+    files = [args.runs / f"{arm.name}-sst2.tflite" for arm in MODELS if arm.tasks]
+    times = time_files(files, args.runs / "latencies.json")
+    chances = {task: chance(task, args.glue / folder) for task, (folder, _) in TASKS.items()}
+    rows = model_rows(models, untrained, times, chances)
     manifest = json.loads((data / "manifest.json").read_text())
     tuned = [provenance.read_run_json(path.parent, path.parent.name) for path in args.runs.glob("*/results.json")]
-    groups = [run.provenance for run in runs], tuned
+    groups = [run.facts for run in (*models, *choices)], tuned
     commits = [", ".join(sorted({results.revision(one) for one in group})) for group in groups]
     texts = ", ".join(path.name for path in args.text) or "the embedded corpus"
     context = [
         f"{texts}: {manifest['splits']['train']['tokens']:,} tokens, hash {manifest['hash'][:12]}",
-        f"word frequencies alone reach {runs[0].end['unigram_entropy']:.3f} nats",
-        f"commit {commits[0]}" + (f", fine-tuning {commits[1]}" if tuned else ""),
-        f"jax {runs[0].provenance['jax']}, {args.jobs} runs at a time",
+        f"word frequencies alone reach {models[0].end['unigram_entropy']:.3f} nats",
+        f"commit {commits[0]}, fine-tuning {commits[1]}",
+        f"jax {models[0].facts['jax']}, {sum(run.minutes for run in (*models, *choices)):.0f} minutes of pretraining",
     ]
-    draw(runs, results.picture(args.out))
-    results.write(args.out, context, {"models": [run.row() for run in runs]})
+    picture = results.picture(args.out)
+    draw_curves(models, picture)
+    draw_tradeoff(rows, picture.with_name("tradeoff.png"))
+    measured = {"models": rows, "choices": [choice_row(run) for run in choices]}
+    results.write(args.out, context, measured)
+
+
+if __name__ == "__main__":
+    main()
