@@ -25,6 +25,7 @@ _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 class Masking:
     """How many tokens are predicted, in which units, and how they are replaced; defaults as in BERT."""
 
+    # unit that is masked: a token, a whole word, n words, or a span of words
     kind: Literal["token", "word", "ngram", "span"] = "token"
     share: float = 0.15  # predicted share of a row's tokens, special ones included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]

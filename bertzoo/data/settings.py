@@ -22,16 +22,16 @@ class Data:
     # Paths, directories and globs, on disk or as gs://…, tfds:NAME and embedded:python, separated by commas; or a
     # tokenised corpus; or "mixture" for the tables below.
     source: str = "embedded:python"
-    text_field: str = "text"  # of .jsonl records, .parquet rows and examples of data sets
-    mixture: tuple[MixturePart, ...] = ()
-    sentences: Literal["split", "lines"] = "split"  # lines: every line is one sentence
+    text_field: str = "text"  # field of .jsonl records, .parquet rows and data sets that holds the text
+    mixture: tuple[MixturePart, ...] = ()  # the sources and their weights, with source = "mixture"
+    sentences: Literal["split", "lines"] = "split"  # split texts into sentences, or take each line as one
     language: str = "en"  # ISO code; sentencex falls back to a related language or English
     heldout: float = 0.03  # share of the documents, by the hash of their text; 3 % as in SqueezeBERT
-    minimum_tokens: int = 8  # shorter documents are dropped and counted
-    piece_bytes: int = 16 << 20  # text of one shard
-    tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)
-    packing: Packing = field(default_factory=SentencePacking)
-    masking: Masking = field(default_factory=Masking)
+    minimum_tokens: int = 8  # tokens of the shortest document; shorter ones are dropped and counted
+    piece_bytes: int = 16 << 20  # bytes of text in one shard
+    tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
+    packing: Packing = field(default_factory=SentencePacking)  # how documents become rows
+    masking: Masking = field(default_factory=Masking)  # which tokens are predicted
 
     def __post_init__(self) -> None:
         if not 0 < self.heldout < 1:

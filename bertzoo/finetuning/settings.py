@@ -25,44 +25,38 @@ class Finetune:
     """The keys and tables of a fine-tuning config: one task, several seeds one after another. --from names the model.
 
     Each batch has the shortest of at most `buckets` lengths that holds its rows; the longest is max_length.
-
-    train_rows: number of examples that the seed draws; 0: all. dropout: before the head's output; encoder_dropout: of
-    layers and attention, None for the model's own. hidden: activation of a dense layer in the head. pooler: whether to
-    use the model's pooler. layer_decay: a layer's learning rate relative to the layer above (ELECTRA's
-    `layerwise_lr_decay`). double_unordered: train on unordered pairs in both orders. scale: divisor of numeric labels.
-    alpha: weight of the labels' loss; the rest is the teacher's. wnli: with "majority" WNLI's model is not trained and
-    always predicts the most common label, as SqueezeBERT's authors do. patience: epochs without a better score after
-    which a seed ends; 0: never. select: which epoch's model is saved.
     """
 
-    task: str = ""
-    data_dir: str = ""
-    own: CustomFiles = field(default_factory=CustomFiles)
-    squad: SquadOptions = field(default_factory=SquadOptions)
-    seed: int = 0
-    seeds: int = 5
-    epochs: int = 3
-    batch_size: int = 32
-    accumulate: int = 1
-    max_length: int = 128
-    buckets: int = 4
-    train_rows: int = 0
-    dropout: float = 0.1
-    encoder_dropout: float | None = None
-    hidden: Activation | Literal["none"] = "none"
-    pooler: bool = True
-    layer_decay: float = 1.0
-    double_unordered: bool = False
-    scale: float = 1.0
-    alpha: float = 1.0
+    task: str = ""  # a task of GLUE, squad1, squad2, or own
+    data_dir: str = ""  # folder of the task's files
+    own: CustomFiles = field(default_factory=CustomFiles)  # your files and columns, with task = "own"
+    squad: SquadOptions = field(default_factory=SquadOptions)  # how questions are cut and answers chosen
+    seed: int = 0  # the first seed
+    seeds: int = 5  # number of seeds, each a training of its own
+    epochs: int = 3  # passes over the training rows
+    batch_size: int = 32  # rows of one step, over all devices and microbatches
+    accumulate: int = 1  # microbatches a step is cut into
+    max_length: int = 128  # tokens in a row; longer texts are cut
+    buckets: int = 4  # row lengths to choose from; a batch has the shortest that holds its rows
+    train_rows: int = 0  # number of examples that the seed draws; 0: all
+    dropout: float = 0.1  # dropout before the head's output
+    encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
+    hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head, or none
+    pooler: bool = True  # use the model's pooler
+    layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
+    double_unordered: bool = False  # train on unordered pairs in both orders
+    scale: float = 1.0  # divisor of numeric labels
+    alpha: float = 1.0  # weight of the labels' loss; the rest is the teacher's
+    # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
     wnli: Literal["trained", "majority"] = "trained"
+    # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
     reduction: Literal["mean", "sum"] = "mean"
-    patience: int = 0
-    select: Literal["best", "last"] = "best"
-    log_every: int = 10
-    optimizer: Optimizer = field(default_factory=_adamw)
-    compute: Compute = field(default_factory=Compute)
-    mesh: Mesh = field(default_factory=Mesh)
+    patience: int = 0  # epochs without a better score after which a seed ends; 0: never
+    select: Literal["best", "last"] = "best"  # epoch whose model is saved
+    log_every: int = 10  # steps between two log lines
+    optimizer: Optimizer = field(default_factory=_adamw)  # the update rule and its learning rate
+    compute: Compute = field(default_factory=Compute)  # number format and memory
+    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
 
     def __post_init__(self):
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class Albert:
+class Albert(ModelSizes):
     """Sizes of ALBERT; the defaults are ALBERT-base as released in version 2, without dropout (§3.1, Table 1)."""
 
     kind: Literal["albert"] = "albert"

@@ -44,10 +44,10 @@ class GroupedHeads:
     """SqueezeBERT's heads: every map is a grouped convolution of window 1 (Iandola et al. 2020 §3)."""
 
     kind: Literal["grouped"] = "grouped"
-    query_groups: int = 4
-    key_groups: int = 4
-    value_groups: int = 4
-    output_groups: int = 1
+    query_groups: int = 4  # groups of the query map
+    key_groups: int = 4  # groups of the key map
+    value_groups: int = 4  # groups of the value map
+    output_groups: int = 1  # groups of the map after the attention
 
     def __post_init__(self):
         check_sizes(self)
@@ -74,15 +74,15 @@ class GroupedHeads:
 class MixedHeads:
     """ConvBERT's heads (Jiang et al. 2020 §3): one in `head_ratio` of all heads attends, and as many convolve.
 
-    convolution: kernels made from the span around a token (§3.3), from the token alone, fixed kernels, or "none", which
-    leaves the bottleneck attention (kernel_size and mask_padding then keep their defaults). mask_padding: zero the
-    padding before every window, so that it cannot leak into tokens; the released models were trained without it.
+    With convolution = "none", kernel_size and mask_padding keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"
-    head_ratio: int = 2
+    head_ratio: int = 2  # one in this many heads attends, and as many convolve
+    # kernels from the span around a token (§3.3), from the token alone, fixed ones, or none: only the bottleneck
     convolution: Convolution = "span"
-    kernel_size: int = 9
+    kernel_size: int = 9  # tokens that a kernel covers
+    # zero the padding before every window, so that it cannot leak into tokens; not in the released models
     mask_padding: bool = True
 
     def __post_init__(self):

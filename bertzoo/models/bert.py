@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bert:
+class Bert(ModelSizes):
     """Sizes of BERT; the defaults are BERT-base (§3)."""
 
     kind: Literal["bert"] = "bert"

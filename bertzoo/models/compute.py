@@ -28,15 +28,14 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 class Compute:
     """Number format and memory trade-offs; parameters, softmax, norms and losses are always float32.
 
-    dtype: of matrix products and activations. remat: recompute each layer in the backward pass instead of keeping its
-    activations. grouped: how grouped products of window 1 are lowered (docs/performance.md has the times).
-    vocab_multiple: pad the word table with spare rows of zeros to a multiple of this, so that a mesh or a chip's tiles
-    divide it. No token is looked up or predicted there, and nothing that leaves the run has spare rows.
+    No token is looked up or predicted in the spare rows of the word table, and no export has them.
     """
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: bool = False
+    dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
+    remat: bool = False  # recompute each layer in the backward pass instead of keeping its activations
+    # how grouped products of window 1 are lowered (docs/performance.md has the times)
     grouped: Literal["einsum", "convolution"] = "einsum"
+    # pad the word table with rows of zeros to a multiple of this, so that a mesh or a chip's tiles divide it
     vocab_multiple: int = 1
 
     def __post_init__(self):

@@ -7,17 +7,16 @@ from typing import Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, MixedHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvBert:
+class ConvBert(ModelSizes):
     """Sizes of a ConvBERT tower, discriminator or generator; the defaults are ConvBERT-small's discriminator (§4.1).
 
-    heads: of a plain model of this width; `attention.MixedHeads` divides them. feed_forward_size: one for all layers,
-    or a list with one per layer. The pooled output is the first token's state itself.
+    The pooled output is the first token's state itself.
     """
 
     kind: Literal["convbert"] = "convbert"
@@ -25,13 +24,17 @@ class ConvBert:
     embedding_size: int = 128
     hidden_size: int = 256
     layers: int = 12
-    heads: int = 4
-    head_ratio: int = MixedHeads.head_ratio
+    heads: int = 4  # heads of a plain model of this width; head_ratio divides them
+    head_ratio: int = MixedHeads.head_ratio  # one in this many heads attends, and as many convolve
+    # kernels from the span around a token (§3.3), from the token alone, fixed ones, or none: only the bottleneck
     convolution: Convolution = MixedHeads.convolution
-    kernel_size: int = MixedHeads.kernel_size
+    kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
+    # zero the padding before every window, so that it cannot leak into tokens; not in the released models
     mask_padding: bool = MixedHeads.mask_padding
-    feed_forward_size: FeedForwardSize = 1024
-    feed_forward_groups: int = 1
+    feed_forward_size: FeedForwardSize = (
+        1024  # width inside the feed-forward; one for all layers, or a list with one per layer
+    )
+    feed_forward_groups: int = 1  # groups of the feed-forward's two maps
     max_positions: int = 512
     token_types: int = 2
     activation: Activation = "gelu"

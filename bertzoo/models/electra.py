@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class Electra:
+class Electra(ModelSizes):
     """Sizes of an ELECTRA tower, discriminator or generator; the defaults are ELECTRA-small's discriminator (Table 6).
 
     An embedding narrower or wider than the layers is projected after its norm and dropout. The pooled output is the

@@ -8,7 +8,7 @@ import flax.linen as nn
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, Leaves, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, Leaves, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import (
     Bottleneck,
@@ -28,32 +28,31 @@ from bertzoo.nn import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobileBert:
-    """Sizes of MobileBERT; the defaults are the released model.
-
-    hidden_size: the stream between the layers; bottleneck_size: the width inside a layer, which the heads divide
-    ("none": plain layers of the stream's width). feed_forwards: how many follow one another in a layer.
-    feed_forward_size: one for all layers, or a list with one per layer. attention, feed_forward_groups: dense in the
-    released model; other papers' attention and grouped feed-forwards fit the bottleneck too.
-    attention_input: the source of queries, keys and values: the stream (the paper's Table 1, IB-BERT), the layer's
-    bottleneck (tiny), or "shared": values from the stream, the others from one more bottleneck (the released model).
-    mask_padding: whether trigrams see zeros in place of padding; the published checkpoints see its embedding.
-    """
+class MobileBert(ModelSizes):
+    """Sizes of MobileBERT; the defaults are the released model."""
 
     kind: Literal["mobilebert"] = "mobilebert"
     vocab_size: int = 30522
     embedding_size: int = 128
-    hidden_size: int = 512
+    hidden_size: int = 512  # width of the stream between the layers
+    # width inside a layer, which the heads divide; "none": plain layers of the stream's width
     bottleneck_size: int | None = 128
     layers: int = 24
     heads: int = 4
-    feed_forward_size: FeedForwardSize = 512
-    feed_forwards: int = 4
-    feed_forward_groups: int = 1
+    feed_forward_size: FeedForwardSize = (
+        512  # width inside the feed-forward; one for all layers, or a list with one per layer
+    )
+    feed_forwards: int = 4  # feed-forwards that follow one another in a layer
+    feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
+    # the attention inside the bottleneck; dense in the released model
     attention: AttentionKind = field(default_factory=DenseHeads)
+    # source of queries, keys and values: the stream (IB-BERT), the layer's bottleneck (tiny), or values from the stream
+    # and the others from one shared bottleneck (the released model)
     attention_input: Literal["stream", "bottleneck", "shared"] = "shared"
+    # a scale and a shift per feature (no_norm), or layer normalisation
     norm: Literal["no_norm", "layer_norm"] = "no_norm"
-    pooler: bool = False
+    pooler: bool = False  # whether the first token passes a dense layer before the sentence's head
+    # zero the padding before the embedding's trigrams; the published checkpoints see its embedding
     mask_padding: bool = True
     max_positions: int = 512
     token_types: int = 2

@@ -41,6 +41,24 @@ class Backbone(NamedTuple):
     pooler: nn.Module | None
 
 
+class ModelSizes:
+    """What the keys of model configs mean; a config declares those that it has, with its defaults."""
+
+    vocab_size: int  # entries of the vocabulary
+    embedding_size: int  # width of the embeddings
+    hidden_size: int  # width of a token's state between the layers
+    layers: int  # encoder layers
+    heads: Any  # attention heads of a layer; they divide its width
+    feed_forward_size: Any  # width inside the feed-forward
+    max_positions: int  # longest row in tokens
+    token_types: int  # segments that the embedding tells apart
+    activation: Activation  # function between the feed-forward's maps and in the masked head
+    dropout: float  # share dropped of embeddings and of what each layer adds, in training
+    attention_dropout: float  # share dropped of attention probabilities, in training
+    initializer_range: float  # standard deviation of initial weights
+    norm_epsilon: float  # number added to the variance in layer normalisation
+
+
 class ModelConfig(Protocol):
     """Fields and methods of every model config; token_types is 0 without a token-type table."""
 

@@ -5,12 +5,12 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_sizes, leaves
 from bertzoo.nn import Encoder, MaskedHead
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchuBert:
+class SchuBert(ModelSizes):
     """Sizes of schuBERT; the defaults are BERT-base.
 
     One width, and for each layer a feed-forward size, heads, and a head's key and value sizes (§3, Table 1).
@@ -19,10 +19,10 @@ class SchuBert:
     kind: Literal["schubert"] = "schubert"
     vocab_size: int = 30522
     hidden_size: int = 768
-    feed_forward_sizes: tuple[int, ...] = (3072,) * 12
-    heads: tuple[int, ...] = (12,) * 12
-    key_sizes: tuple[int, ...] = (64,) * 12
-    value_sizes: tuple[int, ...] = (64,) * 12
+    feed_forward_sizes: tuple[int, ...] = (3072,) * 12  # feed-forward width of each layer
+    heads: tuple[int, ...] = (12,) * 12  # attention heads of each layer
+    key_sizes: tuple[int, ...] = (64,) * 12  # width of a head's queries and keys in each layer
+    value_sizes: tuple[int, ...] = (64,) * 12  # width of a head's values in each layer
     max_positions: int = 512
     token_types: int = 2
     activation: Activation = "gelu"

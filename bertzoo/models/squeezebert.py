@@ -5,31 +5,30 @@ from typing import Literal
 
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, check_divides, check_sizes, leaves
+from bertzoo.models.parts import Backbone, ModelSizes, check_divides, check_sizes, leaves
 from bertzoo.models.uneven import FeedForwardSize, check_feed_forward_size, per_layer
 from bertzoo.nn import Encoder, FeedForward, MaskedHead, SelfAttention
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqueezeBert:
-    """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention.
-
-    The paper calls the attention's output FFN1 (1 group), the feed-forward's intermediate FFN2 and its output FFN3.
-    feed_forward_size: one for all layers, or a list with one per layer.
-    """
+class SqueezeBert(ModelSizes):
+    """Sizes of SqueezeBERT; the defaults are the paper's model: groups of 4 everywhere but after the attention."""
 
     kind: Literal["squeezebert"] = "squeezebert"
     vocab_size: int = 30528
     hidden_size: int = 768
     layers: int = 12
     heads: int = 12
-    feed_forward_size: FeedForwardSize = 3072
-    query_groups: int = GroupedHeads.query_groups
-    key_groups: int = GroupedHeads.key_groups
-    value_groups: int = GroupedHeads.value_groups
+    feed_forward_size: FeedForwardSize = (
+        3072  # width inside the feed-forward; one for all layers, or a list with one per layer
+    )
+    query_groups: int = GroupedHeads.query_groups  # groups of the query map
+    key_groups: int = GroupedHeads.key_groups  # groups of the key map
+    value_groups: int = GroupedHeads.value_groups  # groups of the value map
+    # groups of the map after the attention (the paper's FFN1)
     attention_output_groups: int = GroupedHeads.output_groups
-    intermediate_groups: int = 4
-    output_groups: int = 4
+    intermediate_groups: int = 4  # groups of the feed-forward's first map (FFN2)
+    output_groups: int = 4  # groups of the feed-forward's second map (FFN3)
     max_positions: int = 512
     token_types: int = 2
     activation: Activation = "gelu"

@@ -20,6 +20,7 @@ class Masked:
     """
 
     kind: Literal["masked"] = "masked"
+    # task of the second segment: none, next sentence (BERT) or sentence order (ALBERT)
     sentence: Literal["none", "nsp", "sop"] = "none"
 
     def build(self, model: Model, compute: Compute) -> "MaskedObjective":

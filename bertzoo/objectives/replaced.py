@@ -22,9 +22,9 @@ class Replaced:
     sentence: ClassVar[Literal["none"]] = "none"  # the second segment has no task
 
     kind: Literal["replaced"] = "replaced"
-    generator_width: float = 0.25  # of the model's hidden_size
-    weight: float = 50.0  # of the discriminator's loss beside the generator's 1 (the paper's λ)
-    temperature: float = 1.0  # of the softmax that replacements are drawn from
+    generator_width: float = 0.25  # generator's width as a share of the model's hidden_size
+    weight: float = 50.0  # weight of the discriminator's loss beside the generator's 1 (the paper's λ)
+    temperature: float = 1.0  # temperature of the softmax that replacements are drawn from
 
     def __post_init__(self):
         for name in ("generator_width", "weight", "temperature"):

@@ -30,26 +30,23 @@ DISCREPANCIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """Weights of the discrepancies between layers, and settings of distillation and of copied parameters.
+    """Weights of the distances between layers, and settings of distillation and of copied parameters.
 
-    feature, mean, variance, attention: the authors' weights (run_pretraining.py); 0 leaves one out. pads: whether
-    padding counts in them, as in the authors' code. ground_truth: the share of the true token in the labels of the
-    masked language model, the rest being the teacher's distribution (the paper's α, §3.3); 1 does without the teacher.
-    layers: the teacher's layer, counted from 1, that each of the student's learns from; required where the numbers of
-    layers differ. copy: start with the teacher's embedding and heads where kind and shape agree. dropout: whether the
-    student has any while it learns from the teacher. dtype: of the teacher's parameters and computations.
+    The default weights are the authors' (run_pretraining.py).
     """
 
-    feature: float = 100.0
-    mean: float = 5000.0
-    variance: float = 5.0
-    attention: float = 1.0
-    pads: bool = False
+    feature: float = 100.0  # weight of the distance between feature maps; 0 leaves it out
+    mean: float = 5000.0  # weight of the distance between the feature maps' means; 0 leaves it out
+    variance: float = 5.0  # weight of the distance between the feature maps' variances; 0 leaves it out
+    attention: float = 1.0  # weight of the divergence between attention maps; 0 leaves it out
+    pads: bool = False  # count padding in these distances, as the authors' code does
+    # share of the true token in the labels (the paper's α, §3.3); the rest is the teacher's prediction; 1: no teacher
     ground_truth: float = 0.5
+    # for each student layer, the teacher layer (from 1) that it learns from; required if their numbers differ
     layers: tuple[int, ...] = ()
-    copy: bool = True
-    dropout: bool = False
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    copy: bool = True  # start with the teacher's embedding and heads where kind and shape agree
+    dropout: bool = False  # apply the student's dropout while it learns from the teacher
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
 
     def __post_init__(self):
         for name in DISCREPANCIES:

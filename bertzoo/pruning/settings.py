@@ -33,12 +33,12 @@ SHARED_WITH_GENERATOR = ("h", "e")  # a generator reads its discriminator's embe
 class Multiples:
     """Numbers that sizes stay a multiple of, by the letters of the dimensions, for the hardware's sake."""
 
-    h: int = 1
-    e: int = 1
-    f: int = 1
-    a: int = 1
-    k: int = 1
-    v: int = 1
+    h: int = 1  # the width of the layers
+    e: int = 1  # the width of the embedding
+    f: int = 1  # the feed-forward size
+    a: int = 1  # the heads
+    k: int = 1  # the size of a head's keys
+    v: int = 1  # the size of a head's values
 
     def __post_init__(self):
         for letter in LETTERS:
@@ -77,17 +77,14 @@ class Multiples:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """What is cut.
+    """What is cut, in how many rounds."""
 
-    dimensions: letters (h, e, f, a, k, v), by default all of the model. iterations: T; each removes a T-th of the
-    total. choice: cut the smallest vectors of all dimensions together, or shrink every dimension by one factor
-    ("BERT-all uniform").
-    """
-
+    # letters of what is cut: h width, e embedding, f feed-forward, a heads, k keys, v values; empty: all of the model
     dimensions: tuple[str, ...] = ()
-    iterations: int = 1
+    iterations: int = 1  # T: rounds of scoring and cutting; each removes a T-th of the total
+    # the smallest vectors of all dimensions together, or every dimension by one factor ("BERT-all uniform")
     choice: Literal["smallest", "uniform"] = "smallest"
-    multiples: Multiples = field(default_factory=Multiples)
+    multiples: Multiples = field(default_factory=Multiples)  # numbers that the cut sizes stay a multiple of
 
     def __post_init__(self):
         if self.iterations < 1:
@@ -104,13 +101,12 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring(StrategyStages):
-    """Training of the prune vectors, from 1, under γ Σ β‖α‖, with Adam ("proximal": plain gradients).
+    """Training of the prune vectors, from 1, under γ Σ β‖α‖, with Adam ("proximal": plain gradients)."""
 
-    penalty: ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update.
-    """
-
+    # ℓ1 in the loss, ℓ0 by hard concrete gates, or ℓ1 by a soft threshold after every update (proximal)
     penalty: Literal["l1", "l0", "proximal"] = "l1"
-    gamma: float
+    gamma: float  # weight γ of the penalty; above 0
+    # learning rate of the scoring stage by step
     schedule: Schedule = field(default_factory=lambda: Schedule(kind="constant"))
 
     def __post_init__(self):
@@ -132,14 +128,11 @@ class Scoring(StrategyStages):
 
 @dataclass(frozen=True, kw_only=True)
 class Teaching:
-    """What the fine-tuning after a cut learns from its teacher, the unpruned model.
+    """What the stages after a cut learn from their teacher, the unpruned model."""
 
-    ground_truth: the share of the true token in the labels of the masked language model, the rest being the teacher's
-    distribution; 1 does without a teacher. dtype: of the teacher's parameters and computations.
-    """
-
+    # share of the true token in the labels; the rest is the unpruned model's prediction; 1: no teacher
     ground_truth: float = 1.0
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
 
     def __post_init__(self):
         if not 0 <= self.ground_truth <= 1:
@@ -153,24 +146,21 @@ class Teaching:
 
 @dataclass(frozen=True, kw_only=True)
 class Prune:
-    """A pruning run; a TOML file holds one table for each field.
+    """A pruning run; a TOML file holds one table for each field."""
 
-    model: the unpruned one; weigh: the scoring stage; tuning: the stages after every cut, with `optimizer`.
-    """
-
-    seed: int = 0
-    model: Model
-    objective: Masked | Replaced = field(default_factory=Masked)
-    data: Data = field(default_factory=Data)
-    target: Target
-    cut: Cut = field(default_factory=Cut)
-    weigh: Scoring
-    optimizer: Optimizer
-    tuning: tuple[Stage, ...]
-    teaching: Teaching = field(default_factory=Teaching)
-    compute: Compute = field(default_factory=Compute)
-    mesh: Mesh = field(default_factory=Mesh)
-    run: RunSettings = field(default_factory=RunSettings)
+    seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
+    model: Model  # the unpruned model
+    objective: Masked | Replaced = field(default_factory=Masked)  # the loss
+    data: Data = field(default_factory=Data)  # the text and how it becomes rows
+    target: Target  # the budget
+    cut: Cut = field(default_factory=Cut)  # which dimensions shrink, and how
+    weigh: Scoring  # the stage that scores what can be cut
+    optimizer: Optimizer  # the update rule of the stages after a cut
+    tuning: tuple[Stage, ...]  # stages after every cut; at least one
+    teaching: Teaching = field(default_factory=Teaching)  # what these stages learn from the unpruned model
+    compute: Compute = field(default_factory=Compute)  # number format and memory
+    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
+    run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
 
     def __post_init__(self):
         if not self.tuning:

@@ -14,8 +14,8 @@ from bertzoo.pruning.structure import Structure
 class _Budget:
     """A budget as a number (`count`), or as a share of the unpruned model's cost."""
 
-    count: float | None = None
-    share: float | None = None
+    count: float | None = None  # the budget as a number; exactly one of count and share
+    share: float | None = None  # the budget as a share of the unpruned model's cost
 
     def __post_init__(self):
         if (self.count is None) == (self.share is None):
@@ -47,7 +47,7 @@ class Flops(_Budget):
     """Operations of one row of `length` tokens, 2 per multiply-add, up to the pooled output."""
 
     kind: Literal["flops"] = "flops"
-    length: int = 128
+    length: int = 128  # tokens of the row
     unit = "operations"
 
     def cost(self, structure: Structure) -> Cost:
@@ -59,8 +59,8 @@ class Latency(_Budget):
     """Milliseconds of one row of `length` tokens on a device, from a file that `bertzoo benchmark --table` wrote."""
 
     kind: Literal["latency"] = "latency"
-    table: str = ""
-    length: int = 128
+    table: str = ""  # file that `bertzoo benchmark --table` wrote
+    length: int = 128  # tokens of the row
     unit = "milliseconds"
 
     def __post_init__(self):

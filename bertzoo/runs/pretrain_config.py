@@ -20,15 +20,15 @@ from bertzoo.train.stages import Stage
 class Pretrain:
     """A pretraining run; a TOML file holds one table for each field."""
 
-    seed: int = 0
-    model: Model
-    objective: Masked | Replaced = field(default_factory=Masked)
-    data: Data = field(default_factory=Data)
-    optimizer: Optimizer
-    stages: tuple[Stage, ...]
-    compute: Compute = field(default_factory=Compute)
-    mesh: Mesh = field(default_factory=Mesh)
-    run: RunSettings = field(default_factory=RunSettings)
+    seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
+    model: Model  # the architecture and its sizes
+    objective: Masked | Replaced = field(default_factory=Masked)  # the loss
+    data: Data = field(default_factory=Data)  # the text and how it becomes rows
+    optimizer: Optimizer  # the update rule and its learning rate
+    stages: tuple[Stage, ...]  # stretches of training, one after another; at least one
+    compute: Compute = field(default_factory=Compute)  # number format and memory
+    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
+    run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
     # The tables of a model directory's model.toml (runs/any_model.py), of which a config takes [model].
     EXTRACTS: ClassVar[frozenset[str]] = frozenset({"model", "head", "source"})
 

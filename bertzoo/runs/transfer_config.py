@@ -27,14 +27,15 @@ def _warmup() -> Schedule:
 class StrategyStages:
     """The fields of every strategy: batch shapes, learning rate and schedule of its stages."""
 
-    steps: int
-    batch_size: int
-    max_length: int
-    max_predictions: int = 20
+    steps: int  # optimiser steps of one stage
+    batch_size: int  # rows of one step, over all devices and microbatches
+    max_length: int  # tokens in a row
+    max_predictions: int = 20  # masked positions in a row
+    # predicted share of a row's tokens, or [first, last] for a linear change over a stage; "none": data.masking.share
     masking_share: float | tuple[float, ...] | None = None
-    learning_rate: float
-    accumulate: int = 1
-    schedule: Schedule = field(default_factory=_warmup)
+    learning_rate: float  # peak of the stage's schedule
+    accumulate: int = 1  # microbatches a step is cut into
+    schedule: Schedule = field(default_factory=_warmup)  # learning rate of each stage by step
 
     def __post_init__(self):
         self.stage()  # raises ConfigError if the fields allow no stage
@@ -51,13 +52,10 @@ class StrategyStages:
 
 @dataclass(frozen=True, kw_only=True)
 class Progressive(StrategyStages):
-    """One stage of `steps` for each layer of the student, from the first (PKT, §3.5).
-
-    lower_rate: factor of the learning rate for the layers below the current one; 0 freezes them.
-    """
+    """One stage of `steps` for each layer of the student, from the first (PKT, §3.5)."""
 
     kind: Literal["progressive"] = "progressive"
-    lower_rate: float = 0.1
+    lower_rate: float = 0.1  # factor of the learning rate for the layers below the current one; 0 freezes them
 
     def __post_init__(self):
         super().__post_init__()
@@ -97,23 +95,22 @@ Strategy = Progressive | Joint | Auxiliary | Nothing
 class Transfer:
     """A student that learns from a teacher; a TOML file holds one table for each field.
 
-    teacher: the teacher's model; teacher_objective: what it was trained for; model: the student's; transfer: the
-    strategy; distillation: the stages after it, under `optimizer`'s schedule. Raises ConfigError if tables disagree.
+    Raises ConfigError if tables disagree.
     """
 
-    seed: int = 0
-    teacher: Model
-    teacher_objective: Masked | Replaced = field(default_factory=Masked)
-    model: Model
-    objective: Masked = field(default_factory=Masked)
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    transfer: Strategy
-    data: Data = field(default_factory=Data)
-    optimizer: Optimizer
-    distillation: tuple[Stage, ...]
-    compute: Compute = field(default_factory=Compute)
-    mesh: Mesh = field(default_factory=Mesh)
-    run: RunSettings = field(default_factory=RunSettings)
+    seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
+    teacher: Model  # the teacher's architecture and sizes
+    teacher_objective: Masked | Replaced = field(default_factory=Masked)  # what the teacher was trained for
+    model: Model  # the student's architecture and sizes
+    objective: Masked = field(default_factory=Masked)  # the student's loss beside the teacher's
+    knowledge: Knowledge = field(default_factory=Knowledge)  # what the student learns from the teacher, and its weights
+    transfer: Strategy  # the strategy that transfers layers
+    data: Data = field(default_factory=Data)  # the text and how it becomes rows
+    optimizer: Optimizer  # the update rule; its schedule is that of the distillation
+    distillation: tuple[Stage, ...]  # stages after the transfer; may be empty
+    compute: Compute = field(default_factory=Compute)  # number format and memory
+    mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
+    run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
     EXTRACTS: ClassVar[frozenset[str]] = Pretrain.EXTRACTS
 
     def __post_init__(self):

@@ -22,26 +22,25 @@ QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable
 
 @dataclass(frozen=True, kw_only=True)
 class CustomFiles:
-    """The table [own]. kind: classification of a text or a pair, regression, a label for every word (`tokens`), or
-    questions whose answers are parts of a text (`span`, see custom_questions.py).
-    """
+    """The table [own]: the files of your task and what their columns hold."""
 
+    # label of a text or a pair, a number, a label for every word (tokens), or an answer inside a text (span)
     kind: Kind = "classification"
-    train: str = ""  # files, relative to data_dir; unset: there is no such split
-    dev: str = ""
-    test: str = ""  # may lack the label
-    text_a: str = "text"  # for `tokens` a list of words, or words separated by spaces
-    text_b: str = ""  # unset: single texts
-    label: str = "label"  # for `tokens` one per word
-    labels: tuple[str, ...] = ()  # in the order of the logits; unset: those of train, sorted
-    metrics: tuple[str, ...] = ()  # unset: the first one of the kind in metrics.py
+    train: str = ""  # training file, relative to data_dir
+    dev: str = ""  # development file; unset: none
+    test: str = ""  # test file, perhaps without labels; unset: none
+    text_a: str = "text"  # column of the text; for tokens a list of words, or words separated by spaces
+    text_b: str = ""  # column of the second text; unset: single texts
+    label: str = "label"  # column of the label; for tokens one per word
+    labels: tuple[str, ...] = ()  # all labels in the order of the logits; unset: those of train, sorted
+    metrics: tuple[str, ...] = ()  # scores to report; unset: the kind's first in metrics.py
     header: bool = True  # without one the columns of .tsv and .csv are called 0, 1, and so on
-    question: str = "question"  # the columns of `span`
-    context: str = "context"
-    answer: str = "answer"  # a text or a list of texts; the first is the target
-    start: str = ""  # the character at which an answer starts; unset: its first occurrence
-    id: str = ""  # unset: the row's number
-    unanswerable: bool = False  # an empty answer means that there is none, as in SQuAD 2.0
+    question: str = "question"  # column of the question (span)
+    context: str = "context"  # column of the text that holds the answer (span)
+    answer: str = "answer"  # column of the answer, a text or a list of texts; the first is the target (span)
+    start: str = ""  # column of the character at which an answer starts; unset: its first occurrence (span)
+    id: str = ""  # column of the question's name; unset: the row's number (span)
+    unanswerable: bool = False  # an empty answer means that there is none, as in SQuAD 2.0 (span)
 
     def __post_init__(self) -> None:
         foreign = LABEL_FIELDS if self.kind == "span" else QUESTION_FIELDS

@@ -20,20 +20,16 @@ SplitName = Literal["train", "dev", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class SquadOptions:
-    """The table [squad]: how questions are encoded and answers decoded; rows are as long as the run's max_length.
+    """The table [squad]: how questions are encoded and answers decoded; rows are as long as the run's max_length."""
 
-    heldout: share of the training file's articles (its paragraphs, without articles) whose questions become the
-    development set instead of a file. joint: ELECTRA's head, which predicts the end given the start and whether there
-    is an answer. threshold: null odds above which no answer is given; None for the default of the head's code.
-    """
-
+    # share of the training articles whose questions are the development set, instead of a file; 0: the file
     heldout: float = 0.0
-    stride: int = Windowing.stride
-    max_question: int = Windowing.max_question
-    longest: int = Decoding.longest  # pieces of an answer
-    candidates: int = Decoding.candidates  # starts per window, ends per window or start, answers per question
-    joint: bool = False
-    threshold: float | None = None
+    stride: int = Windowing.stride  # tokens between the starts of two windows of a paragraph
+    max_question: int = Windowing.max_question  # tokens of a question; further ones are dropped
+    longest: int = Decoding.longest  # pieces of an answer, at most
+    candidates: int = Decoding.candidates  # starts per window, ends per window or start, and answers per question
+    joint: bool = False  # ELECTRA's head: the end given the start, and whether there is an answer
+    threshold: float | None = None  # null odds above which no answer is given; "none": the default of the head's code
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:

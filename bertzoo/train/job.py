@@ -1,4 +1,4 @@
-"""A training job: everything that the loop needs from its caller, and the parts derived from it."""
+"""A training job: everything the loop needs from its caller, and what is built from it."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,15 +28,15 @@ SHOWN_RECORDS = 4  # of a batch, in an error message
 class RunSettings:
     """How often a run logs, evaluates and saves, in steps, and how many checkpoints it keeps.
 
-    It also evaluates and saves at the end of every stage. 0 disables evaluation, or saving within a stage.
+    It also evaluates and saves at the end of every stage.
     """
 
-    log_every: int = 10
-    evaluate_every: int = 500
-    evaluate_rows: int = 1024  # rows of the held-out part
-    save_every: int = 500
-    keep_last: int = 3
-    keep_best: int = 1  # with the lowest held-out loss
+    log_every: int = 10  # steps between two log lines
+    evaluate_every: int = 500  # steps between two evaluations on the held-out part; 0: only at the end of a stage
+    evaluate_rows: int = 1024  # rows of the held-out part that an evaluation reads
+    save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
+    keep_last: int = 3  # newest checkpoints that stay
+    keep_best: int = 1  # checkpoints with the lowest held-out loss that stay, too
 
     def __post_init__(self):
         for name in ("log_every", "evaluate_rows", "keep_last"):

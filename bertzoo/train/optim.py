@@ -23,13 +23,13 @@ EXCLUDED_NAMES = frozenset({"bias", "scale"})
 class _Adaptive:
     """Fields of every optimiser."""
 
-    learning_rate: float  # the peak of the schedule
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0  # of the gradient's global norm; 0 disables clipping
-    schedule: Schedule = dataclasses.field(default_factory=Schedule)
+    learning_rate: float  # peak of the schedule
+    beta1: float = 0.9  # decay of the first moment
+    beta2: float = 0.999  # decay of the second moment
+    epsilon: float = 1e-6  # number added to the root of the second moment
+    weight_decay: float = 0.01  # factor of the decay; biases and norms have none
+    clip_norm: float = 1.0  # limit of the gradient's global norm; 0 disables clipping
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)  # the learning rate by step
 
     def __post_init__(self):
         for name in ("beta1", "beta2"):
@@ -49,6 +49,7 @@ class Lamb(_Adaptive):
     """
 
     kind: Literal["lamb"] = "lamb"
+    # google: no bias correction, biases and norms without trust ratio; optax: both
     variant: Literal["google", "optax"] = "google"
 
 
@@ -75,10 +76,10 @@ class Muon(_Adaptive):
     """
 
     kind: Literal["muon"] = "muon"
-    momentum: float = 0.95
-    nesterov: bool = True
-    iterations: int = 5  # of Newton-Schulz
-    update_rms: float = 0.2  # before the learning rate
+    momentum: float = 0.95  # decay of the matrices' momentum
+    nesterov: bool = True  # look one step ahead with the momentum
+    iterations: int = 5  # iterations of Newton-Schulz
+    update_rms: float = 0.2  # root mean square of a matrix's update before the learning rate
 
     def __post_init__(self):
         super().__post_init__()

@@ -25,15 +25,15 @@ class Schedule:
     `kind="wsd"`.
     """
 
-    kind: Literal["linear", "polynomial", "constant", "wsd"] = "linear"
-    warmup_steps: int = 0
-    warmup_share: float = 0.0  # of the schedule's steps, not rounded to whole steps
+    kind: Literal["linear", "polynomial", "constant", "wsd"] = "linear"  # the decay after the warm-up
+    warmup_steps: int = 0  # length of the warm-up in steps; excludes warmup_share
+    warmup_share: float = 0.0  # length of the warm-up as a share of the schedule's steps, not rounded to whole steps
     # During warm-up: step/w alone, step/w times the decay, or the lesser of step/w and the decay.
     warmup: Literal["replace", "multiply", "least"] = "replace"
     decay_from: Literal["start", "warmup"] = "start"  # where p is 0: at step 0, or at the end of the warm-up
-    power: float = 1.0
-    end_factor: float = 0.0
-    decay_share: float | None = None  # of the schedule's steps, at the end, in which wsd decays; None: 0.2
+    power: float = 1.0  # exponent of the polynomial decay
+    end_factor: float = 0.0  # factor of the peak at the last step
+    decay_share: float | None = None  # share of the steps, at the end, in which wsd decays; "none": 0.2
 
     def __post_init__(self):
         if self.warmup_steps < 0:

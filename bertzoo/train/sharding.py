@@ -52,13 +52,13 @@ class Fallbacks:
     keep the parameter whole on every device. Without a fallback, such a dimension raises an error.
     """
 
-    vocab: tuple[Fallback, ...] = ()
-    model: tuple[Fallback, ...] = ()
-    heads: tuple[Fallback, ...] = ()
-    feed_forward: tuple[Fallback, ...] = ()
-    group_in: tuple[Fallback, ...] = ()
-    group_out: tuple[Fallback, ...] = ()
-    bottleneck: tuple[Fallback, ...] = ()
+    vocab: tuple[Fallback, ...] = ()  # what to split instead of the vocabulary
+    model: tuple[Fallback, ...] = ()  # what to split instead of the hidden size
+    heads: tuple[Fallback, ...] = ()  # what to split instead of the heads
+    feed_forward: tuple[Fallback, ...] = ()  # what to split instead of the feed-forward size
+    group_in: tuple[Fallback, ...] = ()  # what to split instead of a group's inputs
+    group_out: tuple[Fallback, ...] = ()  # what to split instead of a group's outputs
+    bottleneck: tuple[Fallback, ...] = ()  # what to split instead of the bottleneck
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -76,9 +76,10 @@ NO_FALLBACKS = Fallbacks()
 class Mesh:
     """Sizes of the mesh axes; -1 (at most once) takes the remaining devices."""
 
-    data: int = -1
-    fsdp: int = 1
-    tensor: int = 1
+    data: int = -1  # devices that hold copies of the parameters and different rows
+    fsdp: int = 1  # devices that share parameters and different rows
+    tensor: int = 1  # devices that share each layer's matrix products
+    # what to split instead of a dimension that its axis does not divide
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property

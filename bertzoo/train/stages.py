@@ -11,21 +11,20 @@ from bertzoo.core.errors import ConfigError
 class Stage:
     """One stretch of training with a fixed batch shape.
 
-    carry: what the stage keeps from the one before, beside the parameters. "moments" keeps the optimiser's moments and
-    restarts the schedule; "all" continues the schedule, which then spans both stages (BERT's 90 % at 128 and 10 % at
-    512); "params" starts with a fresh optimiser.
-
-    masking_share: predicted share of a row's tokens in training, or [first, last], between which the share changes
-    linearly from the first step of the stage to the last. None: data.masking.share, as in held-out evaluation always.
+    With carry = "all" one schedule spans both stages (BERT's 90 % at 128 and 10 % at 512).
     """
 
-    steps: int
+    steps: int  # optimiser steps
     batch_size: int  # rows of one step, over all devices and microbatches
     max_length: int  # tokens in a row
     max_predictions: int = 20  # masked positions in a row
+    # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
+    # data.masking.share, as in held-out evaluation always
     masking_share: float | tuple[float, ...] | None = None
-    learning_rate: float | None = None  # None: the optimiser's
+    learning_rate: float | None = None  # peak of its schedule; "none": the optimiser's
     accumulate: int = 1  # microbatches a step is cut into
+    # kept from the stage before, beside the parameters: the optimiser's moments with a new schedule; "all" also
+    # continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):

@@ -10,15 +10,11 @@ MIXTURE = "mixture"  # data.source of a mixture
 
 @dataclass(frozen=True, kw_only=True)
 class MixturePart:
-    """One source of a mixture.
+    """One source of a mixture; a weight below 1 chooses by the hash of the text, and takes held-out documents once."""
 
-    text_field: of its records; empty for data.text_field. weight: how often the corpus holds each document; 0.25 takes
-    a quarter of them, chosen by the hash of their text, 2.5 takes all twice and half a third time. Held-out documents
-    are taken at most once.
-    """
-
-    source: str
-    text_field: str = ""
+    source: str  # paths, directories, globs or a data set, as in data.source
+    text_field: str = ""  # field of its records that holds the text; empty: data.text_field
+    # how often the corpus holds each document: 0.25 takes a quarter of them, 2.5 all twice and half a third time
     weight: float = 1.0
 
     def __post_init__(self) -> None:

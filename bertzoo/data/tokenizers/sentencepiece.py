@@ -27,11 +27,11 @@ class SentencePiece:
     """A SentencePiece model, loaded from the .model at `path` or, if path is empty, trained on the source."""
 
     kind: Literal["sentencepiece"] = "sentencepiece"
-    path: str = ""
-    vocab_size: int = 30000  # most entries of a loaded model, number of a trained one
-    lowercase: bool = True
-    strip_accents: bool = True
-    algorithm: Literal["unigram", "bpe"] = "unigram"  # of a trained one
+    path: str = ""  # a .model file; empty: train on the source
+    vocab_size: int = 30000  # entries of a trained model; a loaded one has at most these
+    lowercase: bool = True  # lower-case the text
+    strip_accents: bool = True  # remove accents
+    algorithm: Literal["unigram", "bpe"] = "unigram"  # how a new model is trained
 
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:

@@ -21,11 +21,11 @@ class WordPiece:
     """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source."""
 
     kind: Literal["wordpiece"] = "wordpiece"
-    path: str = ""
-    vocab_size: int = 30522  # most entries of a loaded vocabulary, number of a trained one
-    lowercase: bool = True
-    strip_accents: bool | None = None  # None: as lowercase
-    split_cjk: bool = True
+    path: str = ""  # a vocab.txt; empty: train on the source
+    vocab_size: int = 30522  # entries of a trained vocabulary; a loaded one has at most these
+    lowercase: bool = True  # lower-case the text
+    strip_accents: bool | None = None  # remove accents; "none": as lowercase
+    split_cjk: bool = True  # make each Chinese character a word
 
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:

@@ -1,9 +1,6 @@
 """Read a chain from TOML: fine-tunings that start from one another or are each other's teachers.
 
-The tables are [chain] with `base`, the config of every run, `models`, the names of the input models, and `table`, that
-of the results; [options] of all runs; and [stages.NAME] with `from`, perhaps `teacher` (a model or an earlier stage),
-`options`, and `tasks`, a list or a table of differences by task. A reference to a stage means its run of the same task,
-or its only run.
+KEYS are those of the file. A reference to a stage means its run of the same task, or its only run.
 """
 
 import hashlib
@@ -18,6 +15,17 @@ from bertzoo.finetuning.sweep.grid import VERSION, Options, SweepPoint, check_se
 
 LINKS = ("from", "teacher")
 ROOT = "chain"  # the table that marks a chain
+KEYS = {
+    "chain.base": "name or file of the config of every run, such as finetune; required",
+    "chain.models": "list of names for the input models, whose paths the command gives; required",
+    "chain.table": "table of results that the chain prints at the end; optional",
+    "options.OPTION": "value of an option of `bertzoo finetune` in all runs",
+    "stages.NAME.from": "model or earlier stage that the runs start from; required",
+    "stages.NAME.teacher": "model or earlier stage whose predictions the runs learn",
+    "stages.NAME.options.OPTION": "value of an option in the runs of this stage",
+    "stages.NAME.tasks": "list of tasks, or a table of differences by task; required",
+    "stages.NAME.tasks.TASK.OPTION": "value of an option, of `from` or of `teacher` in the run of one task",
+}
 STAGES = "stages"  # in the directory of a chain, where its runs are
 
 
@@ -92,7 +100,7 @@ def load_chain(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> C
 
 
 def _build(table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> Chain:
-    _known("", table, (ROOT, "options", "stages"))
+    _known("", table, list(dict.fromkeys(key.split(".")[0] for key in KEYS)))
     head, stages = check_table(ROOT, table.get(ROOT, {})), check_table("stages", table.get("stages", {}))
     _known(f"{ROOT}.", head, ("base", "models", "table"))
     base, models, shown = head.get("base"), head.get("models"), head.get("table", "")

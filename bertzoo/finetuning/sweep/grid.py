@@ -1,8 +1,4 @@
-"""Read the grid of a sweep from TOML, and list its points or a random part of them.
-
-The tables are [sweep] with `base`, the config of every run, and `tasks`; [options], the same at all points; [grid], a
-list of values by option; and [tasks.NAME], lists of one task that replace the grid's or add to it.
-"""
+"""Read the grid of a sweep from TOML, and list its points or a random part of them; KEYS are those of the file."""
 
 import hashlib
 import json
@@ -18,6 +14,13 @@ from bertzoo.core.errors import ConfigError
 
 VERSION = 1  # of sweep.json and chain.json
 FOLDER = "sweeps"  # in the shipped configs
+KEYS = {
+    "sweep.base": "name or file of the config of every run, such as finetune; required",
+    "sweep.tasks": "list of the tasks; required",
+    "options.OPTION": "value of an option of `bertzoo finetune` at all points",
+    "grid.OPTION": "list of an option's values; the points are all combinations",
+    "tasks.NAME.OPTION": "list of values for one task, which replaces the grid's or adds to it",
+}
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 PLACEHOLDER = "{task}"
 Options = Mapping[str, str]  # as on a command line
@@ -111,7 +114,7 @@ def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), task
 
 
 def _build(table: Mapping[str, Any]) -> Sweep:
-    known = ("sweep", "options", "grid", "tasks")
+    known = dict.fromkeys(key.split(".")[0] for key in KEYS)
     for key, part in table.items():
         if key not in known:
             raise ConfigError(f"unknown table {key}{schema.nearest(key, known)}")
