@@ -1,0 +1,203 @@
+"""The site's sources: links, navigation and the generated reference. The strict build itself is `make docs`."""
+
+import dataclasses
+import functools
+import itertools
+import re
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import site_reference
+import yaml
+from messages import mentioning
+from sentences import LIMIT, PAGES, long_sentences, main
+
+import bertzoo
+from bertzoo.cli import main as cli
+from bertzoo.core import config, schema
+from bertzoo.finetuning.sweep import chain, grid
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SITE = sorted(DOCS.rglob("*.md"))
+SOURCES = [*sorted(ROOT.glob("*.md")), *SITE]
+CODE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1|`+[^`\n]+`+|<!--.*?-->", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)|(?:src|href)=\"([^\"]+)\"")
+
+
+def links(markdown: str) -> list[str]:
+    """The relative links of a page, and those to its own anchors."""
+    return [a or b for a, b in LINK.findall(CODE.sub("", markdown)) if not re.match(r"\w+:|//", a or b)]
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page: its headings, public names and ids."""
+    text = site_reference.expand(page.read_text(encoding="utf-8"))
+    text = re.sub(r"^ *(`{3,}|~{3,}).*?^ *\1", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = {site_reference.slug(heading) for heading in re.findall(r"^#+ +(.+?)$", text, re.MULTILINE)}
+    named = re.findall(r"^::: ([\w.]+)|(?:id|name)=\"([\w-]+)\"", text, re.MULTILINE)
+    return headings | {name or id for name, id in named}
+
+
+def broken(page: Path, markdown: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+
+    def leads(link: str) -> bool:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or not target.is_relative_to(ROOT):
+            return False
+        return not anchor or target.suffix != ".md" or anchor in anchors(target)
+
+    return [link for link in links(markdown) if not leads(link)]
+
+
+@pytest.mark.parametrize("page", SOURCES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not broken(page, page.read_text(encoding="utf-8"))
+
+
+def test_broken_links_are_found() -> None:
+    text = "[a](tpu.md) [b](nowhere.md) [c](reference/config.md#pretrain) [d](tpu.md#nowhere) `[e](x.md)` ![f](x.png)"
+    assert broken(DOCS / "index.md", text) == ["nowhere.md", "tpu.md#nowhere", "x.png"]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    def files(node: object) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        return [file for one in (node if isinstance(node, list) else node.values()) for file in files(one)]
+
+    listed = files(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    assert sorted(listed) == [str(page.relative_to(DOCS)) for page in SITE]
+
+
+def test_lists_stand_apart() -> None:
+    """The site reads a list only after an empty line, code hosts anywhere."""
+    for page in SOURCES:
+        lines = CODE.sub("", page.read_text(encoding="utf-8")).splitlines()
+        for before, line in itertools.pairwise(lines):
+            starts = re.match(r"[-*+] |\d+\. ", line) and before.strip()
+            assert not starts or re.match(r"[-*+] |\d+\. |\s|#", before), f"{page}: {line}"
+
+
+def section(markdown: str, heading: str) -> str:
+    """The text under a heading of the second level."""
+    (text,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", markdown, re.DOTALL | re.MULTILINE)
+    return text
+
+
+@pytest.fixture(scope="module")
+def verbs() -> str:
+    return site_reference.expand((DOCS / "reference" / "cli.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_the_reference_has_every_option_of_the_help(verb: str, verbs: str, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main([verb, "--help"]) == 0
+    help_text = capsys.readouterr().out
+    options = set(re.findall(r"^ +(?:-\w, )?(--[a-z][\w.-]*\w)(?=[=\s,])", help_text, re.MULTILINE)) - {
+        "--help",
+        "--debug",
+    }
+    text = section(verbs, verb)
+    documented = re.findall(r"^\| `(--[a-z][\w.-]*)", text, re.MULTILINE)
+    assert set(documented) - {"--debug"} == options and len(documented) == len(set(documented))
+    examples = help_text.partition("examples:\n")[2]
+    shown = [line.strip() for line in examples.splitlines() if line.strip().startswith("bertzoo ")]
+    assert shown and all(line.rstrip("\\").strip() in text for line in shown)
+
+
+def test_the_reference_has_every_key() -> None:
+    """The keys that options may name, and as many rows as the config classes have fields."""
+    text = site_reference.expand((DOCS / "reference" / "config.md").read_text(encoding="utf-8"))
+    tables = text.split("## Tables")[1]
+    keys = {path for cls in site_reference.roots().values() for key in schema.hints(cls) for path in [key]}
+    rows = 0
+    for part in re.split(r"^### ", tables, flags=re.MULTILINE)[1:]:
+        names = re.findall(r"^\| `([\w.*]+)` \| [^|]", part, re.MULTILINE)
+        rows += len(names)
+        prefix = names[0].rpartition(".")[0]
+        also = re.findall(r"`([\w.*]+)`", "".join(re.findall(r"^Also at (.*)\.$", part, re.MULTILINE)))
+        keys |= {f"{place}.{name.removeprefix(f'{prefix}.')}" for place in (prefix, *also) for name in names}
+    roots = site_reference.roots().values()
+    assert keys == {path for cls in roots for paths in schema.paths_by_name(cls).values() for path in paths}
+    classes: set[type] = set()
+    waiting = list(roots)
+    while waiting:
+        classes.add(cls := waiting.pop())
+        for hint in schema.hints(cls).values():
+            waiting += [one for one in schema.tables(schema.item(hint) or hint) if one not in classes]
+    assert len(classes) > 40
+    assert rows == sum(len(dataclasses.fields(cls)) for cls in classes - set(roots))
+
+
+@pytest.mark.parametrize("module", [grid, chain])
+def test_shipped_sweeps_and_chains_have_known_keys(module: object) -> None:
+    patterns = [re.sub(r"\bOPTION\b", ".+", re.sub(r"\b(NAME|TASK)\b", r"[^.]+", key)) for key in module.KEYS]
+    files = config.shipped(grid.FOLDER).values() if module is grid else [config.find("squeezebert_glue")]
+    keys = {key for file in files for key, _ in grid.flatten(config.read_toml(file))}
+    assert len(keys) > 10
+    assert not [key for key in keys if not any(re.fullmatch(pattern, key) for pattern in patterns)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Described:
+    """A table."""
+
+    kind: Literal["one"] = "one"
+    # its size,
+    # in metres
+    size: int = 3
+    share: float | None = None  # of the whole
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Undescribed(Described):
+    """A table with a key that says nothing."""
+
+    silent: bool = False
+
+
+def test_a_key_without_a_meaning_fails() -> None:
+    rows = site_reference.keys(Described, "a", {}).splitlines()[2:]
+    assert [row.split(" | ")[1:] for row in rows][1:] == [
+        ["its size, in metres", "an integer", "`3` |"],
+        ["of the whole", "a number or none", "`none` |"],
+    ]
+    with pytest.raises(site_reference.Undocumented, match=mentioning("Undescribed.silent", Path(__file__).name)):
+        site_reference.keys(Undescribed, "a", {})
+
+
+def test_a_name_or_a_verb_without_a_description_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = re.findall(r"^::: bertzoo\.(\w+)$", site_reference.names(), re.MULTILINE)
+    assert sorted(listed) == sorted(set(bertzoo.__all__) - {"__version__"})
+    monkeypatch.setattr(bertzoo.Run.load, "__doc__", None)
+    with pytest.raises(site_reference.Undocumented, match=mentioning("bertzoo.Run.load")):
+        site_reference.names()
+    monkeypatch.setattr("bertzoo.cli.models.__doc__", "")
+    with pytest.raises(site_reference.Undocumented, match=mentioning("cli/models.py")):
+        site_reference.verb("models")
+
+
+def test_sentences_are_short() -> None:
+    pages = [page for pattern in PAGES for page in ROOT.glob(pattern)]
+    assert len(pages) > 3
+    found = {page.name: long for page in pages if (long := long_sentences(page.read_text(encoding="utf-8")))}
+    assert not found
+
+
+def test_long_sentences_are_found(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    short, long = "word " * (LIMIT - 1) + "end.", "Word " * LIMIT + "end."
+    code = f"```\n{long}\n```\n\n| {long} |\n\n# {long}\n\n<!-- {long} -->\n"
+    assert not long_sentences(f"{short} {short.capitalize()}\n- {short}\n- {short}\n\n{code}")
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\nShort one. {long}\n\n- {long} Short.\n")
+    assert main([str(page)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [
+        [f"{page}:3", f"{LIMIT + 1} words, more than {LIMIT}"],
+        [f"{page}:5", f"{LIMIT + 1} words, more than {LIMIT}"],
+    ]
