@@ -19,7 +19,7 @@
 # watch: --restarts=100. copy and watch: --copy=PATH, put into the checkout there, as often as needed, and
 #   --before=COMMAND, which every worker then runs, such as the mounting of a bucket.
 # Everywhere: --internal-ip, and --dry-run, which prints the commands and runs none.
-# PATH must be seen by every worker and outlive the TPU. docs/tpu.md walks through it.
+# PATH must be seen by every worker and outlive the TPU. docs/howto/tpu_vms.md walks through it.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"

@@ -13,7 +13,7 @@
 #   --restarts=100, --grace=120 (seconds to save in), --chips-per-host=N (where the machine type has not the usual number),
 #   --bucket=BUCKET (a Cloud Storage bucket, mounted at /bucket), --service-account=default.
 # Everywhere: --context=CONTEXT and --namespace=NAMESPACE of kubectl, and --dry-run, which prints the commands and runs none.
-# PATH must be seen by every host. docs/tpu.md walks through it, and says how the node pools are made.
+# PATH must be seen by every host. docs/howto/gke.md walks through it, and says how the node pools are made.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../common.sh"
