@@ -59,7 +59,7 @@ def on_disk(name: Path | str | None, argument: str) -> Path | None:
     """Return a path on this machine; raises UserError for a URL."""
     from bertzoo.core import paths
 
-    return None if name is None else paths.on_disk(name, f"{argument} =", "copy it to this machine and name the copy")
+    return None if name is None else paths.on_disk(name, f"{argument} =", "Copy it to this machine and name the copy.")
 
 
 def silent(line: str) -> None:

@@ -142,7 +142,7 @@ def predict(
         return evaluate.predict_texts(model, texts, batch_size or 0)
     reject(path, "a masked language model", batch_size=batch_size)
     if pairs := [text for text in texts if not isinstance(text, str)]:
-        raise UserError(f"{path} fills the blanks of single texts, not of {pairs[0]!r}")
+        raise UserError(f"{path} fills the blanks of single texts, not of {pairs[0]!r}. Pass texts, not pairs.")
     return model.records([str(text) for text in texts], top)
 
 

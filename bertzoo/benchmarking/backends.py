@@ -137,6 +137,12 @@ def check_backend(name: str, writes: bool, threads: Sequence[int], python: Path)
         executorch.check_python(python)
     if name == "jax":
         if not hasattr(os, "sched_setaffinity"):
-            raise UserError("--backends: jax runs a thread per core, and this system cannot restrict its cores")
+            raise UserError(
+                "--backends=jax: jax uses a thread per core, and this operating system cannot restrict the cores of "
+                "a process. Leave jax out."
+            )
         if max(threads) > (cores := len(os.sched_getaffinity(0))):
-            raise UserError(f"--threads={max(threads)}: jax runs a thread per core, and this machine has {cores}")
+            raise UserError(
+                f"--threads={max(threads)}: jax uses a thread per core, and this machine has {cores} cores. Use at "
+                f"most {cores}, or leave jax out of --backends."
+            )

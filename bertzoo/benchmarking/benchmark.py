@@ -86,7 +86,7 @@ class BenchmarkSettings:
         for field in ("backends", "precisions", "lengths", "threads"):
             value = getattr(self, field)
             if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
-                raise UserError(f"{field} = {value!r} is not a list, such as {[value]!r}")
+                raise UserError(f"{field} = {value!r} is not a list. Pass {[value]!r}.")
         for flag, names, known in (
             ("backends", self.backends, tuple(BACKENDS)),
             ("precision", self.precisions, PRECISIONS),
@@ -99,7 +99,7 @@ class BenchmarkSettings:
                 if number < 1:
                     raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
         if not 1 <= self.rounds <= self.runs:
-            raise UserError(f"--runs={self.runs} is less than --rounds={self.rounds}: every round needs a run")
+            raise UserError(f"--runs={self.runs} is less than --rounds={self.rounds}. Use at least one run per round.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class Case:
             return min(USUAL, self.model.description.positions or USUAL)
         if available and self.length not in available:
             lengths = ", ".join(map(str, available))
-            raise UserError(f"--lengths={self.length}: {self.model.name} has only {lengths}")
+            raise UserError(f"--lengths={self.length} is not a length of {self.model.name}. Use {lengths}.")
         return self.length
 
 

@@ -53,11 +53,11 @@ def measure_config(
 ) -> LatencyTable:
     """`measure` a config or the model in a directory; raises UserError if `name` is neither, or for the settings."""
     if settings.steps < 2:
-        raise UserError(f"--steps={settings.steps} must be at least 2, the smallest and the largest size")
+        raise UserError(f"--steps={settings.steps} is less than 2, the smallest and the largest size. Use at least 2.")
     check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
     model = read_model(name, overrides, tuple(SUFFIXES))
     if model.pretrained is None:
-        raise UserError(f"--table measures a model, but {name} is a file: name the model it was made of")
+        raise UserError(f"--table measures a model, but {name} is a file. Name the model it was made of.")
     check_overrides(overrides, [model])
     (length,) = resolve_lengths(model.pretrained, [settings.length] if settings.length else ())
     return measure(model.pretrained.model, settings._replace(length=length), tell)
@@ -70,7 +70,7 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
     """
     for letter in dimensions:
         if letter not in LETTERS:
-            raise UserError(f'--dimensions: unknown dimension "{letter}": use one of {", ".join(LETTERS)}')
+            raise UserError(f"--dimensions={letter} is unknown. Use {', '.join(LETTERS)}.")
         if letter not in cuttable(model):
             raise UserError(f"--dimensions: {refusal(model, letter)}")
     sizes = {}

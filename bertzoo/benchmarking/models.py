@@ -79,7 +79,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
     path = Path(name)
     if path.suffix in suffixes:
         if not path.is_file():
-            raise UserError(f"{name} is not a file; `bertzoo convert` writes one")
+            raise UserError(f"{name} does not exist. Write it with `bertzoo convert`.")
         return BenchmarkModel(name=name, file=path, description=read_description(path))
     if path.is_dir():
         pretrained = any_model.read_model(path)
@@ -91,7 +91,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
     except ConfigError as error:
         message = str(error)
         if download := hub_download(name):
-            message += f"{'' if message.endswith('?') else '.'} {download}"
+            message += f"{'' if message[-1] in '?.' else '.'} {download}"
         raise ConfigError(message) from error
     model = config.load(recipe_class(name), [name], overrides).model
     return BenchmarkModel(name=name, pretrained=untrained(model, name))
@@ -101,7 +101,9 @@ def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[Bench
     """Raise UserError if there are overrides, but no model is a config."""
     if overrides and not any(model.is_config for model in models):
         names = ", ".join(model.name for model in models)
-        raise UserError(f"--{overrides[0][0]} applies to a config, but no MODEL is one: {names}")
+        raise UserError(
+            f"--{overrides[0][0]} applies to a config, but {names} is none. Name a config, or leave the option out."
+        )
 
 
 def read_description(file: Path) -> FileDescription:
@@ -122,7 +124,7 @@ def read_description(file: Path) -> FileDescription:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         path = file.with_name(companions(file)[0])
-        raise UserError(f"{path} is damaged: export the file again, or move {path.name} away") from error
+        raise UserError(f"{path} is damaged. Export the file again, or move {path.name} away.") from error
 
 
 def untrained(model: Model, name: str) -> Pretrained:

@@ -1,25 +1,12 @@
-"""Time models on this machine's CPU; print their speed, file size and memory.
+"""Time models on this machine's CPU: speed, size and memory.
 
-A MODEL is a shipped config or a TOML file (its weights are random), a run, a checkpoint, a model directory, a Hugging
-Face directory, or a file that `bertzoo convert` wrote, which its own runtime runs. A model without the head of a task
-is measured as a classifier of two classes, as in the papers. Every run reads one row.
-
-Every model in every runtime is a process of its own; all are loaded at once. They run in turns, in an order that
-changes from round to round, so that other load on the machine affects all alike; the first run of a turn is not
-counted. Speed is the time of BERT-base, or else of the first MODEL, divided by the row's time, in the same runtime with
-as many threads and tokens: above 1 is faster. Peak memory excludes the runtime without a model.
-
---profile adds the share of the operations of each part of the model, as in SqueezeBERT's Table 1, whose FFN is
-attention_output and feed_forward together.
-
---table measures small encoders like MODEL in LiteRT, at a few sizes of every dimension that can be cut, and writes a
-file that `bertzoo prune` counts milliseconds with (target.kind = "latency").
+MODEL is a shipped config or TOML file (random weights), a run, a checkpoint, a model or Hugging Face directory, or a
+file that `bertzoo convert` wrote. A model without a task's head is measured as a classifier of two classes. Models run
+in turns, one row at a time. Speed is relative to BERT-base, or else to the first MODEL: above 1 is faster.
 
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
   bertzoo benchmark runs/sst2 sst2.tflite --backends=litert,torch --threads=1,4 --json
-  bertzoo benchmark mobilebert --model.norm=layer_norm --precision=fp32,int8-dynamic --lengths=32,128 --out=speed.png
-  bertzoo benchmark bert_base --profile
   bertzoo benchmark bert_base --table=latency.json --dimensions=h,f
 """
 
@@ -29,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, json_option, say
 from bertzoo.core.errors import UserError
 
 Overrides = Sequence[tuple[str, str]]
@@ -42,24 +29,39 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="a model to measure; the first has speed 1.00")
-    parser.add_argument("--backends", type=_words, help="runtimes: litert (default), torch, onnx, jax, executorch")
-    parser.add_argument("--threads", type=_numbers, default=[1], help="threads that a run may use (default: 1)")
-    parser.add_argument("--lengths", type=_numbers, help="tokens in a row (default: 128)")
-    parser.add_argument("--precision", type=_words, help="of the weights, as in `bertzoo convert` (default: fp32)")
-    parser.add_argument("--runs", type=int, default=40, help="counted runs of each (default: 40)")
-    parser.add_argument("--rounds", type=int, default=8, help="turns that the runs are spread over (default: 8)")
-    parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable), help="executorch: a Python that has it (default: this one)"
+    runs, output = parser.group("measurement"), parser.group("output")
+    parser.group("input").add_argument("models", nargs="+", metavar="MODEL", help="a model to measure")
+    runs.add_argument(
+        "--backends",
+        type=_words,
+        metavar="A,B",
+        help="runtimes: litert, torch, onnx, jax, executorch (default: litert)",
     )
-    parser.add_argument("--profile", action="store_true", help="add each part's share of a model's operations")
-    parser.add_argument("--out", type=Path, metavar="PNG", help="write a bar chart of the medians")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="write the times of small encoders, for prune")
-    parser.add_argument("--dimensions", type=_words, help="--table: letters such as h,f (default: all of the model)")
-    parser.add_argument("--steps", type=int, help="--table: number of sizes of each dimension (default: 4)")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    runs.add_argument("--threads", type=_numbers, default="1", metavar="N,…", help="threads of a run")
+    runs.add_argument("--lengths", type=_numbers, metavar="N,…", help="tokens in a row (default: 128)")
+    runs.add_argument(
+        "--precision", type=_words, metavar="A,B", help="of the weights, as in `bertzoo convert` (default: fp32)"
+    )
+    runs.add_argument("--runs", type=int, default=40, metavar="N", help="timed runs of each model")
+    runs.add_argument("--rounds", type=int, default=8, metavar="N", help="turns that the runs are spread over")
+    runs.add_argument("--profile", action="store_true", help="print each part's share of a model's operations")
+    runs.add_argument(
+        "--python", type=Path, metavar="FILE", help="executorch: a Python that has it (default: this one)"
+    )
+    table = parser.group("latency table")
+    table.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help='measure small encoders like MODEL in LiteRT for `bertzoo prune` with target.kind = "latency" '
+        "(default: no table)",
+    )
+    table.add_argument("--dimensions", type=_words, metavar="A,B", help="letters such as h,f (default: all of MODEL)")
+    table.add_argument("--steps", type=int, metavar="N", help="sizes of each dimension (default: 4)")
+    output.add_argument("--out", type=Path, metavar="PNG", help="draw a bar chart of the medians (default: none)")
+    json_option(parser)
 
 
 def _words(text: str) -> list[str]:
@@ -70,7 +72,7 @@ def _numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if all(number.isdecimal() and int(number) > 0 for number in numbers):
         return [int(number) for number in numbers]
-    raise UserError(f"{text} is not a list of numbers above 0, such as 1,4")
+    raise UserError(f"--threads and --lengths need whole numbers above 0, not {text}. Write them as in --threads=1,4.")
 
 
 def main(args: argparse.Namespace, overrides: Overrides) -> int:
@@ -81,9 +83,9 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
     for flag in ("out", "table"):
         path: Path | None = getattr(args, flag)
         if path is not None and (not path.parent.is_dir() or path.is_dir()):
-            raise UserError(f"--{flag}={path} cannot be written: name a file in a directory that exists")
+            raise UserError(f"--{flag}={path} cannot be written. Name a file in a directory that exists.")
     if args.out is not None and args.out.suffix != ".png":
-        raise UserError(f"--out={args.out}: the picture is a PNG file; give a name that ends in .png")
+        raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
     settings = BenchmarkSettings(
         backends=args.backends,
         precisions=args.precision,
@@ -91,13 +93,13 @@ def main(args: argparse.Namespace, overrides: Overrides) -> int:
         threads=args.threads,
         runs=args.runs,
         rounds=args.rounds,
-        python=args.python,
+        python=args.python or Path(sys.executable),
     )
     if args.table is not None:
         return _table(args, overrides)
     for flag in ("dimensions", "steps"):
         if getattr(args, flag) is not None:
-            raise UserError(f"--{flag} applies to a table: add --table=FILE, or leave it out")
+            raise UserError(f"--{flag} applies to a table. Add --table=FILE, or leave it out.")
     result = benchmark(args.models, overrides=overrides, settings=settings, parts=args.profile, tell=say)
     if args.out is not None:
         picture.draw(result.rows, result.base, args.runs, args.out)
@@ -118,15 +120,15 @@ def _table(args: argparse.Namespace, overrides: Overrides) -> int:
     from bertzoo.core import atomic
 
     if len(args.models) > 1:
-        raise UserError(f"--table measures one MODEL, not {len(args.models)}: name one")
+        raise UserError(f"--table measures one MODEL, not {len(args.models)}. Name one.")
     if args.backends not in (None, ["litert"]):
-        raise UserError(f"--table is measured in litert, not in {','.join(args.backends)}: leave --backends out")
+        raise UserError(f"--table is measured in litert, not in {','.join(args.backends)}. Leave --backends out.")
     for flag in ("threads", "lengths", "precision"):
         if len(values := getattr(args, flag) or ()) > 1:
-            raise UserError(f"--table measures one setting, but --{flag}={','.join(map(str, values))}: give one")
+            raise UserError(f"--table measures one setting, but --{flag}={','.join(map(str, values))}. Give one.")
     for flag in ("profile", "out"):
         if getattr(args, flag):
-            raise UserError(f"--{flag} does not apply to --table: leave one of them out")
+            raise UserError(f"--{flag} does not apply to --table. Leave one of them out.")
     settings = latency.LatencySettings(
         dimensions=args.dimensions or (),
         steps=latency.STEPS if args.steps is None else args.steps,

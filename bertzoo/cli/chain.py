@@ -1,18 +1,15 @@
-"""Fine-tune along a chain, where one run begins with another or learns from it; run the same command again to resume.
+"""Fine-tune in stages that start from, or learn from, one another.
 
-A chain is a TOML file or the name of a shipped one: squeezebert_glue is SqueezeBERT's, a teacher and a student through
-MNLI to every task of GLUE. Its stages are runs of `bertzoo finetune` that begin with a model that is given,
---model.NAME=PATH, or with what an earlier stage made. An option is passed on to every run, --stages.NAME.option to
-those of one stage and --tasks.NAME.option to those of one task; {task} in a value stands for the task's name. Where
-alpha is 1 there is no teacher.
-
-Names, options, models and data are checked before the first run begins. Every run is in RUN/stages, a line of
-RUN/chain.csv each; finished ones are not run again, an interrupted one goes on, and one that fails keeps back those
-that need it. In the end the papers' table is printed.
+Run the same command again to resume: finished runs are skipped. CONFIG's stages are runs of `bertzoo finetune` that
+start from --model.NAME=PATH or from the model of an earlier stage. Other options apply to every run,
+--stages.NAME.KEY=VALUE to one stage, --tasks.NAME.KEY=VALUE to one task; {task} in a value stands for the task's name.
+RUN/chain.csv has a line for every run. A failed run holds back those that need it.
 
 examples:
   bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
 --run_dir=runs/glue
+  bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
+--run_dir=runs/glue --processes=4
   bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
 --run_dir=runs/glue --tasks=rte --list
 """
@@ -23,14 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, run_dir_option, say
 from bertzoo.cli.support.points import (
     check_inputs,
     check_options,
-    parse_count,
-    parse_names,
     report_outcomes,
     run_points,
+    task_options,
 )
 from bertzoo.core.errors import ConfigError, UserError
 
@@ -43,15 +39,11 @@ _MODEL = "model."  # of a flag that gives one
 FREE = ("data_dir",)  # what may change in a run that has begun
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("chain", metavar="CONFIG", help="a TOML file or the name of a shipped chain")
-    parser.add_argument("--run_dir", required=True, metavar="RUN", help="where everything of the chain goes")
-    parser.add_argument(
-        "--tasks", type=parse_names, default=(), metavar="A,B", help="only these tasks, and what they need"
-    )
-    parser.add_argument("--processes", type=parse_count, metavar="N", help="runs side by side (default: one a device)")
-    parser.add_argument("--list", action="store_true", help="print the command of every run and run none")
+    parser.group("input").add_argument("chain", metavar="CONFIG", help="a TOML file or the name of a shipped chain")
+    run_dir_option(parser, "the chain's directory")
+    task_options(parser, "only these tasks and the stages they need, comma-separated (default: all)", "runs")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -66,7 +58,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
         args.tasks
     )
     given = _given(chain, paths)
-    run_dir = on_disk(args.run_dir, "the run directory", "name a directory, a mounted one perhaps")
+    run_dir = on_disk(args.run_dir, "the run directory", "Name a local or mounted directory.")
     record = Record(args.run_dir, chain.placed(given, run_dir / chains.STAGES), "chain", chains.STAGES)
     check_options(record)
     if args.list:
@@ -98,10 +90,10 @@ def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
 
     for name in paths:
         if name not in chain.models:
-            raise ConfigError(f"--{_MODEL}{name}: the chain has no such model{nearest(name, chain.models)}")
+            raise ConfigError(f"--{_MODEL}{name} is not a model of the chain{nearest(name, chain.models)}")
     needed = {name for link in chain.links for name in link.links.values() if name in chain.models}
     if missing := [name for name in chain.models if name in needed and name not in paths]:
-        raise UserError(f"the chain begins with {missing[0]}: name that model with --{_MODEL}{missing[0]}")
+        raise UserError(f"the chain starts from {missing[0]}, which has no path. Add --{_MODEL}{missing[0]}=PATH.")
     given = {name: model_path(f"--{_MODEL}{name}", text) for name, text in paths.items()}
     for path in given.values():
         any_model.check_model(path)

@@ -1,12 +1,11 @@
-"""List a run's checkpoints: step, data position, parameters, size on disk, and the mesh they were saved on.
+"""List what a run's checkpoints hold: step, parameters, size, mesh.
 
-Reads metadata only, without an accelerator; --verify reads every file and compares its checksum. --checkpoint lists the
-arrays of one checkpoint with shape, dtype and the mesh axes they were split over. The parameters include the
-vocabulary's spare rows.
+Reads metadata only and needs no accelerator. The parameters include the vocabulary's spare rows.
 
 examples:
   bertzoo checkpoints runs/first
   bertzoo checkpoints runs/first --checkpoint=best --verify
+  bertzoo checkpoints runs/first --json
 """
 
 import argparse
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import checkpoint_option
+from bertzoo.cli.support.options import Parser, checkpoint_option, json_option
 from bertzoo.core.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -27,12 +26,14 @@ if TYPE_CHECKING:
 HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved on")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the flags."""
-    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    checkpoint_option(parser, default=None, shown="list the arrays of one: latest, best or a step")
-    parser.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
+    checkpoint_option(parser, "input", "list the arrays of one: latest, best or a step (default: list all checkpoints)")
+    parser.group("output").add_argument(
+        "--verify", action="store_true", help="read every file and compare its checksum"
+    )
+    json_option(parser)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -65,7 +66,10 @@ def read_checkpoint(checkpoint: Path, verify: bool) -> "Contents":
     from bertzoo.train import contents, manifest
 
     if verify and not manifest.verify(checkpoint):
-        raise CheckpointError(f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)}")
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} has no manifest {manifest.path_of(checkpoint)}, so it cannot be verified. "
+            "Leave --verify out."
+        )
     return contents.read_contents(checkpoint)
 
 

@@ -1,10 +1,9 @@
 """Print the complete config that files and options describe, as TOML.
 
-`bertzoo config pretrain …` (transfer, prune) checks a whole command line as that verb would, and prints its config.
+`bertzoo config pretrain …` (or transfer, prune) checks a whole command line as that verb would, and prints its config.
 
 examples:
   bertzoo config squeezebert
-  bertzoo config mobilebert_transfer --transfer.lower_rate=0
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 --stages.*.batch_size=64
   bertzoo config pretrain squeezebert --run_dir=runs/first --optimizer.learning_rate=2e-3
 """
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.cli import main as cli
+from bertzoo.cli.support.options import Parser, config_files
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import paths_by_name
@@ -30,9 +30,9 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the flags."""
-    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
+    config_files(parser)
 
 
 def config_class(*files: str | Path) -> type:
@@ -72,12 +72,15 @@ def command_config(argv: Sequence[str]) -> Any:
     """Return the config of a command line of one of VERBS; raises UserError as the verb would before it begins."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
-        raise UserError(f"--help applies to `bertzoo {argv[0]} --help`")
+        raise UserError(f"--help stops the check. Leave it out, or run `bertzoo {argv[0]} --help`.")
     if argv[0] == "pretrain":
         from bertzoo.runs.warm_start import load_recipe
 
         def absent() -> Any:
-            raise UserError(f"[model] is that of {args.origin}, which is not here. Add its model.toml to the configs.")
+            raise UserError(
+                f"[model] comes from --from={args.origin}, which does not exist here. Add its model.toml to the "
+                "configs."
+            )
 
         if args.origin is not None and not args.origin.exists():
             return loader.load(verb.config(), args.files, overrides, {"model": absent})

@@ -1,27 +1,16 @@
-"""Convert a model to another format: the format of SRC is detected, --to sets that of DST.
+"""Convert a model to Hugging Face's format, or to a file for phones.
 
-SRC is a run, one of its checkpoints (RUN/checkpoints/STEP), a model directory that this verb wrote, a Hugging Face
-directory, or an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT (its directory, or the prefix
-of its files), which needs TensorFlow. DST must not exist or be empty; it appears once it is complete. What transformers
-has no class for (IB-BERT, schuBERT, combinations) becomes tensors, config.json and modeling_bertzoo.py, a PyTorch
-module that loads them and needs neither transformers nor bertzoo; --to=pytorch writes this of any model.
+SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, or a TensorFlow 1 checkpoint of BERT, MobileBERT,
+ELECTRA or ConvBERT (needs TensorFlow). DST must not exist or be empty; it appears once it is complete.
 
-Files for phones read one sentence at a time: --to=litert (NAME.tflite), torch-export (NAME.pt2), torchscript (NAME.pt),
-onnx (NAME.onnx), executorch (NAME.pte, for XNNPACK). FILE.json describes FILE, and FILE.files/ has the
-tokenizer's files and golden.json, to test an app with. The file is run in its own runtime and compared with
-the model before it appears; one that differs, or gives NaN, is not written. --lengths: litert has a
-signature length_N for each; torch-export and onnx read rows of the one that is named or, if several or none are, of any
-length up to the model's positions, and are verified at those named; torchscript reads any and is verified at them;
-executorch reads one.
+Files for phones are litert (NAME.tflite), onnx (NAME.onnx), executorch (NAME.pte), torch-export (NAME.pt2) and
+torchscript (NAME.pt). FILE.json describes FILE; FILE.files/ has the model card, the tokenizer and golden.json, to test
+an app with. Every file is compared with the model in its own runtime first; one that differs is not written.
 
 examples:
   bertzoo convert runs/demo exported --to=huggingface --head=masked
   bertzoo convert bert-base-uncased bert --to=bertzoo
-  bertzoo convert bert-base-uncased encoder --to=bertzoo --head=none
-  bertzoo convert uncased_L-12_H-768_A-12/bert_model.ckpt bert --to=bertzoo
   bertzoo convert runs/sst2 sst2.tflite --to=litert --lengths=32,64,128 --precision=int8-dynamic
-  bertzoo convert runs/sst2 sst2.onnx --to=onnx
-  bertzoo convert runs/sst2 sst2.pte --to=executorch --lengths=128 --python=.venv-executorch/bin/python
 """
 
 import argparse
@@ -30,72 +19,87 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.export.options import DIRECTORIES, EXAMPLES, FILES, HEADS, POOLINGS, PRECISIONS, ExportOptions
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("source", metavar="SRC", type=_source, help="the model")
-    parser.add_argument("destination", metavar="DST", type=_destination, help="the new directory, or file")
-    formats = ", ".join((*DIRECTORIES, *FILES))
-    parser.add_argument("--to", required=True, metavar="FORMAT", help=f"the format of DST: {formats}")
-    parser.add_argument(
+    inputs, output = parser.group("input"), parser.group("output")
+    inputs.add_argument("source", metavar="SRC", type=_source, help="the model; its format is detected")
+    output.add_argument("destination", metavar="DST", type=_destination, help="the new directory or file")
+    output.add_argument(
+        "--to", required=True, metavar="FORMAT", help=f"the format of DST: {', '.join((*DIRECTORIES, *FILES))}"
+    )
+    output.add_argument(
+        "--license", metavar="NAME", help="licence of the weights, for the card (default: the one that SRC states)"
+    )
+    model = parser.group("model")
+    model.add_argument(
         "--head",
         choices=HEADS,
-        help="keep only this: none, the backbone alone; masked, the masked language model head without a sentence "
-        "head, or the generator of replaced token detection; replaced, its discriminator (the default there)",
+        help="keep only this head; of replaced token detection masked is the generator, replaced the discriminator "
+        "(default: all heads, without the generator)",
     )
-    parser.add_argument(
+    model.add_argument(
         "--leak_padding",
         action="store_true",
-        help="let convolutions and trigrams see padding, which a model trained without it (mask_padding) needs for "
-        "Hugging Face; rows without padding give the same outputs",
+        help="let convolutions and trigrams see padding, as Hugging Face's classes do; rows without padding give the "
+        "same outputs",
     )
-    parser.add_argument("--lengths", type=_lengths, help="file: tokens in a row (default: 128, or any)")
-    parser.add_argument("--precision", choices=PRECISIONS, help="file: of the weights (default: fp32; others: litert)")
-    parser.add_argument(
+    files = parser.group("files for phones")
+    files.add_argument(
+        "--lengths",
+        type=_lengths,
+        metavar="N,…",
+        help="tokens in a row: one signature each (litert) or the lengths to verify (default: 128, or any length)",
+    )
+    files.add_argument("--precision", choices=PRECISIONS, help="of the weights; only litert has others (default: fp32)")
+    files.add_argument(
         "--calibration",
         type=Path,
-        help="litert, int8-static: a file of texts that sets the scales, one per line, a tab within a pair",
+        metavar="FILE",
+        help="int8-static: texts that set the scales, one per line, a tab within a pair (default: none)",
     )
-    parser.add_argument(
+    files.add_argument(
         "--pooling",
         choices=POOLINGS,
-        help="file without a head: the mean of the tokens' states (the default) or the pooled first one",
+        help="without a head: the mean of the tokens' states or the pooled first one (default: mean)",
     )
-    parser.add_argument(
+    files.add_argument(
         "--examples",
         type=_count,
-        help="of a fine-tuned model's development set, evenly drawn, to score the file and the model on "
-        f"(default: {EXAMPLES:,}; 0: all)",
+        metavar="N",
+        help="development examples on which a fine-tuned model and its file are scored; 0: all "
+        f"(default: {EXAMPLES:,})",
     )
-    parser.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
-    parser.add_argument("--license", help="of the weights, for the card (default: what the source's directory states)")
-    parser.add_argument("--python", type=Path, help="executorch: a Python that has its packages (default: this one)")
+    files.add_argument("--no-optimize", action="store_true", default=None, help="litert: keep the training graph")
+    files.add_argument(
+        "--python", type=Path, metavar="FILE", help="executorch: a Python that has its packages (default: this one)"
+    )
 
 
 def _lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(length) for length in text.split(","))
     except ValueError:
-        raise UserError(f"--lengths = {text} is not numbers with commas between, as in --lengths=32,128") from None
+        raise UserError(f"--lengths={text} is not a list of whole numbers. Write it as in --lengths=32,128.") from None
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise UserError(f"--examples = {text} is no number, as in --examples=500")
+        raise UserError(f"--examples={text} is not a whole number. Write it as in --examples=500.")
     return int(text)
 
 
 def _source(text: str) -> Path:
-    return on_disk(text, "SRC =", "copy the model to this machine and name the copy")
+    return on_disk(text, "SRC =", "Copy the model to this machine and name the copy.")
 
 
 def _destination(text: str) -> Path:
-    return on_disk(text, "DST =", "name a directory, and copy that")
+    return on_disk(text, "DST =", "Name a directory, and copy that.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,20 +1,11 @@
-"""Print losses and accuracies of a run on its held-out text, with the unigram entropy; or the scores of a fine-tuned
-model on a split of its task.
+"""Measure a run on its held-out text, or a fine-tuned model on its task.
 
-A fine-tuned model is a fine-tuning run (its best seed), RUN/seed-N, a model or Hugging Face directory with a head for
-labels or questions, or a file that `bertzoo convert` wrote of one, which runs in its own runtime. Outside of a run
---data_dir names the folder of the task's files, and --task the task if the model does not record it. --input names a
-file for a model of the task `own`, which records its columns.
+MODEL is a pretraining run; a fine-tuning run (its best seed) or RUN/seed-N; a model or Hugging Face directory with a
+head for labels or questions; or a file that `bertzoo convert` wrote, which its own runtime executes.
 
 examples:
   bertzoo evaluate runs/demo
-  bertzoo evaluate runs/first --corpus=gs://bucket/corpus
-  bertzoo evaluate runs/demo --checkpoint=best --below_unigram=0.3 --json
-  bertzoo evaluate runs/cola --seed=3
-  bertzoo evaluate runs/own --split=test --data_dir=new
   bertzoo evaluate runs/own --input=later.csv
-  bertzoo evaluate own.tflite --input=later.csv
-  bertzoo evaluate runs/squad2 --output=answers
   bertzoo evaluate sst2.tflite --data_dir=glue/SST-2
 """
 
@@ -25,35 +16,42 @@ import sys
 from collections.abc import Sequence
 
 from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import checkpoint_option, corpus_option
+from bertzoo.cli.support.options import Parser, checkpoint_option, corpus_option, json_option
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy
 GATES = ("below_unigram", "hidden_below_unigram")  # flags, one for each of the two
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
-    checkpoint_option(parser, None)
-    corpus_option(parser, "the run's corpus")
-    parser.add_argument("--stage", type=int, help="the stage whose row length is used (default: the last)")
-    parser.add_argument(
+    parser.group("input").add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
+    pretrained = "for a pretraining run"
+    checkpoint_option(parser, pretrained)
+    corpus_option(parser, pretrained, "the run's corpus")
+    parser.group(pretrained).add_argument(
+        "--stage", type=int, metavar="N", help="the stage whose row length applies (default: the last)"
+    )
+    parser.group(pretrained).add_argument(
         "--below_unigram",
         type=float,
         metavar="NATS",
-        help="fail (exit code 1) unless the MLM loss is this far below the held-out unigram entropy",
+        help="exit with 1 unless the MLM loss is this far below the unigram entropy of the text (default: no check)",
     )
-    parser.add_argument(
+    parser.group(pretrained).add_argument(
         "--hidden_below_unigram",
         type=float,
         metavar="NATS",
-        help="the same of the tokens that the input hides, which no model can copy",
+        help="the same for the masked tokens that the input hides, which no model can copy (default: no check)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     group = finetuned.flags(parser)
     group.add_argument("--split", choices=("train", "dev", "test"), help="the examples to score (default: dev)")
-    group.add_argument("--input", metavar="FILE", help="score the rows of this file, with the columns of own")
-    group.add_argument("--output", metavar="DIR", help="write answers to questions there, for the official scripts")
+    group.add_argument(
+        "--input", metavar="FILE", help="score the rows of this file, for a model of the task own (default: --split)"
+    )
+    group.add_argument(
+        "--output", metavar="DIR", help="write the answers there, for SQuAD's official scripts (default: nowhere)"
+    )
+    json_option(parser)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,18 +1,13 @@
-"""Fine-tune a model on a task, several seeds one after another; run the same command again to resume.
+"""Fine-tune a model on a task, one run per seed.
 
-The task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), squad1 or squad2 (SQuAD 1.1 and 2.0,
-with the config finetune_squad), or `own`, whose files and columns the table [own] names. --from is a run, a model
-directory, a Hugging Face directory, or another fine-tuning run; its head is replaced by a fresh one. With --teacher,
-another fine-tuning run on the same task, the loss is alpha on the labels plus 1 - alpha on the teacher's predictions.
-
-Every seed has a directory with its scores by epoch and the model of the best one; results.json has the median, lowest
-and highest score, and is written last.
+Run the same command again to resume. --task is one of GLUE's (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli),
+squad1 or squad2 (with the config finetune_squad), or `own`, whose files and columns the table [own] names. Every seed
+has a directory with its scores by epoch and its best model; results.json has the median, lowest and highest score.
 
 examples:
   bertzoo finetune finetune --task=cola --data_dir=glue/CoLA --from=runs/first --run_dir=runs/cola
   bertzoo finetune finetune --task=mrpc --data_dir=glue/MRPC --from=runs/mnli --run_dir=runs/mrpc --seeds=3 --epochs=5
   bertzoo finetune finetune_squad --task=squad1 --data_dir=squad --from=runs/first --run_dir=runs/squad1
-  bertzoo results runs/cola
 """
 
 import argparse
@@ -21,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.support import training
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, config_files, json_option, run_dir_option, say
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.settings import Finetune
@@ -35,13 +30,23 @@ def config() -> type:
     return Finetune
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
-    parser.add_argument("--run_dir", required=True, metavar="RUN", help="the run's directory")
-    training.model_option(parser, "--from", "the model to fine-tune; a resumed run has recorded it")
-    training.model_option(parser, "--teacher", "a fine-tuning run whose predictions to learn")
-    parser.add_argument("--json", action="store_true", help="print results.json, too")
+    config_files(parser)
+    run_dir_option(parser, "the run's directory")
+    training.model_option(
+        parser,
+        "--from",
+        "the model to fine-tune, whose head is replaced: a run, a model or Hugging Face directory, or another "
+        "fine-tuning run (default: what the resumed run recorded)",
+    )
+    training.model_option(
+        parser,
+        "--teacher",
+        "a fine-tuning run on the same task; the loss is alpha on the labels plus 1 - alpha on its predictions "
+        "(default: none)",
+    )
+    json_option(parser, "print results.json instead of a summary")
 
 
 def task_of(args: argparse.Namespace, recipe: "Finetune") -> "TaskKind":

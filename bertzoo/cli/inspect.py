@@ -1,13 +1,8 @@
-"""Look into a model: `attention` draws its attention maps as a PNG, or those of a teacher and a student side by side.
+"""Draw a model's attention maps, or a teacher's beside a student's.
 
-Every head of the layers is a map: rows are queries, columns are keys. All maps share one colour scale, clipped at the
-99.5th percentile. With --teacher, every head of the teacher stands above the student's head that the best
-one-to-one matching assigns to it; the mean KL divergence of a query is printed in nats (MobileBERT Fig. 3 and Appendix
-C). --average draws the mean over all heads, layers and rows instead (ConvBERT Fig. 2).
-
-The models read --text, or unmasked held-out rows of a run. The maps show the first row; the matching and the average
-cover all rows. Layers and heads are numbered from 1; ConvBERT's convolving heads have no map. A model is a run, a
-checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint.
+Every attention head is a map: rows are queries, columns are keys, on one colour scale. With --teacher, each head of
+the teacher stands above the student's head that matches it best, and the mean KL divergence per query is printed in
+nats. --average draws one map, the mean over heads, layers and rows. Layers and heads count from 1.
 
 examples:
   bertzoo inspect attention runs/demo --out=attention.png
@@ -20,44 +15,50 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import corpus_option
+from bertzoo.cli.support.options import Parser, corpus_option, json_option
 from bertzoo.core.errors import UserError
 
 ROWS = 8
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("what", choices=("attention",), help="what to look at")
-    parser.add_argument("model", metavar="MODEL", help="the model, or the student")
-    parser.add_argument("--teacher", metavar="MODEL", help="the model that it is compared with")
-    parser.add_argument("--text", action="append", metavar="TEXT", help="what they read; may be given several times")
-    parser.add_argument(
-        "--heldout", metavar="RUN", help="read held-out rows of this run (default: of MODEL, if it is one)"
+    inputs, drawing, output = parser.group("input"), parser.group("drawing"), parser.group("output")
+    inputs.add_argument("what", choices=("attention",), help="what to draw")
+    inputs.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a run, a checkpoint, a model or Hugging Face directory, or a TensorFlow 1 checkpoint",
     )
-    corpus_option(parser, "that run's corpus")
-    parser.add_argument(
+    inputs.add_argument("--teacher", metavar="MODEL", help="the model to compare with (default: none)")
+    inputs.add_argument(
+        "--text", action="append", metavar="TEXT", help="a text for the models; repeatable (default: held-out rows)"
+    )
+    inputs.add_argument("--heldout", metavar="RUN", help="the run whose held-out rows the models read (default: MODEL)")
+    corpus_option(parser, "input", "that run's corpus")
+    inputs.add_argument(
         "--rows",
         type=int,
-        help=f"how many of them, of the first stage's length, to compare or average (default {ROWS})",
+        metavar="N",
+        help=f"held-out rows to compare or average (default: {ROWS}; 1 without --teacher and --average)",
     )
-    parser.add_argument(
+    drawing.add_argument(
         "--layers",
         type=_layers,
         metavar="N,…",
-        help="the layers; 6:12 is the student's 6th and the teacher's 12th (default: the first, and the 12th or the "
-        "last where there are fewer; all with --average)",
+        help="the layers; 6:12 is the student's 6th and the teacher's 12th (default: the 1st, and the 12th or last; "
+        "all with --average)",
     )
-    parser.add_argument("--average", action="store_true", help="one map: the mean over heads, layers and rows")
-    parser.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")
-    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+    drawing.add_argument("--average", action="store_true", help="draw the mean over heads, layers and rows")
+    output.add_argument("--out", required=True, metavar="PNG", type=Path, help="the file to write")
+    json_option(parser)
 
 
 def _layers(text: str) -> tuple[tuple[int, int], ...]:
     pairs = [part.split(":") for part in text.split(",")]
     if all(len(pair) <= 2 and all(number.isdecimal() for number in pair) for pair in pairs):
         return tuple((int(pair[0]), int(pair[-1])) for pair in pairs)
-    raise UserError(f"--layers={text} is not a list of layers such as 1,12 or, with a teacher, 1:1,6:12")
+    raise UserError(f"--layers={text} is not a list of layers. Write 1,12 or, with a teacher, 1:1,6:12.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -88,16 +89,18 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 def _check_options(args: argparse.Namespace) -> None:
     """Raise UserError for wrong options before any file is read."""
     if args.out.suffix != ".png":
-        raise UserError(f"--out={args.out} is not a PNG file: give a name that ends in .png")
+        raise UserError(f"--out={args.out} is not a PNG file. Give a name that ends in .png.")
     if not args.out.parent.is_dir() or args.out.is_dir():
-        raise UserError(f"--out={args.out} cannot be written: name a file in a directory that exists")
+        raise UserError(f"--out={args.out} cannot be written. Name a file in a directory that exists.")
     for flag in ("heldout", "corpus", "rows"):
         if args.text and getattr(args, flag) is not None:
-            raise UserError(f"--text and --{flag}={getattr(args, flag)} exclude each other: leave one out")
+            raise UserError(f"--text and --{flag}={getattr(args, flag)} exclude each other. Leave one out.")
     if args.rows is not None and args.rows < 1:
-        raise UserError(f"--rows={args.rows} is not a number of rows; give at least 1")
+        raise UserError(f"--rows={args.rows} is not a number of rows. Give at least 1.")
     rows = f"--rows={args.rows}" if (args.rows or 1) > 1 else f"{len(args.text or ())} times --text"
     if args.teacher is None and not args.average and max(args.rows or 1, len(args.text or ())) > 1:
-        raise UserError(f"{rows}, but the maps show only one row: give one, or --teacher or --average")
+        raise UserError(f"{rows}, but the maps show one row. Give one, or add --teacher or --average.")
     if args.teacher is None and any(student != teacher for student, teacher in args.layers or ()):
-        raise UserError("--layers names layers of a teacher, but there is no --teacher")
+        raise UserError(
+            "--layers has layers of a teacher, but --teacher is missing. Add it, or write layers alone, as in 1,12."
+        )

@@ -22,6 +22,7 @@ from difflib import get_close_matches
 from types import FrameType, ModuleType
 from typing import NoReturn
 
+from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import Stopped, UserError
 from bertzoo.core.schema import paths_by_name
 from bertzoo.core.version import __version__
@@ -36,50 +37,20 @@ _ELSEWHERE = {  # options of other projects, and the last part of ours
     "max_seq_length": "max_length",
     "num_train_epochs": "epochs",
 }
-VERBS = {
-    "pretrain": "pretrain a model from config files; run it again to resume",
-    "transfer": "teach a student with a teacher, layer by layer, and distil; run it again to resume",
-    "prune": "prune a model to a budget (schuBERT); run it again to resume",
-    "finetune": "fine-tune a model on a task with several seeds; run it again to resume",
-    "evaluate": "measure a run on its held-out text, or a fine-tuned model on its task",
-    "predict": "fill the blanks of a sentence, or label texts with a fine-tuned model",
-    "submission": "write the zip for GLUE's leaderboard from fine-tuned models",
-    "sweep": "fine-tune over a grid of settings; run it again to resume",
-    "chain": "run fine-tunings that start from or learn from one another; run it again to resume",
-    "report": "draw the curves of a run and write a page about it",
-    "results": "print fine-tuning runs as the papers' tables, beside the published numbers",
-    "inspect": "draw attention maps of a model, or of a teacher beside a student",
-    "checkpoints": "list what a run's checkpoints hold, from their files alone",
-    "tokenize": "turn text into a tokenised corpus",
-    "convert": "convert a model from and to Hugging Face's format, or to a file for phones",
-    "benchmark": "measure speed, size and memory of models in their runtimes",
-    "phone": "pack test inputs for a phone and check its outputs",
-    "models": "list parameters, FLOPs and memory of every shipped model",
-    "plan": "estimate memory and cost of a run on a TPU slice, without one",
-    "config": "print the resolved config",
+VERBS = {  # by the job that `bertzoo --help` lists them under
+    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "chain"), "train"),
+    **dict.fromkeys(("evaluate", "predict", "results", "submission", "models", "plan"), "measure"),
+    **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
+    **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
 }
 
 EPILOG = """\
-Options such as --model.layers=6 set the keys of a config; --a=v and --a v both work.
+`bertzoo COMMAND --help` explains a command. --TABLE.KEY=VALUE, as in --model.layers=6, sets a key of a config.
+
 examples:
-  bertzoo config squeezebert --optimizer.learning_rate=2e-3
-  bertzoo pretrain squeezebert --data.source='text/*.txt.xz' --run_dir=runs/first
-  bertzoo report runs/first
-`bertzoo VERB --help` explains a verb."""
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UserError instead of exiting, and takes no abbreviations."""
-
-    def __init__(self, **options) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}. See `{self.prog} --help`.")
-
-    def flags(self) -> list[str]:
-        """Return the names of the declared options, without dashes."""
-        return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+  bertzoo pretrain demo --run_dir=runs/demo
+  bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
+  bertzoo convert runs/demo demo.tflite --to=litert"""
 
 
 def entry() -> NoReturn:
@@ -126,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
         if "--debug" in argv:
             traceback.print_exc()
         if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
-            error = UserError(f"there is too little memory: {str(error)[:200]}. Use fewer rows or shorter texts.")
+            error = UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
         print(f"bertzoo: {sentence(error)}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
 
@@ -163,12 +134,10 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
     name = argv[0]
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"The verbs are {', '.join(VERBS)}."
-        raise UserError(f"unknown verb {name}. {hint}")
+        hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(VERBS)}."
+        raise UserError(f"unknown command {name}. {hint}")
     verb = importlib.import_module(f"bertzoo.cli.{name}")
-    parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    verb.arguments(parser)
+    parser = verb_parser(name, verb)
     try:
         own, overrides = split(argv[1:], parser.flags(), verb)
         # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
@@ -178,11 +147,29 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace | None, l
     return verb, args, overrides
 
 
+def verb_parser(name: str, verb: ModuleType) -> Parser:
+    """Return the parser of a verb, whose `format_help` is its help text."""
+    keys = ""
+    if hasattr(verb, "config"):
+        keys = "--TABLE.KEY=VALUE sets a key of the config. `bertzoo config CONFIG` prints every key and its value."
+    elif getattr(verb, "PASSES_ON", False):
+        keys = "Options and keys of `bertzoo finetune`. `bertzoo config finetune` prints every key and its value."
+    parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__, keys=keys)
+    verb.arguments(parser)
+    parser.complete()
+    return parser
+
+
 def overview() -> str:
-    """Return the help of the program."""
+    """Return the help of the program: every verb with the first line of its docstring, by job."""
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {text}" for name, text in VERBS.items())
-    return f"usage: bertzoo VERB … [--help] [--debug]\n\nPretrain the phone-sized BERTs.\n\n{verbs}\n\n{EPILOG}"
+    lines = ["Pretrain small BERTs and convert them for phones.", "", "usage: bertzoo COMMAND … [--help] [--debug]"]
+    for job in dict.fromkeys(VERBS.values()):
+        lines += ["", f"{job}:"]
+        for name in (name for name in VERBS if VERBS[name] == job):
+            summary = (importlib.import_module(f"bertzoo.cli.{name}").__doc__ or "").partition("\n")[0]
+            lines.append(f"  {name:<{width}}  {summary}")
+    return "\n".join([*lines, "", EPILOG])
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
@@ -202,7 +189,7 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
         if not equals:
             value = next(words, "--")
             if value.startswith("--"):
-                raise UserError(f"--{key} needs a value, as in --{key}=VALUE")
+                raise UserError(f"--{key} has no value. Write --{key}=VALUE.")
         overrides.append((key, value))
     return own, overrides
 
@@ -219,13 +206,13 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
     ours = _ELSEWHERE.get(key, "")
     near = [ours] if ours in known else get_close_matches(key, known, n=1, cutoff=0.8)
     if near := near or get_close_matches(key, [*flags, *keys], n=1):
-        hint = f"did you mean {' or '.join(f'--{name}' for name in known[near[0]][:_SHOWN])}?"
+        hint = f"Did you mean {' or '.join(f'--{name}' for name in known[near[0]][:_SHOWN])}?"
     elif others := [name for name in VERBS if key in _config_paths(importlib.import_module(f"bertzoo.cli.{name}"))]:
-        hint = f"it is an option of {', '.join(f'`bertzoo {name}`' for name in others)}"
+        hint = f"It is an option of {', '.join(f'`bertzoo {name}`' for name in others)}."
     else:
-        hint = f"the options are {', '.join(f'--{flag}' for flag in flags)}"
-        hint += " and the config's keys, such as --a.b=value" if keys else ""
-    raise UserError(f"unknown option --{key}; {hint}")
+        hint = f"The options are {', '.join(f'--{flag}' for flag in flags)}"
+        hint += " and the config's keys, such as --TABLE.KEY=VALUE." if keys else "."
+    raise UserError(f"unknown option --{key}. {hint}")
 
 
 def _config_paths(verb: ModuleType) -> dict[str, list[str]]:

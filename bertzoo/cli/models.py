@@ -1,9 +1,8 @@
-"""Print parameters, operations and memory of every shipped config's model, beside the published figures.
+"""List parameters, FLOPs and memory of every shipped model.
 
-Parameters in millions: the encoder with its embeddings, the same with the pooler, and everything that is pretrained,
-with the generator of replaced token detection if there is one. GFLOPs (2 per multiply-add) and activations are for
-one inference of 128 tokens in float32; activations are the peak bytes of values that depend on the input, without
-fusion. Published figures are shown only for the shipped model and objective.
+Parameters: the encoder with its embeddings, the same with the pooler, and everything that is pretrained. GFLOPs (2 per
+multiply-add) and activations are for one text of 128 tokens in float32; activations are their peak bytes, without
+fusion. Published figures stand beside the shipped models.
 
 examples:
   bertzoo models
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.config import config
+from bertzoo.cli.support.options import Parser, json_option
 
 if TYPE_CHECKING:
     from bertzoo.planning.sizes import Published
@@ -29,12 +29,12 @@ HEAD = (
 )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the flags."""
-    parser.add_argument(
+    parser.group("input").add_argument(
         "names", nargs="*", metavar="CONFIG", help="shipped configs or TOML files (default: all shipped)"
     )
-    parser.add_argument("--json", action="store_true", help="a list of objects on standard output")
+    json_option(parser)
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

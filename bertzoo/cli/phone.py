@@ -1,13 +1,13 @@
-"""Pack test inputs for a phone and check its outputs; launch/phone.sh calls both and moves the files.
+"""Pack test inputs for a phone and check the phone's outputs.
 
-`pack` writes the golden inputs that `bertzoo convert --to=litert` left beside FILE and, of a fine-tuned classifier or
-regression, the examples that it was scored on, into the new folder FOLDER as the bytes that LiteRT's benchmark_model
-reads. `judge` compares the outputs in the folder GIVEN, one file per row, with those of the same file on this machine,
-and scores the task; it exits with 1 if an output is further off than another device's rounding, or a score is lower.
+`pack` writes the golden inputs beside FILE, and the examples on which a fine-tuned model was scored, into FOLDER.
+`judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task. It
+exits with 1 if an output or a score is worse than the limits allow. launch/phone.sh calls both and moves the files.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
-  bertzoo phone judge sst2.tflite packed given
+  bertzoo phone judge sst2.tflite packed outputs
+  bertzoo phone judge sst2.tflite packed outputs --float16
 """
 
 import argparse
@@ -17,19 +17,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("action", choices=("pack", "judge"))
-    parser.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
-    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the packed inputs")
-    parser.add_argument("given", metavar="GIVEN", type=Path, nargs="?", help="judge: the phone's outputs")
-    parser.add_argument("--rows", type=_rows, help="pack: the first N rows of the task (default: all)")
-    parser.add_argument("--limit", type=_limit, help="judge: the largest error, a share of an output's largest value")
-    parser.add_argument("--float16", action="store_true", help="judge: the phone computed in it, as GPUs and NNAPI do")
-    parser.add_argument("--json", action="store_true", help="judge: one JSON document")
+    inputs = parser.group("input")
+    inputs.add_argument("action", choices=("pack", "judge"), help="what to do")
+    inputs.add_argument("file", metavar="FILE", type=Path, help="the .tflite file")
+    inputs.add_argument("folder", metavar="FOLDER", type=Path, help="the packed inputs; pack creates it")
+    inputs.add_argument("outputs", metavar="OUTPUTS", type=Path, nargs="?", help="judge: the phone's outputs")
+    parser.group("pack").add_argument(
+        "--rows", type=_rows, metavar="N", help="the first N examples of the task (default: all)"
+    )
+    judge = parser.group("judge")
+    judge.add_argument(
+        "--limit",
+        type=_limit,
+        metavar="SHARE",
+        help="largest error, as a share of an output's largest value (default: by precision)",
+    )
+    judge.add_argument("--float16", action="store_true", help="the phone computed in float16, as GPUs and NNAPI do")
+    judge.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -38,20 +48,22 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.tasks.metrics import is_threshold
 
     if not args.file.is_file():
-        raise UserError(f"{args.file} does not exist or is not a file")
+        raise UserError(f"{args.file} is not a file. Name the .tflite file that `bertzoo convert` wrote.")
     if args.action == "pack":
-        for name, flag in (("given", "GIVEN"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
+        for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
             if getattr(args, name) is not None and getattr(args, name) is not False:
-                raise UserError(f"{flag} applies to judge, not to pack")
+                raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave it out.")
         golden, task = device.pack(args.file, args.folder, args.rows)
         print(f"Wrote {args.folder}: {golden + task} rows, {golden} golden and {task} of the task.")
         return 0
-    if args.given is None:
-        raise UserError("judge needs GIVEN, the folder of the phone's outputs")
+    if args.outputs is None:
+        raise UserError("OUTPUTS is missing. Name the folder of the phone's outputs after FOLDER.")
     if args.rows is not None:
-        raise UserError("--rows applies to pack; judge takes the number of rows from FOLDER")
+        raise UserError(
+            f"--rows={args.rows} applies to `bertzoo phone pack`: judge takes the rows from FOLDER. Leave it out."
+        )
     examples = device.count_packed(args.file, args.folder)
-    report = device.judge(args.file, args.given, examples, args.limit, args.float16)
+    report = device.judge(args.file, args.outputs, examples, args.limit, args.float16)
     code = 0 if report["right"] else 1
     if args.json:
         print(json.dumps(_finite(report), allow_nan=False))
@@ -73,7 +85,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 def _rows(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text} is not a number of rows")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of rows. Write it as in --rows=100")
     return int(text)
 
 
@@ -83,7 +95,7 @@ def _limit(text: str) -> float:
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a share of 0 or more. Write it as in --limit=0.05")
     return limit
 
 

@@ -1,13 +1,9 @@
-"""Memory, operations, time and cost of a run on a TPU slice, before there is one.
+"""Estimate memory, time and cost of a run on a TPU slice, without one.
 
-For every stage: the memory of a device and whether it fits, collectives, operations with and without the padding of
-the matrix units, the least time of a step, steps a second; for the whole run chip-hours, dollars where a price is
-given, the size of a checkpoint, and training operations as ELECTRA's authors count them.
-
-Where libtpu is installed (`pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout), the TPU compiler
-compiles the real steps for
-the slice, here: minutes for each stage, seconds the next time. A step that does not fit is a result and no error.
-Without it, bytes of parameters, moments, batch and gradients are exact and those of activations are an upper bound.
+Prints for every stage the memory of a device and whether the step fits, collectives, operations, and the least time of
+a step; for the whole run chip-hours, dollars and the size of a checkpoint. With libtpu installed (the extra tpu-plan)
+the TPU compiler compiles the real steps, which takes minutes for each stage the first time. Without it, activations
+are an upper bound.
 
 examples:
   bertzoo plan squeezebert --topology=v5litepod-256
@@ -21,7 +17,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, config_files, json_option, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 
@@ -33,20 +29,23 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
-    parser.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:16x16, or v5litepod-256")
-    parser.add_argument("--price", type=_price, metavar="DOLLARS", help="of one chip for an hour")
-    parser.add_argument("--no-compile", action="store_true", help="only what needs no compiler")
-    parser.add_argument(
-        "--cache", type=_cache, metavar="DIR", help="where the compiler's results are kept (default: ~/.cache/bertzoo)"
+    config_files(parser)
+    planning = parser.group("planning")
+    planning.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:16x16 or v5litepod-256")
+    planning.add_argument(
+        "--price", type=_price, metavar="DOLLARS", help="of one chip for an hour (default: no cost is printed)"
     )
-    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    planning.add_argument("--no-compile", action="store_true", help="estimate without the TPU compiler")
+    planning.add_argument(
+        "--cache", type=_cache, metavar="DIR", help="the directory of compiled plans (default: ~/.cache/bertzoo)"
+    )
+    json_option(parser)
 
 
 def _cache(text: str) -> str:
-    return str(on_disk(text, "--cache =", "name a directory")) if text else text
+    return str(on_disk(text, "--cache =", "Name a directory.")) if text else text
 
 
 def _price(text: str) -> float:
@@ -56,7 +55,7 @@ def _price(text: str) -> float:
         price = math.nan
     if 0 <= price < math.inf:
         return price
-    raise UserError(f"--price={text} is not a number of dollars for a chip-hour, such as 1.20")
+    raise UserError(f"--price={text} is not a number of dollars for a chip-hour. Write it as in --price=1.20.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,24 +1,14 @@
-"""Fill the blanks of sentences with a masked language model; or predict with a fine-tuned model: a label with its
-probability, a number, a tag for every word, or the answer to a question.
+"""Fill the blanks of a sentence, or label texts with a fine-tuned model.
 
-MODEL is a run (of fine-tuning its best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or a
-file that `bertzoo convert` wrote, which runs in its own runtime and needs what stands beside it. Its head decides what
-is predicted. Texts are arguments, lines of standard input, the columns of a table (--input) or a split of
-the task (--split). Two arguments, or a line with a tab, make a pair; a question and its text are one. Predictions have
-the order of the texts; longer texts than in training are cut and counted, except those of questions. --input may be
-SQuAD's JSON.
+MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
+a file that `bertzoo convert` wrote. Its head decides the prediction: tokens for each [MASK], a label with its
+probability, a number, a tag for every word, or the answer to a question. Two TEXTs, or a line with a tab, make a pair.
+Texts longer than in training are cut and counted.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
-  bertzoo predict bert-base-uncased 'This function returns the [MASK] of the array.' --top=10
-  bertzoo predict runs/demo < sentences.txt
-  bertzoo predict runs/sst2 'A film that stays with you.'
-  bertzoo predict sst2.tflite 'A film that stays with you.'
-  bertzoo predict runs/mnli 'Two dogs run.' 'Animals move.' --json
   bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=labels.tsv
-  bertzoo predict runs/cola --split=test --output=test.jsonl
   bertzoo predict runs/squad1 --question='Who was it?' --context='It was Ada, as they say.'
-  bertzoo predict runs/squad2 --input=dev-v2.0.json --output=predictions.json
 """
 
 import argparse
@@ -28,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import finetuned
-from bertzoo.cli.support.options import checkpoint_option, say
+from bertzoo.cli.support.options import Parser, checkpoint_option, json_option, say
 
 if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
@@ -37,22 +27,31 @@ TASK_FLAGS = ("task", "data_dir", "seed", "batch_size", "input", "text_a", "text
 TASK_FLAGS += ("question", "context", "python")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="texts, for a masked language model with [MASK]")
-    parser.add_argument("--top", type=int, help="how many tokens to show for a blank (default 5)")
-    checkpoint_option(parser, None)
-    parser.add_argument("--json", action="store_true", help="print JSON; for a fine-tuned model one line per text")
+    inputs = parser.group("input")
+    inputs.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
+    inputs.add_argument("text", nargs="*", metavar="TEXT", help="the texts (default: lines of standard input)")
+    blanks = "for a masked language model"
+    parser.group(blanks).add_argument("--top", type=int, metavar="N", help="tokens to show for a blank (default: 5)")
+    checkpoint_option(parser, blanks)
     group = finetuned.flags(parser)
-    group.add_argument("--input", metavar="FILE", help="the texts, in a TSV, CSV, JSONL, Parquet or CoNLL file")
-    group.add_argument("--question", metavar="TEXT", help="a question, on the text of --context")
-    group.add_argument("--context", metavar="TEXT", help="the text that holds the answer")
+    group.add_argument(
+        "--input",
+        metavar="FILE",
+        help="texts in a TSV, CSV, JSONL, Parquet or CoNLL file, or SQuAD's JSON (default: the TEXTs)",
+    )
     group.add_argument("--text_a", metavar="COLUMN", help="the column of the text (default: the run's own.text_a)")
-    group.add_argument("--text_b", metavar="COLUMN", help="of the second text (default: the run's own.text_b)")
-    group.add_argument("--split", metavar="SPLIT", help="the texts of the task's train, dev or test set")
+    group.add_argument("--text_b", metavar="COLUMN", help="the column of the second (default: the run's own.text_b)")
+    group.add_argument("--split", metavar="SPLIT", help="predict the task's train, dev or test set (default: none)")
+    group.add_argument("--question", metavar="TEXT", help="a question on --context (default: none)")
+    group.add_argument("--context", metavar="TEXT", help="the text that holds the answer (default: none)")
     group.add_argument("--pair", action="store_true", help="read pairs of texts, if the model does not record its task")
-    group.add_argument("--output", metavar="FILE", help="a .jsonl, a .tsv, or for questions a .json to write")
+    output = parser.group("output")
+    output.add_argument(
+        "--output", metavar="FILE", help="write a .jsonl, a .tsv or, for questions, a .json (default: print)"
+    )
+    json_option(parser, "print JSON; a fine-tuned model prints one line per text")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

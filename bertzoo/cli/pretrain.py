@@ -1,11 +1,11 @@
-"""Pretrain a model from config files; run the same command again to resume.
+"""Pretrain a model from config files.
 
---run_dir receives the resolved config, the tokenised corpus, checkpoints, metrics.jsonl and TensorBoard files. SIGTERM,
-Ctrl-C or a closed terminal saves and stops with exit code 3.
+Run the same command again to resume. RUN receives the resolved config, the tokenised corpus, checkpoints and
+metrics.jsonl. SIGTERM, Ctrl-C or a closed terminal saves a checkpoint and exits with code 3.
 
---from continues another model's training, on other text or under another objective. The run takes its embedding and
-encoder, the heads that the objective has too, and its tokenizer. [model] must describe that model; a config without
-[model] takes the model's own. The model.toml of a model directory may stand among the CONFIGs, for its [model].
+--from continues the training of another model, on other text or with another objective: the run starts from its
+embedding, encoder, tokenizer and the heads that the objective shares. [model] must describe that model; a config
+without [model] takes the model's own.
 
 examples:
   bertzoo pretrain demo --run_dir=runs/demo
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
+from bertzoo.cli.support.options import Parser
 
 if TYPE_CHECKING:
     from bertzoo.runs.pretrain_config import Pretrain
@@ -30,14 +31,14 @@ def config() -> type:
     return Pretrain
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
     training.model_option(
         parser,
         "--from",
-        "start from a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 "
-        "checkpoint; a resumed run does not read it again",
+        "start from a run, one of its checkpoints, a model or Hugging Face directory, or a TensorFlow 1 checkpoint; a "
+        "resumed run does not read it again (default: random parameters)",
     )
 
 

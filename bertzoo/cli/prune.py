@@ -1,17 +1,13 @@
-"""Prune a model to a budget (schuBERT); run the same command again to resume.
+"""Prune a model to a budget of parameters, FLOPs or milliseconds.
 
---from is the model to prune, described by the config's [model]: a run, one of its checkpoints, a model directory, a
-Hugging Face directory or a TensorFlow 1 checkpoint, with the heads of [objective]. [target] is the budget, [cut] names
-the dimensions to cut and the number of iterations. Each iteration trains prune vectors with the weights frozen
-([weigh]), cuts the smallest, multiplies the others into the weights and fine-tunes these ([[tuning]]).
-
-Every weighing and every fine-tuning is a run in RUN/iterations. At the end RUN/model is the pruned model and
-RUN/pruned.toml the config that trains it on; finetune, convert and predict take RUN itself.
+Run the same command again to resume. [target] is the budget, [cut] names the dimensions to cut and the number of
+iterations. Each iteration trains prune vectors with the weights frozen ([weigh]), cuts the smallest entries, multiplies
+the others into the weights and fine-tunes these ([[tuning]]). RUN/model is the pruned model and RUN/pruned.toml the
+config that trains it on; finetune, convert and predict take RUN itself.
 
 examples:
   bertzoo prune demo_prune --from=runs/demo --run_dir=runs/pruned
   bertzoo prune prune_66m --from=runs/bert_base --data.source='text/*.txt.xz' --run_dir=runs/66m
-  bertzoo report runs/66m
   bertzoo convert runs/66m 66m.tflite --to=litert
 """
 
@@ -20,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
+from bertzoo.cli.support.options import Parser
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
@@ -34,10 +31,15 @@ def config() -> type:
     return Prune
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
-    training.model_option(parser, "--from", "the model to prune; a resumed run knows it")
+    training.model_option(
+        parser,
+        "--from",
+        "the model that [model] describes, with the heads of [objective]: a run, one of its checkpoints, a model or "
+        "Hugging Face directory, or a TensorFlow 1 checkpoint (default: what the resumed run recorded)",
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

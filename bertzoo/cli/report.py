@@ -1,10 +1,10 @@
-"""Draw the curves of a run, write a page about it, and sketch its loss here.
+"""Draw the curves of a run and write a page about it.
 
-Writes loss.png, accuracy.png and report.md into the run's directory, which may still be running; for a pruning run also
-layers.png, the remaining sizes of each layer. A fine-tuning run gets scores.png in place of accuracy.png.
+Writes loss.png, accuracy.png and report.md into RUN, which may still be training, and prints a sketch of the loss. A
+pruning run adds layers.png, the sizes left in each layer; a fine-tuning run has scores.png.
 
-With --check it writes nothing and compares the held-out losses with the golden curve of the run's shipped config
-(configs/curves). Exit code 0: they match; 1: they differ; 2: they cannot be compared, because the corpus is another.
+--check compares the held-out losses with the golden curve of the shipped config (configs/curves). Exit code 0: they
+match; 1: they differ; 2: the run has another corpus and cannot be compared.
 
 examples:
   bertzoo report runs/first
@@ -17,13 +17,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the flags."""
-    parser.add_argument("run", metavar="RUN", help="the directory of a run, as given to --run_dir")
-    parser.add_argument("--check", action="store_true", help="only compare the run's losses with its golden curve")
+    parser.group("input").add_argument("run", metavar="RUN", help="the directory or gs:// URL of a run")
+    parser.group("output").add_argument(
+        "--check", action="store_true", help="only compare the losses with the golden curve; write nothing"
+    )
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -63,7 +66,8 @@ def _finetuned(args: argparse.Namespace) -> int:
 
     if args.check:
         raise UserError(
-            f"--check compares a pretraining run with its golden curve, but {args.run} is a fine-tuning run"
+            f"--check compares a pretraining run with its golden curve, but {args.run} is a fine-tuning run. Leave "
+            "it out."
         )
     files, sketch = write_report(Path(args.run))
     print(sketch)

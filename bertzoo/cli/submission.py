@@ -1,36 +1,43 @@
-"""Write the zip that GLUE's leaderboard takes, from fine-tuned models: one of each task.
+"""Write the zip for GLUE's leaderboard from fine-tuned models.
 
-RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory. MNLI's model predicts both of its test sets
-and the diagnostic one. Test sets are read from each run's data directory, or from GLUE's folders (CoLA, SST-2 and so
-on) in --data_dir. WNLI gets the majority's label, as in papers, unless --wnli=predicted.
+RUN is a fine-tuning run (its best seed), RUN/seed-N or a model directory, one for each task. MNLI's model predicts
+both of its test sets and the diagnostic one.
 
 examples:
   bertzoo submission glue.zip runs/glue/*
+  bertzoo submission glue.zip runs/glue/* --data_dir=glue
   bertzoo submission glue.zip runs/glue/* --data_dir=glue --wnli=predicted
 """
 
 import argparse
 from collections.abc import Sequence
 
-from bertzoo.cli.support.options import check_file, say
+from bertzoo.cli.support.options import Parser, check_file, say
 from bertzoo.core.errors import UserError
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("output", metavar="OUT.zip", help="the file to write")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a fine-tuned model, one of each task")
-    parser.add_argument("--data_dir", default="", metavar="DIR", help="where GLUE's folders are")
-    parser.add_argument(
-        "--wnli", choices=("majority", "predicted"), default="majority", help="what WNLI gets (default: majority)"
+    parser.group("output").add_argument("output", metavar="OUT.zip", help="the new file")
+    inputs = parser.group("input")
+    inputs.add_argument("runs", nargs="+", metavar="RUN", help="a fine-tuned model, one for each task")
+    inputs.add_argument(
+        "--data_dir",
+        default="",
+        metavar="DIR",
+        help="the directory with GLUE's folders CoLA, SST-2 and so on (default: each run's data directory)",
     )
-    parser.add_argument("--batch_size", type=_size, default=0, metavar="B", help="rows at a time")
+    prediction = parser.group("prediction")
+    prediction.add_argument(
+        "--wnli", choices=("majority", "predicted"), default="majority", help="WNLI's labels; papers use the majority"
+    )
+    prediction.add_argument("--batch_size", type=_size, default=0, metavar="B", help="rows at a time; 0: the run's own")
 
 
 def _size(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(f"--batch_size={text} is not a number of at least 1")
+    raise UserError(f"--batch_size={text} is not a whole number of 1 or more. Write it as in --batch_size=64.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
@@ -39,11 +46,11 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.finetuning import leaderboard
     from bertzoo.tasks import submission
 
-    path = on_disk(args.output, "the submission", "name a file on this machine")
+    path = on_disk(args.output, "the submission", "Name a file on this machine.")
     if path.suffix != ".zip" or not path.parent.is_dir():
-        raise UserError(f"{args.output} cannot be written: name a .zip in a directory that exists")
+        raise UserError(f"{args.output} cannot be written. Name a .zip in a directory that exists.")
     check_file(path, args.output)
-    runs = [on_disk(run, "the model", "copy it to this machine and name the copy") for run in args.runs]
+    runs = [on_disk(run, "the model", "Copy it to this machine and name the copy.") for run in args.runs]
     predictions = leaderboard.predict_test_sets(
         runs, data_dir=args.data_dir, wnli=args.wnli, batch_size=args.batch_size, tell=say
     )

@@ -1,13 +1,9 @@
-"""Fine-tune over a grid of settings, one process per device; run the same command again to resume.
+"""Fine-tune over a grid of settings, one process per device.
 
-A sweep is a TOML file or the name of a shipped one: squeezebert and mobilebert are these papers' searches. Its [grid]
-lists values for options of `bertzoo finetune`, [tasks.NAME] the differences of one task. Any other option is passed to
-every run and replaces a list in the grid; --tasks.cola.from=MODEL applies to the runs of one task, and {task} in a
-value stands for the task's name. With alpha = 1 --teacher is dropped.
-
-Options, data and models are checked before the first run starts. Every point is a run in RUN/points with its output in
-RUN/logs, and a line of RUN/sweep.csv. Finished points are skipped, failed and interrupted ones run again. SIGTERM or
-Ctrl-C stops all runs with exit code 3; if a point fails the others continue, and the exit code is 1.
+Run the same command again to resume: finished points are skipped. CONFIG's [grid] lists values for options of `bertzoo
+finetune`, [tasks.NAME] the differences of one task. Other options apply to every point, --tasks.NAME.KEY=VALUE to one
+task, and {task} in a value stands for the task's name. RUN/sweep.csv has a line for every point. Exit code 1: a point
+failed; 3: the sweep was stopped.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
@@ -20,31 +16,30 @@ import argparse
 import shlex
 from collections.abc import Sequence
 
+from bertzoo.cli.support.options import Parser, run_dir_option
 from bertzoo.cli.support.points import (
     check_inputs,
     check_models,
     check_options,
     parse_count,
-    parse_names,
     report_outcomes,
     run_points,
+    task_options,
 )
 
 PASSES_ON = True
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
-    parser.add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
-    parser.add_argument("--run_dir", required=True, metavar="RUN", help="the sweep's directory")
-    parser.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help="only these tasks of the sweep")
-    parser.add_argument(
-        "--processes", type=parse_count, metavar="N", help="runs side by side (default: one per device)"
+    parser.group("input").add_argument("sweep", metavar="CONFIG", help="a TOML file or the name of a shipped sweep")
+    run_dir_option(parser, "the sweep's directory")
+    task_options(parser, "only these tasks, comma-separated (default: all of the sweep)", "points")
+    points = parser.group("points")
+    points.add_argument("--random", type=parse_count, default=0, metavar="N", help="draw N points per task; 0: all")
+    points.add_argument(
+        "--random_seed", type=int, default=0, metavar="S", help="seed of that draw; --seed is the training's"
     )
-    parser.add_argument("--random", type=parse_count, default=0, metavar="N", help="only N random points of each task")
-    help_ = "seed of --random (default: 0); --seed is a run's"
-    parser.add_argument("--random_seed", type=int, default=0, metavar="S", help=help_)
-    parser.add_argument("--list", action="store_true", help="print the command of every point and run none")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

@@ -1,19 +1,13 @@
-"""Turn text into a tokenised corpus, which pretraining then reads as its --data.source.
+"""Turn text into a tokenised corpus, which --data.source then names.
 
-SRC is files, directories or globs of text (blank lines between documents), .jsonl (both plain, .gz, .xz or .zst) or
-.parquet, here or behind gs://, s3:// or any URL that fsspec reads; tfds:NAME/CONFIG, a data set that TensorFlow
-Datasets has prepared; embedded:python, the prose in this Python installation; several of these, separated by commas; or
-mixture, for the [[data.mixture]] tables of a config: sources with weights. DST is a new directory, one that holds a
-part of the same corpus and is completed, or a URL, to which the corpus is uploaded from this machine's cache. The
-options --data.* are those of a pretraining config, and --config takes them from one.
+SRC is files, directories or globs, comma-separated: text with blank lines between documents, .jsonl (both plain, .gz,
+.xz or .zst) or .parquet, on this machine or at gs://, s3:// or another URL of fsspec; tfds:NAME/CONFIG; embedded:python
+(the prose of this Python installation); or mixture, for the [[data.mixture]] tables of a config.
 
 examples:
   bertzoo tokenize 'text/*.txt.xz' corpus --data.tokenizer.vocab_size=30522
   bertzoo tokenize wiki.jsonl.zst corpus --config=squeezebert --data.tokenizer.path=vocab.txt --workers=8
-  bertzoo tokenize 'gs://bucket/fineweb/*.parquet' corpus --data.text_field=text
   bertzoo tokenize 'gs://bucket/*.jsonl.gz' /shared/corpus --runner=FlinkRunner --runner_options='--parallelism=64'
-  bertzoo tokenize 'text/*.txt.xz' gs://bucket/corpus --config=squeezebert
-  bertzoo tokenize mixture corpus --config=squeezebert --config=wikipedia_and_web.toml
 """
 
 import argparse
@@ -23,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertzoo.cli.support.options import say, tokenising, workers_option
+from bertzoo.cli.support.options import Parser, json_option, say, tokenising, workers_option
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.settings import CorpusConfig, Data, corpus_settings
 
@@ -40,21 +34,38 @@ def config() -> type:
     return CorpusConfig
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
-    parser.add_argument("source", metavar="SRC", help="the text")
-    parser.add_argument("destination", metavar="DST", type=_destination, help="the directory of the corpus, or a URL")
-    parser.add_argument("--config", action="append", default=[], help="a pretraining config with [data]; repeatable")
+    inputs = parser.group("input")
+    inputs.add_argument("source", metavar="SRC", help="the text")
+    inputs.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="CONFIG",
+        help="a pretraining config with [data]; repeatable (default: none)",
+    )
+    parser.group("output").add_argument(
+        "destination", metavar="DST", type=_destination, help="a new or unfinished directory of this corpus, or a URL"
+    )
+    json_option(parser, "print the counts as one JSON document")
     workers_option(parser)
-    parser.add_argument("--runner", default="", help="an Apache Beam runner, such as DirectRunner; all workers see DST")
-    parser.add_argument("--runner_options", default="", metavar="'--a=1 --b=2'", help="options of the runner's own")
-    parser.add_argument("--json", action="store_true", help="print the counts as one JSON document")
+    speed = parser.group("speed")
+    speed.add_argument(
+        "--runner",
+        default="",
+        metavar="NAME",
+        help="an Apache Beam runner such as DirectRunner, whose workers all see DST (default: none)",
+    )
+    speed.add_argument(
+        "--runner_options", default="", metavar="'--a=1 --b=2'", help="options for that runner (default: none)"
+    )
 
 
 def _destination(text: str) -> str | Path:
     if text.startswith(("file:", "local:")):
-        return on_disk(text, "DST =", "name the directory itself")
-    return text if is_url(text) else on_disk(text, "DST =", "write :// after the protocol")
+        return on_disk(text, "DST =", "Name the directory itself.")
+    return text if is_url(text) else on_disk(text, "DST =", "Write :// after the protocol.")
 
 
 def settings(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> Data:

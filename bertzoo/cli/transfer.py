@@ -1,9 +1,8 @@
-"""Teach a student with a teacher, layer by layer or all at once, then distil; run the same command again to resume.
+"""Teach a student with a teacher, then distil.
 
-The config describes the teacher's model in [teacher], the student's in [model], the strategy in [transfer]
-(progressive, joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in [[distillation]].
---teacher is a run, one of its checkpoints, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint.
-The student's checkpoints do not contain it: a resumed run reads it again, and rejects another teacher.
+Run the same command again to resume. The config describes the teacher in [teacher], the student in [model], the
+strategy in [transfer] (progressive, joint, auxiliary or none), its losses in [knowledge] and the stages after it in
+[[distillation]]. The student's checkpoints do not hold the teacher: a resumed run reads it again.
 
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bertzoo.cli.support import training
+from bertzoo.cli.support.options import Parser
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ def config() -> type:
     return Transfer
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the verb's flags."""
     training.arguments(parser)
     training.model_option(
         parser,
         "--teacher",
-        "the teacher; a resumed run finds its own in run.json",
+        "a run, one of its checkpoints, a model or Hugging Face directory, or a TensorFlow 1 checkpoint (default: the "
+        "teacher that the resumed run recorded)",
     )
-    parser.add_argument(
+    parser.group("training").add_argument(
         "--stages",
         type=_range,
         metavar="A-B",
-        help="train only stages A to B, counted from 1; the same command with later stages continues",
+        help="train only stages A to B, counted from 1; later stages continue the run (default: all)",
     )
 
 
@@ -50,7 +51,7 @@ def _range(text: str) -> tuple[int, int]:
     ends = re.fullmatch(r"(\d+)-(\d+)", text)
     if ends and 1 <= int(ends[1]) <= int(ends[2]):
         return int(ends[1]), int(ends[2])
-    raise UserError(f"--stages={text} is not a range of stages such as 1-3")
+    raise UserError(f"--stages={text} is not a range of stages. Write it as in --stages=1-3.")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:

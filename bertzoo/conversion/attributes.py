@@ -33,23 +33,35 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
     known |= family.more
     for name, value in attributes.items():
         if name not in known:
-            raise UserError(f"{origin}: the attribute {name} = {value!r} is not understood")
+            raise UserError(
+                f"{origin}: the attribute {name} = {value!r} is unknown, and may change the model. Use a model "
+                "without it."
+            )
         if name in fixed and value != fixed[name]:
-            raise UserError(f"{origin}: {name} = {value!r} is not supported, only {fixed[name]!r} is")
+            raise UserError(
+                f"{origin}: {name} = {value!r} is not supported, only {fixed[name]!r} is. Use a model that has it."
+            )
     fields: dict[str, Any] = {}
     for attribute in family.attributes:
         value = attributes.get(attribute.theirs, attribute.default)
         if attribute.values:
             if not isinstance(value, str) or value not in attribute.values:
                 names = ", ".join(attribute.values)
-                raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are")
+                raise UserError(
+                    f"{origin}: {attribute.theirs} = {value!r} is not supported, only {names} are. Use a model with "
+                    "one of these."
+                )
             value = attribute.values[value]
         elif isinstance(value, list | tuple):  # a field of ours may be one
-            raise UserError(f"{origin}: {attribute.theirs} = {value!r} is not supported, only one for all layers is")
+            raise UserError(
+                f"{origin}: {attribute.theirs} = {value!r} differs between layers, which bertzoo does not support. "
+                "Use a model with one value."
+            )
         if fields.setdefault(attribute.ours, value) != value:
             first = next(a.theirs for a in family.attributes if a.ours == attribute.ours)
             raise UserError(
-                f"{origin}: {attribute.theirs} = {value!r} differs from {first} = {fields[attribute.ours]!r}"
+                f"{origin}: {attribute.theirs} = {value!r} differs from {first} = {fields[attribute.ours]!r}, but "
+                "bertzoo has one value for both. Use a model where they agree."
             )
     try:
         return loader.from_dict(family.config, fields | family.read_more(attributes))
@@ -60,8 +72,8 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 def _in_their_words(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
     """The error, followed by their names for our fields in it."""
     words = {word.split(".")[0] for word in str(error).split()}
-    translations = ", ".join(f"{ours} is {theirs}" for ours, theirs in names if ours in words and ours != theirs)
-    return UserError(f"{origin}: {error}" + (f" ({translations})" if translations else ""))
+    translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
+    return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))
 
 
 def check_counts(
@@ -80,7 +92,8 @@ def check_counts(
         if isinstance(size, int) and size > most:
             raise UserError(
                 f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(tensors)} "
-                f"tensors of together {numbers:,} numbers"
+                f"tensors of together {numbers:,} numbers. The file is damaged or belongs to another config: "
+                "download both again."
             )
 
 
@@ -131,16 +144,21 @@ def _dropout(family: Family, name: str | None, model: Any, attributes: Mapping[s
 def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
     labels = attributes.get("id2label")
     if labels is not None and not isinstance(labels, Mapping):
-        raise UserError(f"{origin}: id2label = {labels!r} is not a table of labels by their numbers")
+        raise UserError(
+            f'{origin}: id2label = {labels!r} is not a table of labels by their numbers. Write it as {{"0": '
+            '"negative", "1": "positive"}.'
+        )
     if not labels:
         name, count = next(((n, attributes[n]) for n in _COUNTS if n in attributes), ("", 2))
         if type(count) is not int or count < 1:
-            raise UserError(f"{origin}: {name} = {count!r} is not a number of labels")
+            raise UserError(f"{origin}: {name} = {count!r} is not a number of labels. Use a whole number of 1 or more.")
         return [f"LABEL_{index}" for index in range(count)]
     try:
         return [labels[str(index)] for index in range(len(labels))]
     except KeyError as error:
-        raise UserError(f"{origin}: id2label names {len(labels)} labels, but none has the number {error}") from error
+        raise UserError(
+            f"{origin}: id2label names {len(labels)} labels, but the number {error} is missing. Number them from 0."
+        ) from error
 
 
 def head_key(head: Any) -> str:
@@ -183,12 +201,14 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         if value != theirs:
             if field.name == "mask_padding":
                 raise UserError(
-                    f"Hugging Face's {layout.architecture} sees padding, but mask_padding = true: --leak_padding "
-                    "accepts the difference, --to=pytorch writes a PyTorch module without it"
+                    f"Hugging Face's {layout.architecture} sees padding, but mask_padding = true. Add --leak_padding "
+                    "to accept the difference, or use --to=pytorch for a PyTorch module without it."
                 )
             check_expressible(layout.architecture, f"it has {field.name} = {theirs}, not {value}")
     if reason := _unsupported_head(family, layout.dropout, model, head):
-        raise UserError(f"Hugging Face's {layout.architecture} cannot have this head: {reason}")
+        raise UserError(
+            f"Hugging Face's {layout.architecture} cannot have this head: {reason}. Use --to=pytorch, which can."
+        )
     if layout.dropout is not None and layout.dropout in family.dropouts:
         # A default of None means the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout

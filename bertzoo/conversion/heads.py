@@ -23,7 +23,10 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
     elif head.kind == "masked" and kind == "masked":
         new_head = MaskedLanguageModel(pooler=head.pooler)
     else:
-        raise UserError(f"{pretrained.origin} has no {kind} head to keep: its head is {head.kind}")
+        raise UserError(
+            f"{pretrained.origin} has the head {head.kind}, so --head={kind} has nothing to keep. Use --head=none, "
+            "or leave it out."
+        )
     names = parameter_shapes(pretrained.model, new_head)
     params = {name: array for name, array in pretrained.params.items() if name in names}
     return replace(pretrained, head=new_head, params=params), sorted(pretrained.params.keys() - names)
@@ -35,7 +38,9 @@ def leak_padding(pretrained: Pretrained) -> Pretrained:
     Raises UserError if the model has no such windows.
     """
     if not hasattr(pretrained.model, "mask_padding"):
-        raise UserError(f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that see padding")
+        raise UserError(
+            f"--leak_padding: a model of kind {pretrained.model.kind} has no windows that see padding. Leave it out."
+        )
     try:
         return replace(pretrained, model=replace(pretrained.model, mask_padding=False))
     except ConfigError as error:

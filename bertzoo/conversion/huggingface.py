@@ -35,15 +35,15 @@ def read_huggingface(directory: Path) -> Pretrained:
     try:
         config = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
         if config.get("format") == "bertzoo":
-            raise UserError(f"{directory} is an export for PyTorch alone; give the model that it was made from")
+            raise UserError(f"{directory} is an export for PyTorch alone. Give the model that it was made from.")
         kind = config["model_type"]
     except KeyError as error:
-        raise UserError(f"{path} has no model_type: it does not say what model this is") from error
+        raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".') from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is not a config of a model: {error}") from error
+        raise UserError(f"{path} is not a config of a model: {error}. Download it again.") from error
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:
-        raise UserError(f"{path}: model_type = {kind!r} is unknown; known: {', '.join(families)}")
+        raise UserError(f"{path}: model_type = {kind!r} is not supported. bertzoo reads {', '.join(families)}.")
     family = families[kind]
     tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
     model = attributes.read_model_config(family, config, str(path))
@@ -102,12 +102,15 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     key = attributes.head_key(head)
     if key not in family.heads:
         name = key.replace("_", " ")
-        hint = "--head=none leaves it out, --to=pytorch keeps it"
+        hint = "Leave it out with --head=none, or keep it with --to=pytorch."
         if key == "masked_sentence":
-            hint = "--head=masked leaves the sentence head out"
-        raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head ({hint})")
+            hint = "Leave the sentence head out with --head=masked."
+        raise UserError(f"{origin}: Hugging Face has no {family.model_type} with a {name} head. {hint}")
     if family.heads[key].needs_pooler and _has_pooler(family, model) and not head.pooler:
-        raise UserError(f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but it has none")
+        raise UserError(
+            f"{origin}: Hugging Face's {family.heads[key].architecture} needs a pooler, but this model has none. Use "
+            "--to=pytorch."
+        )
     config = attributes.build_config_json(family, model, head)
     # ConvBERT's default is 1, and the row of that id does not learn there.
     config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
@@ -147,7 +150,10 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
         ):  # MobileBERT's extra table is empty if its table is as wide as the stream
             continue
         if plain in named:
-            raise UserError(f"{origin} holds the tensor {name} twice, under an old and a new name")
+            raise UserError(
+                f"{origin} holds the tensor {name} twice, under an old and a new name. Save the model again with one "
+                "of them."
+            )
         named[plain] = array
     for repeated, original in family.tied.items():
         if repeated not in named:
@@ -155,7 +161,8 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
         array = named.pop(repeated)
         if original in named and not np.array_equal(named[original], array):
             raise UserError(
-                f"{origin}: the tensor {repeated} differs from {original}, but this architecture shares the two"
+                f"{origin}: the tensor {repeated} differs from {original}, but this architecture shares the two. "
+                "Save the model again with tied weights."
             )
         named.setdefault(original, array)
     return named
@@ -165,14 +172,18 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
     """The head's key in `Family.heads`: as config.json's architectures say or, without them, as the tensors fit."""
     architectures = config.get("architectures")
     if not isinstance(architectures, list | None) or not all(isinstance(name, str) for name in architectures or ()):
-        raise UserError(f"{origin}: architectures = {architectures!r} is not a list of names")
+        raise UserError(
+            f'{origin}: architectures = {architectures!r} is not a list of names. Write it as ["BertForMaskedLM"].'
+        )
     if not architectures:
         names = {kind: {rule.theirs for rule in layout.rules(model)} for kind, layout in family.heads.items()}
         sizes = {kind: len(head) for kind, head in names.items() if head <= named.keys()}
         fitting = [key for key, size in sizes.items() if size == max(sizes.values())]
         if len(fitting) > 1:
             classes = " or ".join(family.heads[key].architecture for key in fitting)
-            raise UserError(f"{origin} has no architectures, and the tensors may be those of {classes}: add it")
+            raise UserError(
+                f"{origin} has no architectures, and its tensors fit {classes}. Add architectures with one of them."
+            )
         return fitting[0]
     known = {layout.architecture: key for key, layout in family.heads.items()}
     if architectures[0] not in known:

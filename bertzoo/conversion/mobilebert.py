@@ -61,14 +61,15 @@ def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):
-        raise ConfigError(f"{wrong} must be true or false, not {flags[wrong]!r}")
+        raise ConfigError(f"{wrong} = {flags[wrong]!r} is neither true nor false. Use one of them.")
     narrow, shared, whole = flags.values()
     if not narrow:
         return fields | {"bottleneck_size": "none", "attention_input": "stream"}
     if shared and whole:  # the first is the library's default
         raise ConfigError(
-            "use_bottleneck_attention = true leaves every layer's tensors bottleneck.attention unused, which "
-            "key_query_shared_bottleneck = true (the default) makes: save the model without them and with false there"
+            "use_bottleneck_attention = true leaves the tensors bottleneck.attention unused, which "
+            "key_query_shared_bottleneck = true (the default) creates. Save the model without them and set "
+            "key_query_shared_bottleneck = false."
         )
     source = "bottleneck" if whole else "shared" if shared else "stream"
     return fields | {"bottleneck_size": attributes.get("intra_bottleneck_size", 128), "attention_input": source}

@@ -18,30 +18,34 @@ def read_pickled(path: Path) -> dict[str, np.ndarray]:
         import torch
     except ImportError as error:
         raise UserError(
-            f"{path} needs torch to be read: install torch, or save the model as safetensors first"
+            f"{path} needs torch to be read. Install torch, or save the model as safetensors first."
         ) from error
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"{path} is damaged or holds more than tensors: {reason}") from error
+        raise UserError(
+            f"{path} is damaged or holds more than tensors: {reason}. Save the model as safetensors."
+        ) from error
     if not isinstance(state, dict):
-        raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name")
+        raise UserError(f"{path} holds a {type(state).__name__}, not tensors by name. Save the state dict.")
     return {name: _array(name, tensor, path, torch) for name, tensor in state.items()}
 
 
 def _array(name: Any, tensor: Any, path: Path, torch: Any) -> np.ndarray:
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-        raise UserError(f"{path} holds more than tensors by name: {name!r} is a {type(tensor).__name__}")
+        raise UserError(
+            f"{path} holds more than tensors by name: {name!r} is a {type(tensor).__name__}. Save the state dict alone."
+        )
     floats, integers = (torch.float32, torch.float16, torch.bfloat16), (torch.int64, torch.int32)
     if tensor.dtype not in floats + integers:
         names = ", ".join(str(kind).removeprefix("torch.") for kind in floats)
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise UserError(f"{path}: the tensor {name} is of type {kind}; only {names} can be read")
+        raise UserError(f"{path}: the tensor {name} is of type {kind}. Save it as one of {names}.")
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         layout = str(tensor.layout).removeprefix("torch.")
         raise UserError(
-            f"{path}: the tensor {name} has layout {layout} on {tensor.device}; only dense tensors on the CPU work"
+            f"{path}: the tensor {name} has layout {layout} on {tensor.device}. Save it as a dense tensor on the CPU."
         )
     # A file may hold parameters, which must be detached first.
     return (tensor.detach().float() if tensor.dtype in floats else tensor.detach()).numpy()

@@ -52,7 +52,8 @@ def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> Non
     entries = tokenizer.vocab_size
     if entries > rows or not fits(entries, rows):
         raise UserError(
-            f"{origin}: its vocabulary has {entries:,} entries, which does not match the {rows:,} rows of its embedding"
+            f"{origin}: the vocabulary has {entries:,} entries, but the embedding has {rows:,} rows. Use the "
+            "vocabulary that the model was trained with."
         )
 
 

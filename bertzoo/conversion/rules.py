@@ -60,10 +60,14 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
         sizes, array = layout.bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
         if array.shape != (expected := layout.shape(rule.their_axes, sizes)):
             raise UserError(
-                f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but its config makes that {expected}"
+                f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but the config makes it {expected}. "
+                "Use the config that belongs to the tensors."
             )
         if array.dtype != np.float32:
-            raise UserError(f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floating-point numbers")
+            raise UserError(
+                f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floating-point numbers. Save it as "
+                "float32."
+            )
         params[rule.ours] = layout.rearrange(array, rule.their_axes, rule.axes, sizes)
     return params
 

@@ -99,7 +99,7 @@ def find_checkpoint(path: Path) -> Path | None:
     latest = re.search(r'^model_checkpoint_path: "(?:.*/)?([^"/]+)"', state, re.MULTILINE)
     if latest and path / latest[1] in prefixes:
         return path / latest[1]
-    raise UserError(f"{path} holds {len(prefixes)} TensorFlow checkpoints: name one of them, such as {prefixes[0]}")
+    raise UserError(f"{path} holds {len(prefixes)} TensorFlow checkpoints. Name one of them, such as {prefixes[0]}.")
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
@@ -114,8 +114,8 @@ def read_tensorflow(prefix: Path) -> Pretrained:
     if _any(arrays, "electra/"):
         return _read_electra(prefix, arrays, config)
     raise UserError(
-        f"{prefix} is not a checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT: "
-        "it holds variables neither under bert/ nor under electra/"
+        f"{prefix} is not a checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT: no variable is under bert/ or "
+        "electra/. Name another checkpoint."
     )
 
 
@@ -161,7 +161,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
         config = json.loads(path.read_text(encoding="utf-8"))
         return {name: value for name, value in config.items() if value is not None}
     except (ValueError, AttributeError) as error:
-        raise UserError(f"{path} is not a config of a model: {error}") from error
+        raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -182,7 +182,7 @@ def _read_bert(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) -> 
             "its code's repository."
         )
     if "vocab_size" not in config:
-        raise UserError(f"{origin} has no vocab_size")
+        raise UserError(f"{origin} has no vocab_size. Add it.")
     kind, complete = complete_bert_config(config)
     key = "masked" if _any(arrays, "cls/predictions/") else "none"
     key = "masked_sentence" if _any(arrays, "cls/seq_relationship/") else key
@@ -214,9 +214,12 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
 
     def shape(name: str, rank: int) -> tuple[int, ...]:
         if name not in arrays:
-            raise UserError(f"{prefix} lacks the tensor {name}")
+            raise UserError(f"{prefix} lacks the tensor {name}. The checkpoint is incomplete: download it again.")
         if arrays[name].ndim != rank or not arrays[name].size:
-            raise UserError(f"{prefix}: the tensor {name} has shape {arrays[name].shape}, not {rank} dimensions")
+            raise UserError(
+                f"{prefix}: the tensor {name} has shape {arrays[name].shape}, not {rank} dimensions. Download the "
+                "checkpoint again."
+            )
         return arrays[name].shape
 
     layer, embeddings = f"{scope}/encoder/layer_0", "electra/embeddings"

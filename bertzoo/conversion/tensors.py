@@ -30,7 +30,9 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
         from bertzoo.conversion.pickled import read_pickled
 
         return check_finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
-    raise UserError(f"{directory} holds no weights: neither {SAFE}, {INDEX} nor {PICKLE} is there")
+    raise UserError(
+        f"{directory} holds no weights: {SAFE}, {INDEX} and {PICKLE} are all missing. Download the model again."
+    )
 
 
 def read_safetensors(path: Path, integers: bool = True) -> Tensors:
@@ -41,7 +43,7 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
     try:
         entries = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
     tensors: Tensors = {}
     for name, entry in entries:
         kind, data = entry["dtype"], entry["data"]
@@ -49,7 +51,7 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
             tensors[name] = np.frombuffer(data, _INTEGERS[kind]).reshape(entry["shape"])
             continue
         if kind not in _FLOATS:
-            raise UserError(f"{path}: the tensor {name} is of type {kind}; only {', '.join(_FLOATS)} can be read")
+            raise UserError(f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}.")
         array = np.frombuffer(data, _FLOATS[kind]).reshape(entry["shape"])
         # bfloat16 is the upper half of a float32.
         tensors[name] = (array.astype("<u4") << 16).view("<f4") if kind == "BF16" else array.astype(np.float32)
@@ -61,22 +63,32 @@ def _read_shards(index: Path) -> Tensors:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         wrong = next((name for name, file in places.items() if not isinstance(file, str)), None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{index} is damaged: {error}") from error
+        raise UserError(f"{index} is damaged: {error}. Download it again.") from error
     if wrong is not None:
-        raise UserError(f"{index} is damaged: it places the tensor {wrong} in {places[wrong]!r}, not in a file")
+        raise UserError(
+            f"{index} is damaged: it places the tensor {wrong} in {places[wrong]!r}, not in a file. Download it again."
+        )
     tensors: Tensors = {}
     for file in sorted(set(places.values())):
         path = index.parent / file
         if Path(file).name != file:
-            raise UserError(f"{index} names {file}, which is not the name of a file beside it")
+            raise UserError(
+                f"{index} names {file}, which is not the name of a file beside it. Download the model again."
+            )
         if not path.is_file():
-            raise UserError(f"{index} names {file}, which does not exist")
+            raise UserError(f"{index} names {file}, which does not exist. Download the missing file.")
         for name, array in read_safetensors(path).items():
             if places.get(name) != file:
-                raise UserError(f"{path} holds the tensor {name}, which {index.name} does not place there")
+                raise UserError(
+                    f"{path} holds the tensor {name}, which {index.name} does not place there. Download both files "
+                    "again."
+                )
             tensors[name] = array
     if missing := sorted(places.keys() - tensors.keys()):
-        raise UserError(f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which does not hold it")
+        raise UserError(
+            f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which does not hold it. Download both "
+            "files again."
+        )
     return tensors
 
 
@@ -84,7 +96,10 @@ def check_finite(tensors: Tensors, path: Path) -> Tensors:
     """The same tensors; raises UserError naming one with NaN or infinity."""
     for name, array in tensors.items():
         if not np.isfinite(array).all():
-            raise UserError(f"{path}: the tensor {name} holds values that are not finite numbers")
+            raise UserError(
+                f"{path}: the tensor {name} holds values that are not finite (NaN or infinity). Use a checkpoint "
+                "from before training diverged."
+            )
     return tensors
 
 

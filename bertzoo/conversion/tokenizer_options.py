@@ -82,7 +82,7 @@ def read_table(path: Path) -> dict[str, Any]:
             return table
         raise ValueError("not a table")
     except ValueError as error:
-        raise CorpusError(f"{path} is damaged: {error}") from error
+        raise CorpusError(f"{path} is damaged: {error}. Download it again.") from error
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
@@ -99,13 +99,15 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
         if setting in _FIXED[kind]:
             if not any(value is ours or value == ours for ours in _FIXED[kind][setting]):
                 ours = _FIXED[kind][setting][0]
-                raise UserError(f"{path}: {setting} = {value!r} is not supported, only {ours!r} is")
+                raise UserError(
+                    f"{path}: {setting} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
+                )
         elif setting not in known:
-            raise UserError(f"{path}: the setting {setting} = {value!r} is not understood")
+            raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
         if setting in DEFAULTS[kind] and not (
             isinstance(value, bool) or (value is None and setting == "strip_accents")
         ):
-            raise UserError(f"{path}: {setting} = {value!r} is neither true nor false")
+            raise UserError(f"{path}: {setting} = {value!r} is neither true nor false. Use one of them.")
     return {setting: options[setting] for setting in (*DEFAULTS[kind], "tokenizer_class") if setting in options}
 
 
@@ -122,7 +124,7 @@ def check_foreign(directory: Path) -> None:
     for name in FOREIGN:
         if (directory / name).exists():
             raise UserError(
-                f"{directory / name} belongs to another kind of tokenizer, which is not supported; remove it if unused"
+                f"{directory / name} belongs to another kind of tokenizer, which is not supported. Remove it if unused."
             )
 
 
@@ -138,16 +140,19 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
         for setting, value in read_table(path).items():
             ours, content = names.get(setting), _content(value)
             if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
-                raise UserError(f"{path}: {setting} must be empty, not {value!r}")
+                raise UserError(f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without it.")
             if ours is not None and value is not None and content != ours:
-                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}")
+                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use a tokenizer that has it.")
             if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
-                raise UserError(f"{path}: the setting {setting} = {value!r} is not understood")
+                raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
         if ids.get(content) != index:
             only = ", ".join(ids)
-            raise UserError(f"{path}: the added token {content!r} of number {index} is not supported, only {only} are")
+            raise UserError(
+                f"{path}: the added token {content!r} of number {index} is not supported, only {only} are. Use a "
+                "tokenizer without it."
+            )
 
 
 def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[Path, Any, Any]]:
@@ -157,7 +162,9 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
     try:
         tokens = [(options, _content(value), int(index)) for index, value in decoder.items()]
     except (AttributeError, ValueError) as error:
-        raise UserError(f"{options} is damaged: added_tokens_decoder is no table of numbers") from error
+        raise UserError(
+            f"{options} is damaged: the keys of added_tokens_decoder must be token numbers. Download it again."
+        ) from error
     tokens += [(added, content, index) for content, index in read_table(added).items()]
     return tokens + [(entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []]
 

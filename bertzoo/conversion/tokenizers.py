@@ -25,7 +25,7 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     tokenizer_options.check_foreign(directory)
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
     if pieces.is_file() and plain.is_file():
-        raise UserError(f"{directory} holds both {PIECES} and {VOCABULARY}: remove the one that is not its vocabulary")
+        raise UserError(f"{directory} holds both {PIECES} and {VOCABULARY}. Remove the one that is not its vocabulary.")
     whole = tokenizer_options.read_table(path)
     if pieces.is_file():
         tokenizer = _read_sentencepiece(directory, whole)
@@ -36,7 +36,9 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     else:
         for name in (tokenizer_options.OPTIONS, tokenizer_options.SPECIALS, tokenizer_options.ADDED):
             if (directory / name).is_file():
-                raise UserError(f"{directory} has {name}, but neither {WHOLE}, {VOCABULARY} nor {PIECES}")
+                raise UserError(
+                    f"{directory} has {name}, but no {WHOLE}, {VOCABULARY} or {PIECES}. Add the vocabulary."
+                )
         return None
     tokenizer_options.check_tokens(directory, tokenizer, whole, path)
     return tokenizer
@@ -62,13 +64,15 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     }
     for name, (value, ours) in supported.items():
         if value != ours:
-            raise UserError(f"{path}: {name} = {value!r} is not supported, only {ours!r} is")
+            raise UserError(
+                f"{path}: {name} = {value!r} is not supported, only {ours!r} is. Use a tokenizer that has it."
+            )
     numbers = model.get("vocab")
     if not isinstance(numbers, dict) or not all(isinstance(number, int) for number in numbers.values()):
-        raise UserError(f"{path} is damaged: its vocabulary is no table of numbers")
+        raise UserError(f"{path} is damaged: the vocabulary must be a table of token numbers. Download it again.")
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
-        raise UserError(f"{path}: the numbers of its {len(entries):,} entries have gaps")
+        raise UserError(f"{path}: the numbers of its {len(entries):,} entries have gaps. Download it again.")
     options = {
         "do_lower_case": normalizer.get("lowercase", True),
         "strip_accents": normalizer.get("strip_accents"),
@@ -83,10 +87,16 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
 
 def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> None:
     if len(plain) != len(entries):
-        raise UserError(f"{path} has {len(plain):,} entries and {WHOLE} {len(entries):,}: they disagree")
+        raise UserError(
+            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the one that is not the "
+            "model's."
+        )
     for index, (first, second) in enumerate(zip(plain, entries, strict=True)):
         if first != second:
-            raise UserError(f"{path} and {WHOLE} disagree: entry {index} is {first!r} and {second!r}")
+            raise UserError(
+                f"{path} and {WHOLE} disagree: entry {index} is {first!r} in one and {second!r} in the other. Remove "
+                "the file that is not the model's."
+            )
 
 
 def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | SentencePiece:
@@ -109,7 +119,9 @@ def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any
     for name, value in config.normalization.items():
         if second.normalization[name] != value:
             there = f"{tokenizer_options.OPTIONS} (or its default)"
-            raise UserError(f"{directory / WHOLE} and {there} disagree: {name} is {value} only in the first one")
+            raise UserError(
+                f"{directory / WHOLE} and {there} disagree: {name} is {value} only in {WHOLE}. Make them agree."
+            )
     return config
 
 
@@ -119,16 +131,21 @@ def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         return _config("sentencepiece", str(pieces), _options(directory, "sentencepiece")).load()
     model, normalizer = whole.get("model") or {}, whole.get("normalizer") or {}
     if model.get("type") != "Unigram":
-        raise UserError(f"{path}: model.type = {model.get('type')!r} is not supported beside {PIECES}, only 'Unigram'")
+        raise UserError(
+            f"{path}: model.type = {model.get('type')!r} is not supported beside {PIECES}, only 'Unigram'. Use a "
+            "unigram tokenizer."
+        )
     steps = {step.get("type") for step in [normalizer, *(normalizer.get("normalizers") or ())]}
     options = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
     tokenizer = _agreed_config(directory, "sentencepiece", str(pieces), options).load()
     try:
         theirs = [(str(piece), float(score)) for piece, score in model["vocab"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: its vocabulary must be a list of [piece, score] pairs") from error
+        raise UserError(
+            f"{path} is damaged: its vocabulary must be a list of [piece, score] pairs. Download it again."
+        ) from error
     if (different := unigram.describe_difference(tokenizer.contents, theirs)) is not None:
-        raise UserError(f"{pieces} and {WHOLE} disagree: {different}")
+        raise UserError(f"{pieces} and {WHOLE} disagree: {different}. Remove the file that is not the model's.")
     return tokenizer
 
 

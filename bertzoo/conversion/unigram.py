@@ -24,7 +24,10 @@ def build_albert_pipeline(
     fields = dict(_fields(model))
     trainer, normalizer = dict(_fields(_bytes(fields, _TRAINER))), dict(_fields(_bytes(fields, _NORMALIZER)))
     if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
-        raise UserError("Hugging Face's AlbertTokenizer reads unigram SentencePiece models only, but this is another")
+        raise UserError(
+            "Hugging Face's AlbertTokenizer reads only unigram SentencePiece models, but this one is of another "
+            "type. Use --to=bertzoo."
+        )
     library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=processor.unk_id(), byte_fallback=False))
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if strip_accents:

@@ -23,8 +23,8 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
         import tensorflow
     except ImportError as error:
         raise UserError(
-            f"{prefix} is a TensorFlow checkpoint, which needs TensorFlow: "
-            "`pip install -c constraints.txt -e '.[tf]'` in the checkout adds it"
+            f"{prefix} is a TensorFlow checkpoint, but TensorFlow is not installed. Run `pip install -c "
+            "constraints.txt -e '.[tf]'` in the checkout."
         ) from error
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
@@ -32,7 +32,7 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
         arrays = {name: np.asarray(reader.get_tensor(name)) for name in names}
     except (tensorflow.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"{prefix} is damaged or not a TensorFlow checkpoint: {reason}") from error
+        raise UserError(f"{prefix} is damaged or not a TensorFlow checkpoint: {reason}. Download it again.") from error
     bfloat16 = tensorflow.bfloat16.as_numpy_dtype
     floats = {
         name: array.astype(np.float32)

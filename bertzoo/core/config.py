@@ -50,8 +50,8 @@ def load(
     if files and len(extracts) == len(files):
         path = extracts[0]
         raise ConfigError(
-            f"{path} holds only a model, not how to train it. `bertzoo pretrain` and `bertzoo config` take it behind a "
-            f"config, as in `bertzoo config demo {path}`; `bertzoo benchmark` takes its directory, {path.parent}."
+            f"{path} holds a model, but no recipe to train it. Put a config before it, as in `bertzoo config demo "
+            f"{path}`; `bertzoo benchmark` takes its directory, {path.parent}."
         )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
     return _overridden(cls, table, overrides)
@@ -140,7 +140,7 @@ def find(name: str | Path, folder: str = "") -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise ConfigError(f"{name} is a directory, not a config file")
+        raise ConfigError(f"{name} is a directory, not a config file. Name a .toml file in it.")
     if str(name) in known:
         return known[str(name)]
     raise ConfigError(f"{name} is neither a file nor the name of a shipped config{schema.nearest(path.stem, known)}")
@@ -151,11 +151,13 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a config file, it is not UTF-8 text (byte {error.start})") from error
+        raise ConfigError(
+            f"{path} is not a config file: byte {error.start} is not UTF-8 text. Save it as UTF-8."
+        ) from error
     except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply to be read") from error
+        raise ConfigError(f"{path} is nested too deeply to be read. Use flat tables.") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}. Correct that line.") from error
 
 
 @contextmanager
@@ -177,7 +179,7 @@ def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, bas
             items[i] = _override(item, items[i], rest, text, f"{path}.{i}", None)
         return items
     if not schema.tables(tp):
-        raise ConfigError(f"{path} is {schema.describe(tp)} and has no part {key}")
+        raise ConfigError(f"{path} is {schema.describe(tp)} and has no key {key}. Set {path} itself.")
     table = node if isinstance(node, Mapping) else {}
     if key == "kind" and not rest:
         return schema.merge(tp, table, {"kind": text}, base)
@@ -194,7 +196,7 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
     if key.isdecimal() and int(key) < size:
         return [int(key)]
     numbered = f"numbered 0 to {size - 1}, * stands for all" if size else "none"
-    raise ConfigError(f"there is no {path}.{key}: the {path} are {numbered}")
+    raise ConfigError(f"{path}.{key} does not exist. The {path} are {numbered}.")
 
 
 def _parse(tp: Any, text: str) -> Any:

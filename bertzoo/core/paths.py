@@ -24,16 +24,16 @@ def is_url(name: str) -> bool:
 def on_disk(name: Path | str, what: str, instead: str) -> Path:
     """Return a name as a path; raises UserError for a URL, from which a Path would silently make a directory `gs:`.
 
-    what: what the error calls the name; instead: what to do.
+    what: what the error calls the name; instead: what to do, as a sentence.
     """
     if _FLATTENED.match(str(name)):
-        raise UserError(f"{what} {name} is a URL, but only a path on disk works here: {instead}")
+        raise UserError(f"{what} {name} is a URL, but this must be a path on this machine. {instead}")
     return Path(name)
 
 
 def run_directory(name: Path | str) -> Path:
     """Return the path of a run's directory; raises UserError for a URL."""
-    return on_disk(name, "the run directory", "name a directory, a mounted one perhaps, or gs://…")
+    return on_disk(name, "the run directory", "Name a local or mounted directory, or gs://… for a bucket.")
 
 
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
@@ -69,7 +69,8 @@ def missing_model(name: Path | str) -> str:
     if Path(name).is_file():
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
     download = hub_download(name)
-    return f"{name} is not a directory" + (download and f", and names are not downloaded. {download}")
+    advice = download or "Name a run or the directory of a model."
+    return f"{name} does not exist{', and models are not downloaded' if download else ''}. {advice}"
 
 
 def hub_download(name: Path | str) -> str:

@@ -25,10 +25,13 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
     except CorpusError:
         raise
     except ImportError as error:
-        raise CorpusError(f"{url} needs a package that is not installed: {error}") from error
+        raise CorpusError(f"{url} needs a package that is not installed: {error}. Install it.") from error
     except Exception as error:  # every file system has its own exceptions
         reason = " ".join(str(error).split()) or "no reason given"
-        raise CorpusError(f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}") from error
+        raise CorpusError(
+            f"{url} cannot be {action}: {type(error).__name__}: {reason[:300]}. Check the address and your access to "
+            "it."
+        ) from error
 
 
 def entry_type(system: "AbstractFileSystem", path: str) -> str | None:
@@ -105,7 +108,7 @@ class RemoteFolder:
                 return
             self.system.put_file(str(source), path)
             if (arrived := self.system.info(path)["size"]) != size:
-                raise CorpusError(f"{self.url}/{name} has {arrived:,} of {size:,} bytes: run the same command again")
+                raise CorpusError(f"{self.url}/{name} has {arrived:,} of {size:,} bytes. Run the same command again.")
 
 
 def scratch_directory(kind: str, *identity: object) -> Path:

@@ -64,8 +64,8 @@ def member(tp: Any, table: Mapping[str, Any], base: Any, path: str) -> type:
     if cls is not None:
         return cls
     if "kind" not in table:
-        raise ConfigError(f"{path} needs a kind: set {path}.kind to one of {', '.join(kinds)}")
-    raise ConfigError(f"{path}.kind is {show(table['kind'])}, which is unknown{nearest(str(table['kind']), kinds)}")
+        raise ConfigError(f"{path}.kind is missing. Set it to one of {', '.join(kinds)}.")
+    raise ConfigError(f"{path}.kind = {show(table['kind'])} is unknown{nearest(str(table['kind']), kinds)}")
 
 
 def default(cls: type, base: Any, name: str) -> Any:
@@ -95,7 +95,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
     for field in dataclasses.fields(cls):
         if field.init and field.name not in values and field.default is field.default_factory:  # both are MISSING
             key = join(path, field.name)
-            raise ConfigError(f"{key} is missing: set it in a config file{_option(hints(cls)[field.name], key)}")
+            raise ConfigError(f"{key} is missing. Set it in a config file{_option(hints(cls)[field.name], key)}")
     try:
         return cls(**values)
     except ConfigError as error:
@@ -180,8 +180,8 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
     """Return the end of an error about an unknown name: the nearest known name, one that it begins, or all of them."""
     known = list(known)
     if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
-        return f"; did you mean {near[0]}?"
-    return f"; known are {', '.join(known)}" if known and say_all else ""
+        return f". Did you mean {near[0]}?"
+    return f". Use one of {', '.join(known)}." if known and say_all else ""
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
@@ -189,8 +189,8 @@ def unknown(cls: type, path: str, key: str) -> ConfigError:
     inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
     direct = get_close_matches(key, hints(cls), n=1)
     near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
-    hint = f"did you mean {join(path, near[0])}?" if near else f"known here are {', '.join(hints(cls))}"
-    return ConfigError(f"unknown key {join(path, key)}; {hint}")
+    hint = f"Did you mean {join(path, near[0])}?" if near else f"The keys here are {', '.join(hints(cls))}."
+    return ConfigError(f"unknown key {join(path, key)}. {hint}")
 
 
 def paths_by_name(cls: type) -> dict[str, list[str]]:

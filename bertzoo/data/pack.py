@@ -73,7 +73,7 @@ class ElectraPacking:
         """The fewest tokens of a row; raises ConfigError if rows need a label."""
         if sentence != "none":
             raise ConfigError(
-                f'packing.kind = "electra" makes no labels for sentence = "{sentence}": use kind = "sentences"'
+                f'packing.kind = "electra" has no labels for sentence = "{sentence}". Use kind = "sentences".'
             )
         return electra.SHORTEST
 
@@ -84,9 +84,9 @@ Packing = SentencePacking | ElectraPacking
 def _check_packing(passes: int, **shares: float) -> None:
     for name, share in shares.items():
         if not 0 <= share <= 1:
-            raise ConfigError(f"{name} = {share} must lie between 0 and 1")
+            raise ConfigError(f"{name} = {share} is not between 0 and 1. Use a share in that range.")
     if passes < 1:
-        raise ConfigError(f"passes = {passes} must be at least 1")
+        raise ConfigError(f"passes = {passes} is less than 1. Use 1 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,9 @@ def plan_rows(
     Raises CorpusError if the split cannot be packed, ConfigError if no row fits max_length.
     """
     if max_length < packing.shortest(sentence):
-        raise ConfigError(f"max_length = {max_length} leaves no room for text beside the special tokens")
+        raise ConfigError(
+            f"max_length = {max_length} leaves no room for text beside the special tokens. Use a larger one."
+        )
     key = {
         "format": _FORMAT,
         "corpus": corpus.hash,
@@ -173,7 +175,10 @@ def _compute(
     index: SplitIndex, split: Split, packing: Packing, sentence: Sentence, max_length: int, seed: int, stem: Path
 ) -> dict[str, Any]:
     if sentence != "none" and index.record.documents < 2:
-        raise CorpusError(f"the {split} part holds one document: sentence pairs need a second one to draw from")
+        raise CorpusError(
+            f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
+            "separated by blank lines."
+        )
     chunks = list(_chunks(_rows(index, packing, sentence, max_length, seed)))
     truncated = sum(dropped for _, dropped in chunks)
     count = sum(len(chunk) for chunk, _ in chunks)

@@ -74,7 +74,7 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
     if (different := difference(vocabulary, corpus.tokenizer)) is not None:
         raise ConfigError(
             f"the corpus {corpus.address} has another tokenizer than the model: {different}. Tokenise the text with "
-            "the model's tokenizer"
+            "the model's tokenizer."
         )
 
 
@@ -95,8 +95,8 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None, tell: Callable[[str
             f" (data.tokenizer.path = {path})" if saved and any(s.startswith("tokenizer.") for s in different) else ""
         )
         raise ConfigError(
-            f"the corpus {data.source} was tokenised with other settings: {'; '.join(different)}; "
-            f"make the config agree with it{hint}"
+            f"the corpus {data.source} was tokenised with other settings: {'; '.join(different)}. "
+            f"Make the config agree with it{hint}."
         )
     return corpus
 
@@ -109,7 +109,7 @@ def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
         return Corpus.open(source)
     if (source / SETTINGS).is_file():
         raise CorpusError(
-            f"{source} is an unfinished corpus without {NAME}: run the `bertzoo tokenize` that began it again"
+            f"{source} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
         )
     return None
 
@@ -133,9 +133,12 @@ class Batches:
         share: LinearShare | None = None,
     ):
         if max_length < plan.max_length:
-            raise ConfigError(f"max_length = {max_length} is shorter than the plan's rows of {plan.max_length}")
+            raise ConfigError(
+                f"max_length = {max_length} is shorter than the plan's rows of {plan.max_length}. Use at least "
+                f"{plan.max_length}."
+            )
         if max_predictions < 1:
-            raise ConfigError(f"max_predictions = {max_predictions} must be at least 1")
+            raise ConfigError(f"max_predictions = {max_predictions} is less than 1. Use 1 or more.")
         self._corpus, self._plan, self._masking, self._share = corpus, plan, masking, share
         self._split: Split = split
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
@@ -188,8 +191,8 @@ class Batches:
         if self.rows < batch_size:
             raise CorpusError(
                 f"the {self._split} part of {self._corpus.directory} gives {self.rows:,} rows of"
-                f" {self._plan.max_length} tokens, too few for one batch of {batch_size:,}: give more text or a"
-                " smaller batch"
+                f" {self._plan.max_length} tokens, too few for one batch of {batch_size:,}. Give more text or a"
+                " smaller batch."
             )
 
     def _shuffled(self, step: int, batch_size: int, rows: Rows | None) -> tuple[np.ndarray, np.ndarray]:

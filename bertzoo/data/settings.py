@@ -35,12 +35,16 @@ class Data:
 
     def __post_init__(self) -> None:
         if not 0 < self.heldout < 1:
-            raise ConfigError(f"heldout = {self.heldout} must lie between 0 and 1: both parts need documents")
+            raise ConfigError(
+                f"heldout = {self.heldout} is not between 0 and 1, but both parts need documents. Use a share such "
+                "as 0.01."
+            )
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
-            raise ConfigError(f"language = {self.language!r} is not an ISO code such as 'en'")
+            raise ConfigError(f"language = {self.language!r} is not an ISO code. Use one such as 'en'.")
         if self.minimum_tokens < 1 or self.piece_bytes < 1:
             raise ConfigError(
-                f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must be positive"
+                f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
+                "more. Raise the smaller one."
             )
         check_mixture(self.source, self.mixture)
 
@@ -70,6 +74,6 @@ def corpus_settings(
         if key == "data.source":
             raise UserError(f"--data.source={value} repeats the source {source}. Leave it out.")
         if key.startswith(("data.packing", "data.masking")):
-            raise UserError(f"--{key} changes the rows and not the corpus. Give it to `bertzoo pretrain`.")
+            raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
     loaded: Any = config.load(cls, files, overrides)
     return replace(loaded.data, source=source)

@@ -31,11 +31,11 @@ def read_metadata(file: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_text(encoding="utf-8"))
         recorded = document["sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged: convert the model again, or move {path.name} away") from error
+        raise UserError(f"{path} is damaged. Convert the model again, or move {path.name} away.") from error
     if recorded != (actual := file_hash(file)):
         raise UserError(
-            f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}: convert the model again, "
-            f"or move {path.name} away"
+            f"{path} describes a file with the hash {recorded}, but {file.name} has {actual}. Convert the model again, "
+            f"or move {path.name} away."
         )
     return document
 

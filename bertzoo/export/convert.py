@@ -55,7 +55,7 @@ def convert(
     does not compute what the model does.
     """
     if os.path.realpath(source) == os.path.realpath(destination):
-        raise UserError(f"SRC and DST are both {source}; name another directory for the result")
+        raise UserError(f"SRC and DST are both {source}. Name another directory for the result.")
     if options.to in FILES:
         return _convert_to_file(source, destination, options, tell, memory)
     atomic.check_new_directory(destination)
@@ -94,16 +94,22 @@ def _convert_to_file(
     """Check packages, destination and options before reading the model, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
-        raise UserError(f"DST = {destination}: name a file that ends in {target.suffix}")
+        raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
     if options.precision is not None and options.precision not in target.precisions:
-        raise UserError(f"--precision={options.precision} applies to --to=litert: --to={options.to} writes fp32")
+        raise UserError(
+            f"--precision={options.precision} applies only to --to=litert, but --to={options.to} writes fp32. Leave "
+            "it out."
+        )
     target.check()
     names = companions(destination)
     atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
     pretrained = _read_model(source, options, tell)
     if texts and pretrained.tokenizer is None:
-        raise UserError(f"--calibration={options.calibration}: {source} has no tokenizer to read its texts with")
+        raise UserError(
+            f"--calibration={options.calibration} needs a tokenizer to read its texts with, but {source} has none. "
+            "Convert a model with its tokenizer."
+        )
     if options.pooling is not None and pretrained.head.kind != "none":
         raise UserError(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
@@ -213,27 +219,30 @@ def _calibration_texts(options: ExportOptions, tell: Tell) -> tuple[str, ...]:
     file = options.calibration
     if options.precision != "int8-static":
         if file is not None:
-            raise UserError(f"--calibration applies to --precision=int8-static, not to {options.precision or 'fp32'}")
+            raise UserError(
+                f"--calibration applies only to --precision=int8-static, not to {options.precision or 'fp32'}. Leave "
+                "one of them out."
+            )
         return ()
     if file is None:
         raise UserError(
-            "--precision=int8-static needs --calibration=FILE: texts as the app will read them, one per line, the two "
-            "of a pair separated by a tab"
+            "--precision=int8-static needs texts that set the scales. Name a file of them with --calibration=FILE: "
+            "one per line, a tab between the two texts of a pair."
         )
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"--calibration={file} is not UTF-8 text") from None
+        raise UserError(f"--calibration={file} is not UTF-8 text. Convert it to UTF-8.") from None
     except OSError as error:
-        raise UserError(f"--calibration={file} cannot be read: {error.strerror}") from None
+        raise UserError(f"--calibration={file} cannot be read: {error.strerror}. Name another file.") from None
     texts = tuple(line for line in lines if line.strip())
     if not texts:
-        raise UserError(f"--calibration={file} holds no text")
+        raise UserError(f"--calibration={file} is empty. Give texts, one per line.")
     for text in texts:
         if (tabs := text.count("\t")) > 1:
             raise UserError(
-                f"--calibration={file} has a line of {tabs + 1} texts between tabs, where a row has two at most: "
-                f"{text[:60]!r}"
+                f"--calibration={file} has a line of {tabs + 1} texts, but a row has at most two: {text[:60]!r}. "
+                "Remove the further tabs."
             )
     if len(texts) < FEW:
         tell(f"--calibration={file} has {len(texts)} texts; fewer than {FEW} rarely give good scales")

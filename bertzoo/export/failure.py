@@ -20,8 +20,8 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> None:
     """Raise UserError if a package that `subject`, such as an option, needs is missing; an `extra` adds it."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            how = f"`pip install -c constraints.txt -e '.[{extra}]'` in the checkout adds it"
-            raise UserError(f"{subject} needs {package}, which is not installed: {how}")
+            how = f"Run `pip install -c constraints.txt -e '.[{extra}]'` in the checkout."
+            raise UserError(f"{subject} needs {package}, which is not installed. {how}")
 
 
 @contextlib.contextmanager

@@ -65,10 +65,10 @@ def open_model(
         kind, foreign = "an exported file", {"seed": seed, "batch_size": batch_size}
     for name, value in foreign.items():
         if value is not None:
-            raise UserError(f"--{name}={value} does not apply to {kind}, which {path} is. Leave it out.")
+            raise UserError(f"--{name}={value} does not apply to {path}, which is {kind}. Leave it out.")
     if batch_size is not None and batch_size < 1:
-        raise UserError(f"--batch_size={batch_size} is less than 1")
-    path = on_disk(path, "the model", "copy it to this machine and name the copy")
+        raise UserError(f"--batch_size={batch_size} is less than 1. Use 1 or more.")
+    path = on_disk(path, "the model", "Copy it to this machine and name the copy.")
     if is_exported(path):
         return load_file(path, python)
     model = saved_model.load_saved(path, seed)
@@ -88,7 +88,7 @@ def open_task_model(
 def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
     """An exported file as a model of its task, or with a masked head as a filler of blanks; raises UserError."""
     if not path.is_file():
-        raise UserError(f"{path} is not a file; `bertzoo convert` writes one")
+        raise UserError(f"{path} does not exist. Write it with `bertzoo convert`.")
     description, tokenizer = _read_description(path)
     target, tables = _read_target(path, description, python or Path(sys.executable))
     pretrained = Pretrained(
@@ -193,16 +193,16 @@ class FileQuestionModel(QuestionModel):
 def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
     """Read the files beside an exported file; raises UserError naming a missing one."""
     document, folder = (path.with_name(name) for name in companions(path))
-    copy = "copy it from where `bertzoo convert` wrote the file, or convert the model again"
+    copy = "Copy it from where `bertzoo convert` wrote the file, or convert the model again."
     if (description := read_metadata(path)) is None:
-        raise UserError(f"{path} has no {document.name} beside it, which names its inputs and labels: {copy}")
+        raise UserError(f"{path} has no {document.name} beside it, which describes its inputs and labels. {copy}")
     if description.get("sentences") == "random ids":
         raise UserError(
-            f"{path} was made of a model without a tokenizer, so it cannot read text: convert one that has it"
+            f"{path} was made of a model without a tokenizer, so it cannot read text. Convert one that has it."
         )
     tokenizer = tokenizers.read_tokenizer(folder) if folder.is_dir() else None
     if tokenizer is None:
-        raise UserError(f"{path} has no {folder.name} with its tokenizer beside it: {copy}")
+        raise UserError(f"{path} has no {folder.name} beside it, which holds its tokenizer. {copy}")
     return description, tokenizer
 
 
@@ -213,7 +213,7 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
         return target, config.from_dict(any_model.ModelTables, {name: description[name] for name in ("model", "head")})
     except (KeyError, TypeError, UserError) as error:
         document = path.with_name(companions(path)[0])
-        raise UserError(f"{document} is damaged, or of another version ({error}): convert the model again") from error
+        raise UserError(f"{document} is damaged, or of another version ({error}). Convert the model again.") from error
 
 
 def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:

@@ -15,9 +15,9 @@ def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int
     longest = pretrained.model.max_positions
     for length in lengths:
         if length < SHORTEST:
-            raise UserError(f"--lengths: {length} tokens hold no text; give at least {SHORTEST}")
+            raise UserError(f"--lengths={length} leaves no room for text. Give at least {SHORTEST}.")
         if length > longest:
-            raise UserError(f"--lengths: {length} is beyond the {longest} positions of the model")
+            raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
     return tuple(sorted(set(lengths))) or (min(USUAL, longest),)
 
 
@@ -26,7 +26,7 @@ def single_length(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int]:
     first, *more = resolve_lengths(pretrained, lengths)
     if more:
         raise UserError(
-            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}: name one, and write a file for each"
+            f"--lengths: an ExecuTorch file reads one length, not {len(more) + 1}. Name one, and write a file for each."
         )
     return (first,)
 
@@ -36,7 +36,10 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
     shortest, longest = length_bounds(pretrained)
     resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
     if resolved[0] < shortest:
-        raise UserError(f"--lengths: {resolved[0]} tokens are fewer than the {shortest} starts that the head looks at")
+        raise UserError(
+            f"--lengths={resolved[0]} is less than the {shortest} starts that the answer head compares. Use "
+            f"{shortest} or more."
+        )
     return resolved
 
 

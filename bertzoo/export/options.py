@@ -60,10 +60,12 @@ class ExportOptions:
         for name, values in _VALUES.items():
             if (value := getattr(self, name)) is not None and value not in values:
                 hint = nearest(value, (*values, *["tflite"] * (name == "to")), False)
-                raise UserError(f"--{name}={value} is none of {', '.join(values)}{hint}")
+                raise UserError(f"--{name}={value} is unknown. Use one of {', '.join(values)}{hint or '.'}")
         for name, formats in _ONLY.items():
             if getattr(self, name) is not None and self.to not in formats:
                 where = f"--to={formats[0]}" if len(formats) == 1 else f"--to={'|'.join(formats)}"
-                raise UserError(f"--{name.replace('no_', 'no-')} applies to {where}, not to --to={self.to}")
+                raise UserError(
+                    f"--{name.replace('no_', 'no-')} applies only to {where}, not to --to={self.to}. Leave it out."
+                )
         if self.examples is not None and self.examples < 0:
-            raise UserError(f"--examples={self.examples} is less than 0, which takes all")
+            raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all, or a number of examples.")

@@ -34,19 +34,25 @@ class LabelTask(TaskKind):
     def __post_init__(self):
         recipe, task = self.recipe, self.task
         if field := changed_field(recipe.squad):
-            raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}: remove it")
+            raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}. Remove it.")
         if not task.train or not task.dev:
             lacking = "development" if task.train else "training"
-            raise ConfigError(f"task = {task.name} has no {lacking} examples")
+            raise ConfigError(f"task = {task.name} has no {lacking} examples. Add a file with them.")
         if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
             conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
-            raise ConfigError(f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}')
+            raise ConfigError(
+                f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}. Remove it.'
+            )
         if recipe.scale != 1 and task.kind != "regression":
-            raise ConfigError(f"scale = {recipe.scale} applies only to numbers, and {task.name} has classes: remove it")
+            raise ConfigError(
+                f"scale = {recipe.scale} applies only to numbers, and {task.name} has classes. Remove it."
+            )
         if task.kind == "tokens" and (field := changed_field(recipe, TEXT_ONLY)):
-            raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words: remove it")
+            raise ConfigError(f"{field} applies only to labels of texts, and {task.name} labels words. Remove it.")
         if recipe.double_unordered and not task.symmetric:
-            raise ConfigError(f"double_unordered applies only to pairs without an order, not to {task.name}: remove it")
+            raise ConfigError(
+                f"double_unordered applies only to pairs without an order, not to {task.name}. Remove it."
+            )
 
     @property
     def distillable(self) -> bool:

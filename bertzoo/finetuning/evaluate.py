@@ -44,7 +44,7 @@ def evaluate_split(
     points, `loss` and `collapsed`. Raises UserError if the split has no labels.
     """
     if input and (split or task or data_dir):
-        raise UserError(f"--input={input} names the examples: leave --split, --task and --data_dir out")
+        raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
     directory = data_dir or model.recipe.data_dir
     if isinstance(model, QuestionModel):
@@ -54,7 +54,7 @@ def evaluate_split(
         data = model.read_questions(questions, split, directory)  # pyright: ignore[reportArgumentType] (any text)
         if data.hidden:
             advice = _advise_predict(model, input, split, task, data_dir)
-            raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored; {advice}")
+            raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored. {advice}")
         if model.recipe.squad.heldout and split != "test":
             tell(f"{split}: the texts {'held out' if split == 'dev' else 'not held out'} by squad.heldout")
         warn_unknown(model.tokenizer, data.questions, split, tell)
@@ -70,7 +70,7 @@ def evaluate_split(
         if unlabelled := sum(example.label is None for example in rows):
             raise UserError(
                 f"the {part} set of {labels.name} has no label for {unlabelled:,} of its {len(rows):,} examples, so "
-                f"it cannot be scored; {_advise_predict(model, input, part, task, data_dir)}"
+                f"it cannot be scored. {_advise_predict(model, input, part, task, data_dir)}"
             )
         warn_unknown(model.tokenizer, rows, part, tell)
     figures = model.score(labels, examples, batch_size)
@@ -81,7 +81,7 @@ def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_d
     """The command that predicts a split without labels."""
     flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
     words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
-    return f"use `{shlex.join(words)}` for the predictions"
+    return f"Use `{shlex.join(words)}` for its predictions."
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
@@ -93,17 +93,19 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
             f"{model.path} does not record the file of the {split} set of task own. Name one with --input=FILE."
         )
     if task != "own" and not directory:
-        raise UserError(f"{model.path} does not record where the {split} set of {task} is: name its folder, --data_dir")
+        raise UserError(
+            f"{model.path} does not record where the {split} set of {task} is. Name its folder with --data_dir."
+        )
 
 
 def _on_file(model: M, file: str) -> M:
     """A model of a task of the user's own with another test file; raises UserError for a model of another task."""
     if model.task_name != "own":
         raise UserError(
-            f"--input={file} needs the columns of a task own, and the task of {model.path} is "
-            f"{model.task_name or 'unknown'}: use --data_dir"
+            f"--input={file} needs a model of the task own, which records the columns, but the task of {model.path} "
+            f"is {model.task_name or 'unknown'}. Use --data_dir."
         )
-    path = on_disk(file, "--input", "copy it to this machine").absolute()
+    path = on_disk(file, "--input", "Copy it to this machine.").absolute()
     return replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=str(path))))
 
 

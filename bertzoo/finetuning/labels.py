@@ -43,7 +43,9 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
     """
     expected = task.labels
     if len(labels) != (len(expected) or 1):
-        raise ConfigError(f"{origin} has {len(labels)} labels, but {task.name} has {len(expected) or 1}")
+        raise ConfigError(
+            f"{origin} has {len(labels)} labels, but {task.name} has {len(expected) or 1}. Use a model of this task."
+        )
     if not expected or labels == expected:
         return None
     known = {name.casefold(): label for name, label in task.aliases.items()}
@@ -52,7 +54,10 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str, tell: Say) -> 
     if set(names) == set(expected):
         return [names.index(label) for label in expected]
     if not all(label.startswith("LABEL_") for label in labels):
-        raise ConfigError(f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(expected)}")
+        raise ConfigError(
+            f"{origin} has the labels {', '.join(labels)}, but {task.name} has {', '.join(expected)}. Use a model of "
+            "this task."
+        )
     tell(
         f"{origin} names its labels LABEL_0 and so on: assuming the order {', '.join(expected)}; check that the code "
         "that trained it used the same"

@@ -30,9 +30,11 @@ def predict_test_sets(
         model = load_label_model(path)
         name = model.task_name
         if name not in GLUE or not GLUE[name].train:
-            raise UserError(f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE")
+            raise UserError(
+                f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE. Leave it out."
+            )
         if name in models:
-            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}: keep one")
+            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Keep one.")
         models[name] = model.for_task(GLUE[name], tell)
     if "wnli" in models and wnli == "majority":
         tell(f"{models.pop('wnli').path} is left out: WNLI gets the majority's label; --wnli=predicted uses the model")

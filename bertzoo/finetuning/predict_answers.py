@@ -43,9 +43,9 @@ class QuestionModel(SavedModel):
             self.check_columns()
             return custom_questions.question_task(self.recipe.own)
         if not name:
-            raise ConfigError(f"{self.path} does not record its task: name {known} with --task")
+            raise ConfigError(f"{self.path} does not record its task. Name {known} with --task.")
         if name not in SQUAD:
-            raise ConfigError(f"{self.path} answers questions, which {name} does not have: name {known}")
+            raise ConfigError(f"{self.path} answers questions, but the task {name} has none. Name {known} with --task.")
         return SQUAD[name]
 
     def for_task(self, task: SpanTask) -> "QuestionModel":
@@ -99,7 +99,9 @@ class QuestionModel(SavedModel):
         task.check(questions)
         data = self.windows(questions, labels=True)
         if not data.windows:
-            raise ConfigError(f"none of the {len(questions)} questions of {split} has a text with a word")
+            raise ConfigError(
+                f"none of the {len(questions)} questions of {split} has a text with a word. Correct the data."
+            )
         return data
 
     def windows(self, questions: Sequence[Question], labels: bool) -> Windows:

@@ -61,22 +61,26 @@ class LabelModel(SavedModel):
         """The task `name`, by default that of its training; the user's own gets the head's labels. ConfigError."""
         name = name or self.task_name
         if not name:
-            raise ConfigError(f"{self.path} does not record its task: name one with --task")
+            raise ConfigError(f"{self.path} does not record its task. Name one with --task.")
         if name in SQUAD:
-            raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {name} has questions")
+            raise ConfigError(
+                f"{self.path} is fine-tuned for {self.kind}, but {name} has questions. Name a task with labels."
+            )
         if name == "own":
             self.check_columns()
             own = self.recipe.own
             own = own if own.labels else replace(own, labels=self.labels)
             return own.task(data_dir or self.recipe.data_dir)
         if name not in GLUE:
-            raise ConfigError(f"task = {name!r} is unknown; the tasks are {', '.join(GLUE)} and own")
+            raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(GLUE)} and own.")
         return GLUE[name]
 
     def for_task(self, task: Task, tell: Say = lambda line: None) -> "LabelModel":
         """The model with its labels in the task's order; raises ConfigError if they differ (see `relabel`)."""
         if task.kind != self.kind:
-            raise ConfigError(f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}")
+            raise ConfigError(
+                f"{self.path} is fine-tuned for {self.kind}, but {task.name} is {task.kind}. Name a task of that kind."
+            )
         return replace(self, pretrained=relabel(self.pretrained, task, str(self.path), tell))
 
     def rows(self, examples: Sequence[Example]) -> Rows:
@@ -130,13 +134,15 @@ def label_model(model: SavedModel) -> LabelModel:
     """A saved model as a LabelModel; raises UserError if it has no head for labels, numbers or tags."""
     head, kind = model.pretrained.head, "classification"
     if isinstance(head, SPANS):
-        raise UserError(f"{model.path} answers questions; this needs a model of labels, numbers or tags")
+        raise UserError(
+            f"{model.path} answers questions, but this needs a model of labels, numbers or tags. Name another model."
+        )
     if isinstance(head, TokenClassification):
         kind = "tokens"
     elif not isinstance(head, SequenceClassification):
-        raise UserError(f"{model.path} has the head {head.kind}, not that of a task: fine-tune it first")
+        raise UserError(f"{model.path} has the head {head.kind}, not that of a task. Fine-tune it first.")
     elif head.problem_type == "multi_label_classification":
-        raise UserError(f"{model.path} gives a text several labels, which no task here does")
+        raise UserError(f"{model.path} gives a text several labels, but bertzoo's tasks have one. Name another model.")
     elif head.problem_type == "regression" or len(head.labels) == 1:
         kind = "regression"
     return LabelModel(**vars(model), kind=kind, scale=float(model.pretrained.source.get("scale", 1.0)))

@@ -36,18 +36,19 @@ class QuestionTask(TaskKind):
     def __post_init__(self):
         recipe, options, name = self.recipe, self.recipe.squad, self.task.name
         if field := changed_field(recipe, LABELS_ONLY):
-            raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions: remove it")
+            raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions. Remove it.")
         if options.joint and recipe.dropout:
-            raise ConfigError(f"dropout = {recipe.dropout} does not apply to the head of squad.joint: use dropout = 0")
+            raise ConfigError(f"dropout = {recipe.dropout} does not apply to the head of squad.joint. Use dropout = 0.")
         if options.threshold is not None and not self.task.nulls:
             raise ConfigError(
-                f"squad.threshold = {options.threshold} applies only to questions without an answer, not to {name}"
+                f"squad.threshold = {options.threshold} applies only to tasks with unanswerable questions, not to "
+                f"{name}. Remove it."
             )
         if name == "own" and bool(recipe.own.dev) == bool(options.heldout):
             raise ConfigError(
-                f"own.dev = {recipe.own.dev!r} and squad.heldout = {options.heldout} conflict: keep one"
+                f"own.dev = {recipe.own.dev!r} and squad.heldout = {options.heldout} conflict. Keep one."
                 if options.heldout
-                else "task = own has no development examples: set own.dev, or hold some out with squad.heldout"
+                else "task = own has no development examples. Set own.dev, or hold some out with squad.heldout."
             )
         options.windowing(recipe.max_length)
         options.decoding(self.task.nulls)
@@ -107,7 +108,9 @@ class QuestionTask(TaskKind):
         tell_skipped(_skipped(train), "questions", tell)
         for name, split in (("train", train), ("dev", dev)):
             if not split.windows:
-                raise ConfigError(f"none of the {len(split.questions)} questions of {name} has a window")
+                raise ConfigError(
+                    f"none of the {len(split.questions)} questions of {name} has a text with a word. Correct the data."
+                )
             count = _trained_count(split) if split is train else len(split.questions)
             tell(f"{name}: {count:,} questions, {len(split.windows):,} windows")
             check_split(tokenizer, split.questions, name, tell)

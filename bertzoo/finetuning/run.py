@@ -33,15 +33,15 @@ def resolve_task(recipe: Finetune) -> TaskKind:
     """The task that a config names; raises ConfigError for an unknown name and for options that do not apply."""
     name, own = recipe.task, recipe.own
     if not name:
-        raise ConfigError(f"--task is missing: name one of {', '.join(NAMES)}")
+        raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
     if name not in NAMES and name not in GLUE:
-        raise ConfigError(f"task = {name!r} is unknown; the tasks are {', '.join(NAMES)}")
+        raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(NAMES)}.")
     if name == "own" and own.kind == "span":
         return QuestionTask(recipe, custom_questions.question_task(own))
     if name == "own":
         return LabelTask(recipe, own.task(recipe.data_dir))
     if field := changed_field(own):
-        raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}: remove it")
+        raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
     return QuestionTask(recipe, SQUAD[name]) if name in SQUAD else LabelTask(recipe, GLUE[name])
 
 
@@ -49,7 +49,7 @@ def train(
     recipe: Finetune, run_dir: str, origin: Path | None, teacher: Path | None, tell: Callable[[str], None]
 ) -> Results:
     """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does."""
-    on_disk(run_dir, "the run directory", "use a local or mounted directory, and copy the results there")
+    on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     start = load_starting_model(model_of(run, "from", origin), recipe, task)
@@ -77,12 +77,12 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Path | None, record
     """Raise ConfigError if alpha or the task does not match the teacher, passed or `recorded` in the run."""
     if not task.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
-        raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher: remove it")
+        raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher. Remove it.")
     if recipe.alpha < 1 and teacher is None and not recorded:
-        raise ConfigError(f"alpha = {recipe.alpha} needs a teacher: name it with --teacher")
+        raise ConfigError(f"alpha = {recipe.alpha} needs a teacher. Name it with --teacher.")
     if recipe.alpha == 1 and (teacher is not None or recorded):
         source = f"--teacher={teacher}" if teacher is not None else "the teacher in run.json"
-        raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}: set it below 1")
+        raise ConfigError(f"alpha = 1 trains on the labels alone, without {source}. Set it below 1.")
 
 
 def _summarise(job: SeedJob, seeds: list[Seed]) -> Results:

@@ -23,7 +23,7 @@ def model_of(run: RunDirectory, name: str, path: Path | None) -> Path:
         return path
     recorded = run.origin(name)
     if recorded is None:
-        raise UserError(f"--{name} is missing; name the {'model to fine-tune' if name == 'from' else 'teacher'}")
+        raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}")
     return Path(recorded["path"])
 
 
@@ -38,8 +38,8 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
     last = recipe.seed + recipe.seeds - 1
     if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
-            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from its results: use "
-            f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir"
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from its results. Use "
+            f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir."
         )
 
 
@@ -52,13 +52,16 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
         before = run.origin(name) if _begun(run) else None
         if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
             owner = "" if name == "from" else f" of its {name}"
-            raise UserError(f"the parameters{owner} in {record['path']} are not those that {run.name} began with")
+            raise UserError(
+                f"the parameters{owner} in {record['path']} differ from those that {run.name} started with. Restore "
+                "them or use a different --run_dir."
+            )
     before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
     if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""
         raise UserError(
-            f"the examples of {' and '.join(differing)}{where} are not those that {run.name} began with: restore their "
-            "files or use a different --run_dir"
+            f"the examples of {' and '.join(differing)}{where} differ from those that {run.name} started with. "
+            "Restore their files or use a different --run_dir."
         )
     run.path.mkdir(parents=True, exist_ok=True)
     run.write_config(recipe)

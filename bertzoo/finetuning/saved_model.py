@@ -126,16 +126,19 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
     if kind_of(path / CONFIG) == "finetune":
         recipe = config.load(Finetune, [path / CONFIG])
         if seed is None and not (path / any_model.RESULTS).is_file():
-            raise UserError(f"{path} is unfinished: run the same bertzoo finetune again, or name a seed with --seed")
+            raise UserError(f"{path} is unfinished. Run the same bertzoo finetune again, or name a seed with --seed.")
         if seed is None:
             return path, recipe
         folder = path / f"seed-{seed}" / MODEL
         if not folder.is_dir():
             seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
-            raise UserError(f"--seed={seed}: {path} has models of these seeds: {', '.join(seeds) or 'none yet'}")
+            raise UserError(
+                f"--seed={seed} has no model in {path}, which has those of the seeds "
+                f"{', '.join(seeds) or '(none yet)'}. Name one of these."
+            )
         return folder, recipe
     if seed is not None:
-        raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}")
+        raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}. Leave it out.")
     folder = path / MODEL if (path / SCORES).is_file() else path
     if folder.name == MODEL and kind_of(run := folder.parent.parent / CONFIG) == "finetune":
         return folder, config.load(Finetune, [run])

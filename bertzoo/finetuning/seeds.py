@@ -260,5 +260,5 @@ def read_scores(file: Path) -> list[Figures]:
         return history
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{file} is damaged ({error}): restore it, or remove {file.parent} to train that seed anew"
+            f"{file} is damaged ({error}). Restore it, or remove {file.parent} to train that seed anew."
         ) from error

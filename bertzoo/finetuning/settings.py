@@ -61,26 +61,28 @@ class Finetune:
     def __post_init__(self):
         for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
         for name in ("train_rows", "patience"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} is negative; 0 switches it off")
+                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Use 0 to switch it off.")
         if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is negative")
+            raise ConfigError(f"seed = {self.seed} is negative. Use 0 or more.")
         if not self.seed <= 2**63 - 1 - self.seeds:
-            raise ConfigError(f"seed = {self.seed} with seeds = {self.seeds} passes 2^63 - 1")
+            raise ConfigError(
+                f"seed = {self.seed} with seeds = {self.seeds} reaches beyond 2^63 - 1. Use a smaller seed."
+            )
         if not 0 < self.layer_decay <= 1:
-            raise ConfigError(f"layer_decay = {self.layer_decay} is not a factor above 0 and up to 1")
+            raise ConfigError(f"layer_decay = {self.layer_decay} is not above 0 and at most 1. Use 1 for no decay.")
         if not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha = {self.alpha} is not a share between 0 and 1")
+            raise ConfigError(f"alpha = {self.alpha} is not a share between 0 and 1. Use 1 for no teacher.")
         if not 0 < self.scale < float("inf"):
-            raise ConfigError(f"scale = {self.scale} is not a positive number")
+            raise ConfigError(f"scale = {self.scale} is not a positive number. Use a number above 0.")
         for name in ("dropout", "encoder_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
-                raise ConfigError(f"{name} = {value} is not a share in [0, 1)")
+                raise ConfigError(f"{name} = {value} is not at least 0 and below 1. Use a share in that range.")
         if self.patience and self.select == "last":
-            raise ConfigError(f'patience = {self.patience} does not apply to select = "last": remove it')
+            raise ConfigError(f'patience = {self.patience} does not apply to select = "last". Remove it.')
 
     def stage(self, rows: int) -> Stage:
         """The training as one stage with `rows` rows per epoch; raises ConfigError as `Stage` does."""

@@ -110,7 +110,10 @@ class TaskKind(ABC):
         """The `train_rows` examples that the seed draws, in their order; raises ConfigError if there are fewer."""
         count = self.recipe.train_rows
         if count > len(examples):
-            raise ConfigError(f"train_rows = {count} is more than the {len(examples)} {self.unit} of {self.name}")
+            raise ConfigError(
+                f"train_rows = {count} is more than the {len(examples)} {self.unit} of {self.name}. Use a smaller "
+                "number, or 0 for all."
+            )
         if not count:
             return examples
         order = np.argsort(fold_arrays(fold(self.recipe.seed, _SUBSET), np.arange(len(examples))), kind="stable")

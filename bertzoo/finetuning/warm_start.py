@@ -55,7 +55,10 @@ def load_starting_model(path: Path, recipe: Finetune, task: TaskKind) -> Startin
     if recipe.encoder_dropout is not None:
         model = replace(model, dropout=recipe.encoder_dropout, attention_dropout=recipe.encoder_dropout)
     if recipe.max_length > model.max_positions:
-        raise ConfigError(f"max_length = {recipe.max_length} exceeds the {model.max_positions} positions of {path}")
+        raise ConfigError(
+            f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {path}. Use at "
+            f"most {model.max_positions}."
+        )
     objective = task.objective(task.head.build(model, recipe.compute))
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))

@@ -89,12 +89,12 @@ class MixedHeads:
         check_sizes(self)
         if self.kernel_size % 2 == 0:
             raise ConfigError(
-                f"kernel_size = {self.kernel_size} is even, so that no token is in its middle: give an odd size"
+                f"kernel_size = {self.kernel_size} is even, so no token is in its middle. Use an odd size."
             )
         for name in ("kernel_size", "mask_padding") if self.convolution == "none" else ():
             value, default = (str(getattr(table, name)).lower() for table in (self, MixedHeads))
             if value != default:
-                raise ConfigError(f'{name} = {value} has no meaning for convolution = "none": leave it at {default}')
+                raise ConfigError(f'{name} = {value} has no effect with convolution = "none". Leave it at {default}.')
 
     @property
     def padding_seen(self) -> int:
@@ -105,7 +105,7 @@ class MixedHeads:
         """Raise ConfigError unless heads divide the width called `name` and the ratio leaves at least one."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # at the papers' ratio of 2, one head stays one
-            raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}")
+            raise ConfigError(f"head_ratio = {self.head_ratio} leaves none of heads = {heads}. Use a smaller ratio.")
 
     def build(self, make: Leaves, width: int, heads: int, dropout: float) -> nn.Module:
         """Build attention with outputs (B,L,width)."""

@@ -40,7 +40,7 @@ class Compute:
 
     def __post_init__(self):
         if self.vocab_multiple < 1:
-            raise ConfigError(f"vocab_multiple = {self.vocab_multiple} is less than 1: give 1 for no spare rows")
+            raise ConfigError(f"vocab_multiple = {self.vocab_multiple} is less than 1. Use 1 for no spare rows.")
 
     @property
     def jax_dtype(self) -> jnp.dtype:

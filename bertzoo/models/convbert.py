@@ -63,7 +63,9 @@ class ConvBert(ModelSizes):
         try:
             return dataclasses.replace(self, hidden_size=hidden_size, heads=heads, feed_forward_size=4 * hidden_size)
         except ConfigError as error:
-            raise ConfigError(f"no generator {width} times as wide as the discriminator exists: {error}") from error
+            raise ConfigError(
+                f"a generator {width} times as wide as the discriminator does not exist: {error}"
+            ) from error
 
     def backbone(self, compute: Compute) -> Backbone:
         """Embedding, projection where the widths differ, and post-norm layers of mixed attention."""

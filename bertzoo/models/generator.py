@@ -65,7 +65,10 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
     """Return width and heads of ELECTRA's generator for a model; raises ConfigError if the width rounds to 0."""
     size = round(width * config.hidden_size)
     if size < 1:
-        raise ConfigError(f"a generator of {width} times hidden_size = {config.hidden_size} has width 0")
+        raise ConfigError(
+            f"a generator of {width} times hidden_size = {config.hidden_size} has width 0. Use a larger "
+            "generator_width."
+        )
     return size, max(n for n in range(1, max(1, size // HEAD_SIZE) + 1) if size % n == 0)
 
 

@@ -67,7 +67,7 @@ class MobileBert(ModelSizes):
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
                 f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}, the width of "
-                "the head that is tied to the embedding: give at most hidden_size"
+                "the head that is tied to the embedding. Give at most hidden_size."
             )
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:
@@ -79,19 +79,19 @@ class MobileBert(ModelSizes):
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
                 'attention.kind = "mixed" reads queries, keys and values from one source, but attention_input = '
-                '"shared": give "stream" or "bottleneck"'
+                '"shared". Use "stream" or "bottleneck".'
             )
         if self.bottleneck_size is not None:
             return
         if self.attention_input != "stream":
             raise ConfigError(
-                f'attention_input = "{self.attention_input}" needs a bottleneck, but bottleneck_size = "none": '
-                'give "stream"'
+                f'attention_input = "{self.attention_input}" needs a bottleneck, but bottleneck_size = "none". Use '
+                '"stream".'
             )
         if self.feed_forwards != 1:
             raise ConfigError(
-                f"feed_forwards = {self.feed_forwards} needs a bottleneck, "
-                'but bottleneck_size = "none": give feed_forwards = 1'
+                f'feed_forwards = {self.feed_forwards} needs a bottleneck, but bottleneck_size = "none". Use '
+                "feed_forwards = 1."
             )
 
     @property

@@ -218,7 +218,7 @@ def check_divides(width: str, size: int, **parts: int) -> None:
     """Raise ConfigError unless every part (heads, groups) divides the width that it cuts."""
     for name, count in parts.items():
         if count < 1 or size % count:
-            raise ConfigError(f"{name} = {count} does not divide {width} = {size}")
+            raise ConfigError(f"{name} = {count} does not divide {width} = {size}. Change one of them.")
 
 
 def check_sizes(config: Any) -> None:
@@ -226,14 +226,14 @@ def check_sizes(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, tuple) and not value:
-            raise ConfigError(f"{field.name} is empty: give one size for each layer")
+            raise ConfigError(f"{field.name} is empty. Give one size for each layer.")
         sizes = value if isinstance(value, tuple) else (value,)
         if any(isinstance(size, int) and not isinstance(size, bool) and size < 1 for size in sizes):
-            raise ConfigError(f"{field.name} = {value} is not a size: give 1 or more")
+            raise ConfigError(f"{field.name} = {value} is less than 1. Use 1 or more.")
         if isinstance(value, float) and field.name.endswith("dropout") and value >= 1:
-            raise ConfigError(f"{field.name} = {value} is not a share in [0, 1)")
+            raise ConfigError(f"{field.name} = {value} is not at least 0 and below 1. Use a share in that range.")
         if isinstance(value, float) and value < 0:
-            raise ConfigError(f"{field.name} = {value} is negative")
+            raise ConfigError(f"{field.name} = {value} is negative. Use 0 or more.")
 
 
 class Encoded(NamedTuple):
@@ -260,7 +260,7 @@ class OnBackbone(nn.Module):
     def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
         """As Linen's; raises UserError if an array is missing, `input_ids` is not (B,L) or `variables` is params."""
         if "params" not in variables:
-            raise UserError(f"{type(self).__name__} has no parameters: pass {{'params': params}} in place of params.")
+            raise UserError(f"{type(self).__name__} has no parameters. Pass {{'params': params}} in place of params.")
         if method is None:
             call = inspect.signature(type(self).__call__)
             passed = {name: value for name, value in options.items() if name in call.parameters}
@@ -299,7 +299,7 @@ def _bound_only(call: Callable) -> Callable:
     def checked(self: nn.Module, *arrays: Any, **options: Any) -> Any:
         if self.scope is None:
             raise UserError(
-                f"{type(self).__name__} has no parameters of its own: call model.apply({{'params': params}}, …)."
+                f"{type(self).__name__} has no parameters of its own. Call model.apply({{'params': params}}, …)."
             )
         return call(self, *arrays, **options)
 

@@ -36,7 +36,8 @@ class SchuBert(ModelSizes):
         for name in ("heads", "key_sizes", "value_sizes"):
             if len(getattr(self, name)) != self.layers:
                 raise ConfigError(
-                    f"{name} has {len(getattr(self, name))} layers, but feed_forward_sizes has {self.layers}"
+                    f"{name} has {len(getattr(self, name))} layers, but feed_forward_sizes has {self.layers}. Give "
+                    "one entry per layer in both."
                 )
 
     @property

@@ -163,7 +163,10 @@ class SequenceClassification:
     def __post_init__(self):
         _check_head(self)
         if self.hidden == "none" and self.input_dropout:
-            raise ConfigError(f"input_dropout = {self.input_dropout} needs a hidden layer, but hidden = none: give one")
+            raise ConfigError(
+                f"input_dropout = {self.input_dropout} needs a hidden layer, but hidden = none. Set hidden, or "
+                "remove input_dropout."
+            )
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:
         embedding, encoder, pooler = _backbone(model, compute, self.pooler)
@@ -226,7 +229,7 @@ class JointSpanExtraction:
     def __post_init__(self):
         for name in ("hidden_size", "beam"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is not a size: give 1 or more")
+                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
 
     def build(self, model: Any, compute: Compute) -> JointSpanFinder:
         head = JointSpanHead(start=logit(), end=self._pair(compute), null=self._pair(compute), beam=self.beam)
@@ -299,7 +302,9 @@ def _classification(make: Leaves, classes: int, dropout: float) -> Classificatio
 
 def _check_head(head: Any) -> None:
     if getattr(head, "labels", None) == ():
-        raise ConfigError("labels is empty: name every class of the head")
+        raise ConfigError("labels is empty. Name every class of the head.")
     for name in ("dropout", "input_dropout"):
         if not 0 <= getattr(head, name, 0.0) < 1:
-            raise ConfigError(f"{name} = {getattr(head, name)} is not a share in [0, 1)")
+            raise ConfigError(
+                f"{name} = {getattr(head, name)} is not at least 0 and below 1. Use a share in that range."
+            )

@@ -15,7 +15,7 @@ def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -
     """Raise ConfigError unless there is one size, or one per layer, and the groups divide every size."""
     if isinstance(size, tuple) and len(size) != layers:
         raise ConfigError(
-            f"feed_forward_size lists {len(size)}, but layers = {layers}: give one size for each, or one for all"
+            f"feed_forward_size lists {len(size)}, but layers = {layers}. Give one size for each, or one for all."
         )
     for width in dict.fromkeys(per_layer(size, layers)):
         check_divides("feed_forward_size", width, **groups)

@@ -29,7 +29,9 @@ class Replaced:
     def __post_init__(self):
         for name in ("generator_width", "weight", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} = {getattr(self, name)} is not a finite number above 0")
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)} is not a finite number above 0. Use a positive number."
+                )
 
     def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
         return ReplacedObjective(

@@ -51,9 +51,13 @@ class Knowledge:
     def __post_init__(self):
         for name in DISCREPANCIES:
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} = {getattr(self, name)} is not a finite number of at least 0")
+                raise ConfigError(
+                    f"{name} = {getattr(self, name)} is not a finite number of 0 or more. Use 0 to leave this loss out."
+                )
         if not 0 <= self.ground_truth <= 1:
-            raise ConfigError(f"ground_truth = {self.ground_truth} is not a share between 0 and 1")
+            raise ConfigError(
+                f"ground_truth = {self.ground_truth} is not a share between 0 and 1. Use 1 for no distillation."
+            )
 
     @property
     def weights(self) -> dict[str, float]:

@@ -106,7 +106,7 @@ def parse_topology(text: str) -> Topology:
         )
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
     if shape not in chip.slices and not _is_made_of_cubes(chip, sizes):
-        raise ConfigError(f"--topology={text} does not exist: the slices of {kind} are {describe_slices(chip)}")
+        raise ConfigError(f"--topology={text} does not exist. The slices of {kind} are {describe_slices(chip)}.")
     return Topology(chip=chip, shape=sizes)
 
 
@@ -124,8 +124,8 @@ def _of_accelerator(chip: Chip, text: str, number: int) -> Topology:
     if not fitting:
         unit = "chips" if cores == 1 else "TensorCores, two a chip"
         raise ConfigError(
-            f"--topology={text} does not exist: its number counts {unit}, and the slices of {chip.name} are "
-            f"{describe_slices(chip)}"
+            f"--topology={text} does not exist. Its number counts {unit}; the slices of {chip.name} are "
+            f"{describe_slices(chip)}."
         )
     return Topology(chip=chip, shape=min(fitting, key=sum))
 

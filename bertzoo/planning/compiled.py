@@ -25,9 +25,7 @@ from bertzoo.planning.hlo import Collective, find_collectives
 from bertzoo.runs.kind import recipe_class
 from bertzoo.runs.transfer_config import Recipe
 
-INSTALL = (
-    "the TPU compiler (libtpu) is missing: `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout adds it"
-)
+INSTALL = "the TPU compiler (libtpu) is missing. Run `pip install -c constraints.txt -e '.[tpu-plan]'` in the checkout."
 # No TPU, so no metadata server to ask for one; and another process may have libtpu open.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -117,7 +115,10 @@ def compile_stages(
             if process.wait():
                 errors.seek(0)
                 last = [line for line in errors.read().splitlines() if line.strip()][-1:]
-                raise UserError(f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}")
+                raise UserError(
+                    f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile for an "
+                    "estimate without it."
+                )
     return results
 
 

@@ -98,11 +98,11 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
     if target >= whole:
-        raise UserError(f"a budget of {budget} is not below the model's own {most}: give a smaller one")
+        raise UserError(f"a budget of {budget} is not below the model's own {most}. Use a smaller budget.")
     if target < least:
         raise UserError(
             f"a budget of {budget} is below {format_amount(least, whole)}, the least that the largest possible cut "
-            f"leaves: give a larger one, or cut more dimensions{hint}"
+            f"leaves. Give a larger one, or cut more dimensions{hint}."
         )
     first, last = 0, steps
     while first < last:

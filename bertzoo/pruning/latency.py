@@ -25,7 +25,7 @@ from bertzoo.pruning.structure import Structure
 
 Point = tuple[int, ...]  # a size for each letter of a table, in their order
 FORMAT = "bertzoo latency table"
-ADVICE = "measure this model's with `bertzoo benchmark CONFIG --table=FILE`"
+ADVICE = "Measure this model with `bertzoo benchmark CONFIG --table=FILE`"
 _TOGETHER = (("h", "f"), ("h", "a", "k"), ("h", "a", "v"), ("e",))
 _OF_LAYERS = ("h", "f", "a", "k", "v")
 _FIELDS = {
@@ -83,11 +83,11 @@ def read_table(path: Path) -> LatencyTable:
             raise ValueError("a time is no number")
     except OSError as error:
         raise UserError(
-            f"{path} cannot be read ({error.strerror}): name a file of `bertzoo benchmark --table`"
+            f"{path} cannot be read ({error.strerror}). Name a file of `bertzoo benchmark --table`."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path} is not a whole table of latencies ({why}): measure it again") from error
+        raise UserError(f"{path} is not a complete table of latencies ({why}). Measure it again.") from error
     return LatencyTable(length=length, model=model, sizes=sizes, one=one, more=more, measurement=document)
 
 
@@ -104,8 +104,8 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
             if len(set(value)) > 1:
                 letter = next(letter for letter, names in _FIELDS.items() if name in names)
                 raise UserError(
-                    f"{name} differs from layer to layer, but the table has no {letter}, {LETTERS[letter]}: "
-                    f"{ADVICE} and with {letter} among its --dimensions"
+                    f"{name} differs from layer to layer, but the table has no {letter} ({LETTERS[letter]}). "
+                    f"{ADVICE} and {letter} among its --dimensions."
                 )
             fields[name] = value[0]
     return fields
@@ -131,14 +131,14 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
             raise UserError(
-                f"{name} has no {letter}, {LETTERS[letter]}, which the run cuts: leave it out of cut.dimensions, or "
-                f"measure it with {letter} among --dimensions"
+                f"{name} has no {letter}, {LETTERS[letter]}, which the run cuts. Leave it out of cut.dimensions, or "
+                f"measure it with {letter} among --dimensions."
             )
     fields = common(structure.model, list(table.sizes))
     for key in dict.fromkeys([*fields, *table.model]):
         if fields.get(key) != table.model.get(key):
             there, here = (json.dumps(values.get(key, "none")) for values in (table.model, fields))
-            raise UserError(f"{name} was measured on a model whose {key} is {there}, but here it is {here}: {ADVICE}")
+            raise UserError(f"{name} was measured on a model with {key} = {there}, but this one has {here}. {ADVICE}.")
     one = _terms(table, table.one, _together(table.sizes))
     more = _terms(table, table.more, _together(table.sizes, of_layers_only=True))
 
@@ -200,6 +200,6 @@ def _within(layer: Mapping[str, int], table: LatencyTable, name: str) -> Mapping
     for letter, measured in table.sizes.items():
         if not measured[0] <= layer[letter] <= measured[-1]:
             raise UserError(
-                f"{name} has {LETTERS[letter]} from {measured[0]} to {measured[-1]}, but not {layer[letter]}: {ADVICE}"
+                f"{name} has {LETTERS[letter]} from {measured[0]} to {measured[-1]}, but not {layer[letter]}. {ADVICE}."
             )
     return layer

@@ -38,19 +38,19 @@ def check_gamma(
     left_of_gone, left_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
     if left_of_gone > 1 - LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes nothing: elements to cut have kept {left_of_gone:.0%} of their weight on "
-            "average; begin another run with a larger gamma or more weigh.steps"
+            f"weigh.gamma = {gamma:g} is too small: the elements to cut still have {left_of_gone:.0%} of their "
+            "importance on average. Start another run with a larger gamma or more weigh.steps."
         )
     if left_of_kept < LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes everything: elements to keep have kept {left_of_kept:.0%} of their weight "
-            "on average; begin another run with a smaller gamma or fewer weigh.steps"
+            f"weigh.gamma = {gamma:g} is too large: the elements to keep have only {left_of_kept:.1%} of their "
+            "importance left on average. Start another run with a smaller gamma or fewer weigh.steps."
         )
     fall_of_gone, fall_of_kept = means(fallen)
     if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
         raise ConfigError(
-            f"weigh.gamma = {gamma} prunes everything alike: elements to keep have fallen by {fall_of_kept:.4g} on "
-            f"average, elements to cut by {fall_of_gone:.4g}; begin another run with a smaller gamma"
+            f"weigh.gamma = {gamma:g} does not tell elements apart: those to keep lost {fall_of_kept:.4g} of their "
+            f"importance on average, those to cut {fall_of_gone:.4g}. Start another run with a smaller gamma."
         )
 
 

@@ -59,10 +59,10 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
     origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and run directory do
     not fit, Stopped after a signal.
     """
-    on_disk(run_dir, "the run directory", "name a directory, a mounted one perhaps, and copy what is made there")
+    on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
     path, digest = hosts.share("what is pruned", lambda: unpruned_model(origin, run))
-    check_apart(Path(path), run, "--from", "give the pruned model a directory of its own")
+    check_apart(Path(path), run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
         any_model.check_model(Path(path))
     with run.shared():
@@ -280,9 +280,8 @@ class Pruning:
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
             raise ConfigError(
-                f"{path} has no {missing[0].split('/')[0]}, but the objective reads it: give a model with one, or "
-                f"another objective than objective.kind = {objective.kind} with objective.sentence = "
-                f"{objective.sentence}"
+                f"{path} has no {missing[0].split('/')[0]}, which objective.kind = {objective.kind} with "
+                f"objective.sentence = {objective.sentence} needs. Use a model with one, or another objective."
             )
         return source
 
@@ -303,8 +302,8 @@ class Pruning:
     def _check_digest(self, source: WarmStart) -> None:
         if self.digest not in (None, source.record["parameters_sha256"]):
             raise UserError(
-                f"the parameters in {self.origin} are not those that {self.run.name} began with: restore those or use "
-                "another --run_dir"
+                f"the parameters in {self.origin} differ from those that {self.run.name} started with. Restore them "
+                "or use a different --run_dir."
             )
 
 
@@ -315,7 +314,7 @@ def unpruned_model(origin: Path | None, run: RunDirectory) -> tuple[str, str | N
     """
     record = run.origin("from") if run.latest() is not None else None
     if origin is None and record is None:
-        raise UserError("--from is missing; name the model to prune")
+        raise UserError("--from is missing. Name the model to prune.")
     path = str(origin) if origin is not None else str(record["path"])  # pyright: ignore[reportOptionalSubscript]
     return path, None if record is None else record["parameters_sha256"]
 

@@ -65,7 +65,7 @@ class PruneDirectory(RunDirectory):
         if not self.config.exists():
             return []
         if kind_of(self.config) != "prune":
-            raise ConfigError(f"{self.name} holds a run that is no pruning; choose another --run_dir")
+            raise ConfigError(f"{self.name} holds a run of another kind. Use a different --run_dir.")
         changed = config.difference(config.load(Prune, [self.config]), recipe)
         if self.latest() is not None:
             config.reject(self.name, [line for line in changed if not line.startswith(FREE)])
@@ -73,8 +73,8 @@ class PruneDirectory(RunDirectory):
             source = Path(recipe.target.table)
             if source.is_file() and source.read_bytes() != self.table.read_bytes():
                 raise ConfigError(
-                    f"{source} differs from the table that {self.name} began with, {self.table}: restore it or use "
-                    "another --run_dir"
+                    f"{source} differs from {self.table}, the table that {self.name} started with. Restore it or use "
+                    "a different --run_dir."
                 )
         return changed
 

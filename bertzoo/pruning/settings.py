@@ -43,9 +43,7 @@ class Multiples:
     def __post_init__(self):
         for letter in LETTERS:
             if getattr(self, letter) < 1:
-                raise ConfigError(
-                    f"{letter} = {getattr(self, letter)} is not a size to be a multiple of: give 1 or more"
-                )
+                raise ConfigError(f"{letter} = {getattr(self, letter)} is less than 1. Use 1 for no multiples.")
 
     @property
     def above_one(self) -> dict[str, int]:
@@ -62,16 +60,16 @@ class Multiples:
             }
             key = f"cut.multiples.{letter} = {multiple}"
             if not steps:
-                raise ConfigError(f"{key} is set, but the run does not cut {letter} in this model: remove it")
+                raise ConfigError(f"{key} is set, but the run does not cut {letter} in this model. Remove it.")
             for dimension, step in steps.items():
                 if dimension.size < step:
                     groups = f", in {dimension.groups} groups" if dimension.groups > 1 else ""
                     most = f"the {dimension.size} of {dimension.name}{groups}"
-                    raise ConfigError(f"{key} is more than {most}: give a smaller one")
+                    raise ConfigError(f"{key} is more than {most}. Use a smaller one.")
             if all(dimension.size == step for dimension, step in steps.items()):
                 raise ConfigError(
-                    f"{key} leaves nothing of {letter} to cut: give a smaller one, or leave {letter} out of "
-                    "cut.dimensions"
+                    f"{key} leaves nothing of {letter} to cut. Give a smaller one, or leave {letter} out of "
+                    "cut.dimensions."
                 )
 
 
@@ -88,14 +86,16 @@ class Cut:
 
     def __post_init__(self):
         if self.iterations < 1:
-            raise ConfigError(f"iterations = {self.iterations} is less than 1: give 1 or more")
+            raise ConfigError(f"iterations = {self.iterations} is less than 1. Give 1 or more.")
         if self.choice == "uniform" and self.multiples.above_one:
-            raise ConfigError('choice = "uniform" shrinks all by one factor and keeps no multiples; remove one of both')
+            raise ConfigError(
+                'choice = "uniform" shrinks all layers by one factor and ignores multiples. Remove one of the two.'
+            )
         if twice := [letter for letter in self.dimensions if self.dimensions.count(letter) > 1]:
-            raise ConfigError(f'cut.dimensions = {list(self.dimensions)} names "{twice[0]}" twice')
+            raise ConfigError(f'cut.dimensions = {list(self.dimensions)} names "{twice[0]}" twice. Remove one.')
         if self.dimensions and (uncut := [x for x in self.multiples.above_one if x not in self.dimensions]):
             raise ConfigError(
-                f"multiples.{uncut[0]} is set, but dimensions = {list(self.dimensions)} does not cut it: add it there"
+                f"multiples.{uncut[0]} is set, but dimensions = {list(self.dimensions)} does not cut it. Add it there."
             )
 
 
@@ -113,7 +113,7 @@ class Scoring(StrategyStages):
         super().__post_init__()
         if not 0 < self.gamma < float("inf"):
             effect = "everything" if self.gamma == float("inf") else "nothing"
-            raise ConfigError(f"gamma = {self.gamma} would prune {effect}: give a number above 0")
+            raise ConfigError(f"gamma = {self.gamma} would prune {effect}. Give a number above 0.")
 
     @property
     def gates(self) -> Gates:
@@ -136,7 +136,9 @@ class Teaching:
 
     def __post_init__(self):
         if not 0 <= self.ground_truth <= 1:
-            raise ConfigError(f"ground_truth = {self.ground_truth} is not a share between 0 and 1")
+            raise ConfigError(
+                f"ground_truth = {self.ground_truth} is not a share between 0 and 1. Use 1 for no distillation."
+            )
 
     @property
     def enabled(self) -> bool:
@@ -164,14 +166,14 @@ class Prune:
 
     def __post_init__(self):
         if not self.tuning:
-            raise ConfigError("tuning is empty; give at least one [[tuning]] with steps, batch_size and max_length")
+            raise ConfigError("tuning is empty. Give at least one [[tuning]] with steps, batch_size and max_length.")
         if self.tuning[0].carry == "all":
-            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from; remove it')
+            raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove it.')
         # A latency table has its own length.
         if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
             raise ConfigError(
-                f"target.length = {self.target.length} is not a row of the model: give 1 to model.max_positions = "
-                f"{self.model.max_positions}"
+                f"target.length = {self.target.length} is not between 1 and model.max_positions = "
+                f"{self.model.max_positions}. Use a length in that range."
             )
         check_tables(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._places])
         if isinstance(self.objective, Replaced):
@@ -179,11 +181,11 @@ class Prune:
                 if letter in SHARED_WITH_GENERATOR:
                     raise ConfigError(
                         f'{letter} cannot be cut under objective.kind = "replaced", whose generator reads the same '
-                        "embedding: leave it out of cut.dimensions"
+                        "embedding. Leave it out of cut.dimensions."
                     )
             if self.teaching.enabled:
                 raise ConfigError(
-                    'teaching.ground_truth distils masked language models, but objective.kind = "replaced": remove it'
+                    'teaching.ground_truth distils masked language models, but objective.kind = "replaced". Remove it.'
                 )
 
     @property

@@ -50,11 +50,11 @@ def refusal(model: Model, letter: str) -> str:
     if letter != "e":
         why = "its config has one width, which its heads divide evenly"
     elif isinstance(model, MobileBert):
-        why = "its head is as wide as its layers, and would gain in weights of its own what it loses in tied ones"
+        why = "its head is as wide as its layers, and its own weights would grow as the tied ones shrink"
     else:
         why = "its embedding is as wide as its layers"
     can = ", ".join(cuttable(model))
-    return f"{letter}, {LETTERS[letter]}, cannot be cut in a model of kind {model.kind}, as {why}: {can} can"
+    return f"{letter} ({LETTERS[letter]}) cannot be cut in a model of kind {model.kind}, because {why}. Use {can}."
 
 
 def resized(model: Model, sizes: Mapping[str, int]) -> Model:

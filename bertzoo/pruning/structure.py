@@ -73,7 +73,7 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
     """
     for letter in letters:
         if letter not in LETTERS:
-            raise ConfigError(f'unknown dimension "{letter}": use one of {", ".join(LETTERS)}')
+            raise ConfigError(f'the dimension "{letter}" is unknown. Use one of {", ".join(LETTERS)}.')
         if letter not in cuttable(model):
             raise ConfigError(refusal(model, letter))
     shapes, axes = parameter_shapes(model, head), parameter_axes(model, head)
@@ -90,8 +90,8 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
             inner = dimension.size // size if axis_name == "group_in" else 1
             if size * inner != dimension.size:
                 raise ConfigError(
-                    f"{letter} cannot be cut under a head of kind {head.kind}: its {path} has {size} where the model "
-                    f"has {dimension.size}"
+                    f"{letter} cannot be cut under a head of kind {head.kind}: its {path} has {size}, but the model "
+                    f"has {dimension.size}. Remove {letter} from cut.dimensions."
                 )
             touches.append(Touch(path, axis, name, _folded(path, letter), inner))
     return Structure(model, head, shapes, dimensions, tuple(touches))

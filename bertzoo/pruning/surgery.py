@@ -40,7 +40,7 @@ def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) ->
     if more := sorted(set(params) - set(structure.shapes)):
         raise UserError(
             f"the parameters hold {more[0]}, which a model of kind {structure.model.kind} under a head of kind "
-            f"{structure.head.kind} does not have: leave it out"
+            f"{structure.head.kind} does not have. Leave it out."
         )
     arrays = {path: np.asarray(array) for path, array in params.items()}
     for touch in structure.touches:
@@ -84,9 +84,9 @@ def _take(array: np.ndarray, touch: Touch, kept: np.ndarray) -> np.ndarray:
 def _check_shape(structure: Structure, params: Params, path: str) -> None:
     kind, shape = structure.model.kind, structure.shapes[path]
     if path not in params:
-        raise UserError(f"the parameters lack {path}, which a model of kind {kind} has: give parameters of that kind")
+        raise UserError(f"the parameters lack {path}, which a model of kind {kind} has. Give parameters of that kind.")
     if tuple(params[path].shape) != shape:
         raise UserError(
-            f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} has {shape}: give the "
-            "parameters of that model"
+            f"{path} has shape {tuple(params[path].shape)}, but the model of kind {kind} has {shape}. Give the "
+            "parameters of that model."
         )

@@ -20,11 +20,11 @@ class _Budget:
     def __post_init__(self):
         if (self.count is None) == (self.share is None):
             both = "neither is set" if self.count is None else f"count = {self.count:,.12g} and share = {self.share}"
-            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {both}: give one")
+            raise ConfigError(f"a budget is either a count or a share of the unpruned model, but {both}. Set one.")
         if self.count is not None and not 0 < self.count < float("inf"):
-            raise ConfigError(f"count = {self.count} is not a budget above 0")
+            raise ConfigError(f"count = {self.count} is not above 0. Use a positive number.")
         if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} is not a share between 0 and 1")
+            raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use one such as 0.6.")
 
     def amount(self, whole: float) -> float:
         """Return the budget of a model whose unpruned cost is `whole`."""
@@ -66,8 +66,8 @@ class Latency(_Budget):
     def __post_init__(self):
         if not self.table:
             raise ConfigError(
-                'kind = "latency" needs table, a file of times of encoders of each size on a device: measure one with '
-                "`bertzoo benchmark CONFIG --table=FILE`"
+                'kind = "latency" needs table, a file of times of encoders of each size on a device. Measure one with '
+                "`bertzoo benchmark CONFIG --table=FILE`."
             )
         super().__post_init__()
 
@@ -75,8 +75,8 @@ class Latency(_Budget):
         table = read_table(Path(self.table))
         if table.length != self.length:
             raise ConfigError(
-                f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens: give "
-                "that, or measure another table with --lengths"
+                f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens. Use "
+                f"{table.length}, or measure another table with --lengths."
             )
         return latency(structure, table, self.table)
 

@@ -50,7 +50,7 @@ def read_model(path: Path | str) -> Pretrained:
     Hugging Face directory, or a TensorFlow 1 checkpoint (its directory, or the prefix of its files). Raises UserError
     if it is none of these, or damaged.
     """
-    return _reader(on_disk(path, "the model", "copy it to this machine and name the copy"))()
+    return _reader(on_disk(path, "the model", "Copy it to this machine and name the copy."))()
 
 
 def check_model(path: Path) -> None:
@@ -74,8 +74,8 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
     if not path.is_dir():
         raise UserError(missing_model(path))
     raise UserError(
-        f"{path} is neither a run, one of its checkpoints, a model directory, a Hugging Face directory nor a "
-        "TensorFlow one"
+        f"{path} is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 "
+        "checkpoint. Name one of these."
     )
 
 
@@ -95,7 +95,9 @@ def _best_seed(path: Path) -> Path:
 
 def _read_pruned(path: Path) -> Pretrained:
     if not (path / prune_layout.MODEL / MODEL).is_file():
-        raise UserError(f"{path} is an unfinished pruning. Run the same bertzoo prune again, or name one of its runs.")
+        raise UserError(
+            f"{path} is an unfinished pruning run. Run the same bertzoo prune again, or name one of its iterations."
+        )
     return _read_own(path / prune_layout.MODEL)
 
 
@@ -145,21 +147,21 @@ def _read_own(path: Path) -> Pretrained:
         digest = source.pop("parameters_sha256")
         tables = config.from_dict(ModelTables, table)
     except (ValueError, KeyError, AttributeError) as error:
-        raise UserError(f"{file} is damaged: {error}") from error
+        raise UserError(f"{file} is damaged: {error}. Convert the model again.") from error
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     parameters = path / PARAMETERS
     if not parameters.is_file():
-        raise UserError(f"{parameters} does not exist")
+        raise UserError(f"{parameters} does not exist. Convert the model again.")
     if hashlib.sha256(parameters.read_bytes()).hexdigest() != digest:
-        raise UserError(f"{parameters} is damaged: its hash differs from {MODEL}")
+        raise UserError(f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert the model again.")
     params, shapes = tensors.read_safetensors(parameters, integers=False), parameter_shapes(tables.model, tables.head)
     if wrong := sorted(
         name for name in params.keys() | shapes if getattr(params.get(name), "shape", None) != shapes.get(name)
     ):
         raise UserError(
-            f"{parameters} is not of the model in {MODEL}: {wrong[0]} has shape "
-            f"{getattr(params.get(wrong[0]), 'shape', None)}, not {shapes.get(wrong[0])}"
+            f"{parameters} does not fit the model in {MODEL}: {wrong[0]} has shape "
+            f"{getattr(params.get(wrong[0]), 'shape', None)}, not {shapes.get(wrong[0])}. Convert the model again."
         )
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
     check_vocabulary(tokenizer, tables.model.vocab_size, str(path))

@@ -51,7 +51,7 @@ class RunBatches:
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} entries, more than "
-                f"model.vocab_size = {recipe.model.vocab_size}"
+                f"model.vocab_size = {recipe.model.vocab_size}. Raise model.vocab_size."
             )
         self.recipe, self.corpus, self._plans, self._warn = recipe, corpus, plans, warn
         self._workers, self._first = workers, first

@@ -48,10 +48,13 @@ class BlankFiller:
         tokenizer = self.tokenizer
         specials = tokenizer.specials
         if not 1 <= top <= tokenizer.vocab_size:
-            raise UserError(f"--top={top} is not between 1 and the {tokenizer.vocab_size} entries of the vocabulary")
+            raise UserError(
+                f"--top={top} is not between 1 and {tokenizer.vocab_size}, the size of the vocabulary. Use a number "
+                "in that range."
+            )
         parts = text.split(BLANK)
         if len(parts) == 1:
-            raise UserError(f"there is no blank in {text!r}. Write {BLANK} in place of a word.")
+            raise UserError(f"the text {text} has no blank. Write {BLANK} in place of a word.")
         pieces = tokenizer.encode_batch(parts)
         ids, places = [specials.cls], []
         for index, piece in enumerate(pieces):

@@ -94,7 +94,7 @@ class Bucket:
             return
         owner = self.owner()
         by = f"by the process that began on {owner['host']} at {owner['since']}" if owner else "or deleted"
-        raise UserError(f"{self.folder.url} was taken over {by}; this process leaves it as it is and stops")
+        raise UserError(f"{self.folder.url} was taken over {by}. This process stops and changes nothing there.")
 
     def send(self, names: Iterable[str] | None = None) -> None:
         """Upload these files, or all that have changed since their last upload."""

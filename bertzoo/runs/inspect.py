@@ -66,14 +66,18 @@ def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
 def _read_model(path: str) -> Pretrained:
     pretrained = replace(any_model.read_model(path), origin=path)
     if pretrained.tokenizer is None:
-        raise UserError(f"{path} holds no tokenizer, without which it cannot read text")
+        raise UserError(
+            f"{path} has no tokenizer, so it cannot read text. Convert the model again, with its vocabulary."
+        )
     return pretrained
 
 
 def _check_vocabulary(model: Pretrained, tokenizer: Tokenizer | None, origin: str) -> None:
     assert model.tokenizer and tokenizer
     if (different := difference(model.tokenizer, tokenizer)) is not None:
-        raise UserError(f"{model.origin} does not have the vocabulary of {origin}: {different}")
+        raise UserError(
+            f"{model.origin} and {origin} have different vocabularies: {different}. Use models with the same one."
+        )
 
 
 def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
@@ -82,7 +86,7 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
     specials, rows = model.tokenizer.specials, []
     for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
         if not len(ids):
-            raise UserError(f"--text={text!r} has no tokens; give some words")
+            raise UserError(f"--text={text!r} has no tokens. Give some words.")
         whole = np.array([specials.cls, *ids, specials.sep], np.int32)
         rows.append(UnpaddedRow(whole, np.zeros_like(whole)))
     first = textwrap.shorten(texts[0], 90, placeholder=" …")
@@ -96,14 +100,19 @@ def heldout_rows(model: Pretrained, path: str | None, corpus_path: str | None, c
     corpus_path: where the run's corpus is now. Raises UserError without a run, or if it has fewer rows.
     """
     if path is None and model.source.get("format") != "run":
-        raise UserError(f"{model.origin} is not a run, which has text: give --text, or a run as --heldout")
+        raise UserError(
+            f"{model.origin} is not a run, so it has no held-out text. Give --text, or a run with --heldout."
+        )
     run = RunDirectory(path or str(model.source["path"]))
     run.fetch()
     recipe, corpus = run.load(), run.open_corpus(corpus_path)
     _check_vocabulary(model, corpus.tokenizer, f"the corpus of {run.name}")
     batches = RunBatches(recipe, corpus, run.plans, lambda warning: None).stage(0, "heldout")
     if count > batches.rows:
-        raise UserError(f"--rows={count}, but {run.name} holds out {batches.rows} rows of the first stage's length")
+        raise UserError(
+            f"--rows={count} is more than the {batches.rows} held-out rows of {run.name} at the first stage's "
+            f"length. Use at most {batches.rows}."
+        )
     rows = unmasked(batches.sequential(0, count))
     description = f"{count} held-out row{'s' * (count > 1)} of {run.name}"
     return InspectedText(rows, description, _tokens(corpus.tokenizer, rows[0]))

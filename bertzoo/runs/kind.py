@@ -38,8 +38,8 @@ def recipe_class(*files: str | Path) -> type[Recipe]:
             return Transfer
         case kind:
             raise ConfigError(
-                f"{', '.join(map(str, files))} is a {kind} config, not one of a pretraining or a transfer. Use it "
-                f"with `bertzoo {kind}`."
+                f"{', '.join(map(str, files))} is a {kind} config, but this command needs one for pretraining or "
+                f"transfer. Use it with `bertzoo {kind}`."
             )
 
 

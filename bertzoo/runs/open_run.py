@@ -241,7 +241,7 @@ def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) 
         return None
     first, last = stages
     if last > len(recipe.stages):
-        raise UserError(f"--stages={first}-{last}: there are only {len(recipe.stages)} stages")
+        raise UserError(f"--stages={first}-{last} is out of range. The run has {len(recipe.stages)} stages.")
     current = locate(recipe.stages, run.latest() or 0)[0] + 1
     if not first <= current <= last:
         where = f"stage {current} is next" if current <= len(recipe.stages) else "all are done"

@@ -61,7 +61,7 @@ class Checked(Protocol):
 def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
     """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each stage."""
     if not 0 <= recipe.seed < 2**63:
-        raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1")
+        raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
     stages.validate(recipe.stages, recipe.where)
     data, objective, model = recipe.data, recipe.objective, recipe.model
     try:
@@ -78,16 +78,18 @@ def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
         if stage.max_length < shortest:
             raise ConfigError(
                 f"{where}.max_length = {stage.max_length} leaves no room for text: data.packing.kind = "
-                f"{data.packing.kind} with objective.sentence = {objective.sentence} needs at least {shortest} tokens"
+                f"{data.packing.kind} with objective.sentence = {objective.sentence} needs at least {shortest} "
+                "tokens. Raise it."
             )
         if stage.max_length > model.max_positions:
             raise ConfigError(
-                f"{where}.max_length = {stage.max_length} is longer than model.max_positions = {model.max_positions}"
+                f"{where}.max_length = {stage.max_length} is more than model.max_positions = {model.max_positions}. "
+                "Lower it, or raise model.max_positions."
             )
     if objective.sentence != "none" and model.token_types < 2:
         raise ConfigError(
-            f"objective.sentence = {objective.sentence} needs two token types, but "
-            f"model.token_types = {model.token_types}"
+            f"objective.sentence = {objective.sentence} needs two token types, but model.token_types = "
+            f"{model.token_types}. Set it to 2."
         )
     if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
         raise ConfigError(
@@ -95,6 +97,6 @@ def check_tables(recipe: Checked, optimizers: Sequence[Optimizer]) -> None:
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(
-            f"data.tokenizer.vocab_size = {data.tokenizer.vocab_size} is larger than "
-            f"model.vocab_size = {model.vocab_size}"
+            f"data.tokenizer.vocab_size = {data.tokenizer.vocab_size} is more than model.vocab_size = "
+            f"{model.vocab_size}. Lower it, or raise model.vocab_size."
         )

@@ -137,7 +137,7 @@ def find_corpus(default: Path | str, record: dict[str, Any], run: str, where: st
     if own and expected in (None, manifest.read_manifest(Path(default)).hash):
         return Corpus.open(Path(default))
     if not record:
-        raise CorpusError(f"{run} has not begun to train: it has no {RUN_JSON}")
+        raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
     address = record["corpus"]
     if not is_url(address) and not (Path(address) / manifest.NAME).is_file():
         remedy = "Restore it." if expected is None else "Name its new place with --corpus."
@@ -149,14 +149,17 @@ def check_corpus(where: str, digest: str, record: dict[str, Any], run: str) -> N
     """Raise CorpusError unless the corpus at `where`, with hash `digest`, is the one in run.json, if that has one."""
     expected = record.get("corpus_sha256", digest)
     if digest != expected:
-        raise CorpusError(f"{where} is not the corpus of {run}: its hash is {digest}, the run's {expected}")
+        raise CorpusError(
+            f"{where} is not the corpus of {run}: its hash is {digest}, the run recorded {expected}. Name the corpus "
+            "that the run was trained on."
+        )
 
 
 def _open_corpus(where: str, record: dict[str, Any], run: str) -> "Corpus":
     from bertzoo.data.corpus import manifest, remote
     from bertzoo.data.corpus.reader import Corpus
 
-    path = None if is_url(where) else on_disk(where, "the corpus", "write :// after the protocol")
+    path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
     contents = remote.read_remote_manifest(where) if path is None else manifest.read_manifest(path)
     check_corpus(where, contents.hash, record, run)  # before copying it
     return remote.open_remote_corpus(where, _LOG.warning) if path is None else Corpus.open(path)

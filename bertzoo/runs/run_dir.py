@@ -89,7 +89,10 @@ class RunDirectory:
     def load(self) -> Recipe:
         """Return the config of an existing run; raises UserError if there is none."""
         if not self.config.is_file():
-            raise UserError(f"{self.name} is not a run: it has no {self.config.name}")
+            raise UserError(
+                f"{self.name} is not a run: it has no {self.config.name}. Name a run that `bertzoo pretrain`, "
+                "transfer or prune wrote."
+            )
         return config.load(recipe_class(self.config), [self.config])
 
     def changes(self, recipe: Recipe, origin: Path | None = None) -> list[str]:

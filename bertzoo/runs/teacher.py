@@ -86,8 +86,8 @@ def _frozen(source: Pretrained, recipe: Transfer, mesh: jax.sharding.Mesh) -> An
     def place(path: tuple, place: jax.ShapeDtypeStruct, shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
         if array.shape != shape.shape:
             raise ConfigError(
-                f"{source.origin} is not the teacher of the config: {name_of(path)} has shape {array.shape} there and "
-                f"{shape.shape} here"
+                f"{source.origin} does not fit [teacher]: {name_of(path)} has shape {array.shape} there, but the "
+                f"config makes it {shape.shape}. Make them agree."
             )
         padded = pad_vocabulary(array, place.shape).astype(place.dtype)
         return jax.make_array_from_callback(padded.shape, place.sharding, padded.__getitem__)

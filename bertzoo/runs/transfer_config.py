@@ -60,7 +60,9 @@ class Progressive(StrategyStages):
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.lower_rate <= 1:
-            raise ConfigError(f"lower_rate = {self.lower_rate} is not between 0 and 1")
+            raise ConfigError(
+                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use 0 to freeze the lower layers."
+            )
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
         """Return one layer for each stage."""
@@ -128,7 +130,8 @@ class Transfer:
         longest = max(stage.max_length for stage in self.stages)
         if longest > self.teacher.max_positions:
             raise ConfigError(
-                f"rows of {longest} tokens are longer than teacher.max_positions = {self.teacher.max_positions}"
+                f"rows of {longest} tokens are longer than teacher.max_positions = {self.teacher.max_positions}. "
+                "Lower max_length."
             )
         if self.teacher.vocab_size != self.model.vocab_size:
             raise ConfigError(
@@ -148,7 +151,7 @@ class Transfer:
             )
         if self.transfer.kind == "nothing" and self.knowledge.ground_truth == 1 and not self.knowledge.copy:
             raise ConfigError(
-                'transfer.kind = "nothing", knowledge.ground_truth = 1.0 and knowledge.copy = false use nothing of the '
+                'transfer.kind = "nothing", knowledge.ground_truth = 1.0 and knowledge.copy = false do not use the '
                 "teacher. Train [model] with bertzoo pretrain."
             )
 
@@ -166,11 +169,15 @@ class Transfer:
                 f"layer for each of the student's {mine}."
             )
         if layers and len(layers) != mine:
-            raise ConfigError(f"knowledge.layers has {len(layers)} entries, not one for each of model.layers = {mine}")
+            raise ConfigError(
+                f"knowledge.layers has {len(layers)} entries, but model.layers = {mine}. Give one for each layer."
+            )
         if wrong := [layer for layer in layers if not 1 <= layer <= theirs]:
-            raise ConfigError(f"knowledge.layers names layer {wrong[0]}, but the teacher has the layers 1 to {theirs}")
+            raise ConfigError(
+                f"knowledge.layers has layer {wrong[0]}, but the teacher's layers are 1 to {theirs}. Correct it."
+            )
         if layers != sorted(layers):
-            raise ConfigError(f"knowledge.layers = {layers} is not in ascending order")
+            raise ConfigError(f"knowledge.layers = {layers} is not in ascending order. Sort it.")
 
     @property
     def layer_map(self) -> dict[int, int]:

@@ -108,8 +108,11 @@ def match_parameters(
         if differing and module in BACKBONE:
             name, there, here = differing[0], _shape(source, differing[0]), _shape(target, differing[0])
             if there is None:
-                raise ConfigError(f"{origin} lacks {name}, of shape {here}")
-            raise ConfigError(f"{origin} does not fit this model: {name} has shape {there} there and {here} here")
+                raise ConfigError(f"{origin} lacks {name} of shape {here}. Use a model that [model] describes.")
+            raise ConfigError(
+                f"{origin} does not fit [model]: {name} has shape {there} there, but the config makes it {here}. "
+                "Make them agree."
+            )
         if module not in source_modules:
             match.fresh[module] = "not in the source"
         elif differing:
@@ -158,7 +161,7 @@ def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:
     strict = [key for key in both if key.split(".")[-1] not in FREE]
     if wrong := ["kind"] if "kind" in strict else strict:
         sides = "; ".join(f"{table}.{key} is {both[key][0]} there and {both[key][1]} here" for key in wrong)
-        raise ConfigError(f"{source.origin} is not the {table} of the config: {sides}. Make [{table}] agree with it.")
+        raise ConfigError(f"{source.origin} does not fit [{table}]: {sides}. Make them agree.")
     changed = ", ".join(f"{table}.{key} {there} -> {here}" for key, (there, here) in both.items())
     return [f"changed from {source.origin}: {changed}"] if changed else []
 
@@ -173,7 +176,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
             )
         if (difference := tokenizers.unlike(configured, own.config)) is not None:
             raise ConfigError(
-                f"[data.tokenizer] is not the tokenizer of {origin}: {difference}. Make the config agree with it."
+                f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Make them agree."
             )
         check_size(own.vocab_size, configured.vocab_size, f"of {origin}")
         return own, []
@@ -182,8 +185,8 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
         rows = source.model.vocab_size
         if not fits(tokenizer.vocab_size, rows):
             raise ConfigError(
-                f"data.tokenizer.path = {configured.path} has {tokenizer.vocab_size:,} entries, which do not match the "
-                f"{rows:,} rows of the word table of {origin}"
+                f"data.tokenizer.path = {configured.path} has {tokenizer.vocab_size:,} entries, but the embedding of "
+                f"{origin} has {rows:,} rows. Use the vocabulary that the model was trained with."
             )
         return tokenizer, [f"{origin} holds no tokenizer, so nothing proves that {configured.path} is its vocabulary"]
     if (difference := tokenizers.difference(tokenizer, own)) is not None:

@@ -29,9 +29,9 @@ class Decoding:
     def __post_init__(self) -> None:
         for name in ("candidates", "longest"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer: use at least 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer. Use at least 1.")
         if not math.isfinite(self.threshold):
-            raise ConfigError(f"threshold = {self.threshold} is not a finite number")
+            raise ConfigError(f"threshold = {self.threshold} is not a finite number. Use one such as 0.")
 
 
 class Candidate(NamedTuple):
@@ -91,7 +91,10 @@ def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -
     by_question: list[list[Pairs]] = [[] for _ in windows.questions]
     for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
         if not all(np.all(np.isfinite(array)) for array in output.values()):
-            raise UserError(f"the model's output for {windows.questions[window.question].place} is not finite")
+            raise UserError(
+                f"the model's output for {windows.questions[window.question].place} is not finite. Use a checkpoint "
+                "from before training diverged."
+            )
         pairs = _beams if "starts" in output else _logits
         by_question[window.question].append(pairs(row, window, output, decoding))
     return [

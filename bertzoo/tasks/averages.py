@@ -49,9 +49,9 @@ def average(name: str, scores: Mapping[str, float]) -> float:
     scores: by `score_name`; SQuAD's are `squad1/f1` and so on. Raises UserError naming missing scores.
     """
     if name not in AVERAGES:
-        raise UserError(f"there is no average {name!r}: known are {', '.join(AVERAGES)}")
+        raise UserError(f"the average {name!r} is unknown. Use one of {', '.join(AVERAGES)}.")
     known = {"wnli/accuracy": WNLI, **scores}
     if missing := [score for term in AVERAGES[name] for score in term if score not in known]:
-        raise UserError(f"the average {name} needs {', '.join(missing)} too")
+        raise UserError(f"the average {name} lacks {', '.join(missing)}. Fine-tune on these tasks too.")
     terms = [sum(known[score] for score in term) / len(term) for term in AVERAGES[name]]
     return sum(terms) / len(terms)

@@ -46,23 +46,23 @@ class CustomFiles:
         foreign = LABEL_FIELDS if self.kind == "span" else QUESTION_FIELDS
         if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
             raise ConfigError(
-                f"{changed[0]} = {getattr(self, changed[0])!r} does not apply to kind = {self.kind!r}: remove it"
+                f"{changed[0]} = {getattr(self, changed[0])!r} does not apply to kind = {self.kind!r}. Remove it."
             )
         columns = ("question", "context", "answer") if self.kind == "span" else ("text_a", "text_b", "label")
         for first, second in itertools.combinations([name for name in columns if getattr(self, name)], 2):
             if getattr(self, first) == getattr(self, second):
-                raise ConfigError(f"{first} and {second} are both {getattr(self, first)!r}: name two columns")
+                raise ConfigError(f"{first} and {second} are both {getattr(self, first)!r}. Name two columns.")
         if not self.header and (files := [name for name in (self.train, self.dev, self.test) if _has_header(name)]):
-            raise ConfigError(f"header = false applies only to .tsv and .csv, not to {files[0]}: remove it")
+            raise ConfigError(f"header = false applies only to .tsv and .csv, not to {files[0]}. Remove it.")
         if self.kind == "tokens" and self.text_b:
-            raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens': remove it")
+            raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens'. Remove it.")
         if self.kind == "regression" and self.labels:
-            raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression': remove them")
+            raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression'. Remove them.")
         if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
-            raise ConfigError(f"labels = {list(self.labels)} must be two or more, each once")
+            raise ConfigError(f"labels = {list(self.labels)} needs two or more labels, each once. Correct it.")
         if unknown := [name for name in self.metrics if name not in METRICS[self.kind]]:
             known = ", ".join(METRICS[self.kind])
-            raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}; known are {known}")
+            raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {known}.")
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -72,11 +72,13 @@ class CustomFiles:
     def task(self, directory: Path | str) -> Task:
         """The task of the files in a directory; reads the labels from train unless they are set. Raises UserError."""
         if self.kind == "span":
-            raise ConfigError(f"kind = {self.kind!r} has questions, not labels")
+            raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
         labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
         metrics = self.metrics or tuple(METRICS[self.kind])[:1]
         if "f1" in metrics and len(labels) != 2:
-            raise ConfigError(f"metrics = {list(metrics)} have the F1 of two classes, and there are {len(labels)}")
+            raise ConfigError(
+                f"metrics = {list(metrics)} needs two classes, but there are {len(labels)}. Use accuracy."
+            )
         train, dev, test = ((split,) if getattr(self, split) else () for split in _SPLITS)
         return Task(
             name="own",
@@ -95,10 +97,10 @@ class CustomFiles:
         if not (name := getattr(self, split, "")):
             known = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file of the split {split}{f', only of {known}' if known else ''}: name one with "
-                f"{'--input' if split == 'test' else f'--own.{split}'}=FILE"
+                f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name one with "
+                f"{'--input' if split == 'test' else f'--own.{split}'}=FILE."
             )
-        root = on_disk(directory, "data_dir", "copy the files to this machine and name the copy")
+        root = on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
         return readers.read_table(root / name, header=self.header)
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
@@ -112,9 +114,12 @@ class CustomFiles:
             for label in (fields.listed(cell, place, self.label) if self.kind == "tokens" else [cell])
         }
         if not labels:
-            raise UserError(f"{table.name} holds no example")
+            raise UserError(f"{table.name} holds no example. Add rows.")
         if len(labels) < 2:
-            raise UserError(f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}")
+            raise UserError(
+                f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}. Give examples "
+                "of two or more labels."
+            )
         return tuple(sorted(labels, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
 
     def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> SplitExamples:
@@ -140,7 +145,8 @@ class CustomFiles:
                 tags = None if missing else tuple(map(to_index, fields.listed(target, place, self.label)))
                 if tags is not None and len(tags) != len(words):
                     raise UserError(
-                        f"{place} has {len(words)} words in {self.text_a!r} and {len(tags)} labels in {self.label!r}"
+                        f"{place} has {len(words)} words in {self.text_a!r}, but {len(tags)} labels in "
+                        f"{self.label!r}. Give one label for each word."
                     )
                 examples.append(Example(str(nth), " ".join(words), None, tags, words))
                 continue
@@ -150,7 +156,7 @@ class CustomFiles:
                 label = fields.number(target, place, self.label) if self.kind == "regression" else to_index(target)
             examples.append(Example(str(nth), first, second[0] if second else None, label))
         if not examples:
-            raise UserError(f"{table.name} holds no example")
+            raise UserError(f"{table.name} holds no example. Add rows.")
         return SplitExamples(examples, {})
 
 

@@ -39,8 +39,8 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
         answers = () if hidden else _answers(own, row, context, place)
         if not (answers or own.unanswerable or split == "test"):
             raise UserError(
-                f"{place} has no answer in the column {own.answer!r}: add one, remove the row, or set own.unanswerable "
-                "if questions may have none"
+                f"{place} has no answer in the column {own.answer!r}. Add one, remove the row, or set own.unanswerable "
+                "if questions may have none."
             )
         if answers and not own.start and (start := answers[0].start) is not None:
             ambiguous += context.find(answers[0].text, start + 1) >= 0
@@ -59,7 +59,10 @@ def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) ->
         return tuple(Answer(text, None if start < 0 else start) for text, start in places)
     starts = [_start(cell, place, own.start) for cell in _as_list(row[own.start])]
     if len(starts) != len(texts):
-        raise UserError(f"{place} has {len(texts)} answers in {own.answer!r} and {len(starts)} in {own.start!r}")
+        raise UserError(
+            f"{place} has {len(texts)} answers in {own.answer!r}, but {len(starts)} in {own.start!r}. Give one start "
+            "for each answer."
+        )
     return tuple(Answer(text, start) for text, start in zip(texts, starts, strict=True))
 
 
@@ -76,5 +79,8 @@ def _as_list(cell: Any) -> Sequence[Any]:
 def _start(cell: Any, place: str, column: str) -> int:
     number = fields.number(cell, place, column)
     if not number.is_integer():
-        raise UserError(f"{place} has {cell!r} in the column {column!r}, which is not the number of a character")
+        raise UserError(
+            f"{place} has {cell!r} in the column {column!r}, which is not a character position. Use a whole number "
+            "from 0."
+        )
     return int(number)

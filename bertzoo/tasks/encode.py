@@ -22,7 +22,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
     padding: as in Rows.
     """
     if max_length < LEAST:
-        raise ConfigError(f"max_length = {max_length} leaves no room for two texts: use at least {LEAST}")
+        raise ConfigError(f"max_length = {max_length} leaves no room for two texts. Use at least {LEAST}.")
     make = _tokens if kind == "tokens" else _texts
     ids, middle, lengths, first, cut = make(examples, tokenizer, max_length)
     labels = [example.label for example in examples]

@@ -16,20 +16,24 @@ def text(cell: Any, place: str, column: str) -> str:
         try:
             cell = cell.decode()
         except UnicodeDecodeError as error:
-            raise UserError(f"{place} is not UTF-8 text in the column {column!r}: {error.reason}") from error
+            raise UserError(
+                f"{place} is not UTF-8 text in the column {column!r}: {error.reason}. Convert it to UTF-8."
+            ) from error
     if not isinstance(cell, str):
-        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text: fill it or remove the row")
+        raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text. Fill it or remove the row.")
     try:
         cell.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{place} holds half a surrogate pair in the column {column!r}, which is not text") from error
+        raise UserError(
+            f"{place} holds half a surrogate pair in the column {column!r}, which is not text. Remove it."
+        ) from error
     return cell
 
 
 def nonblank(cell: Any, place: str, column: str) -> str:
     """The text of a cell; raises UserError if it is blank, too."""
     if not (value := text(cell, place, column)).strip():
-        raise UserError(f"{place} has an empty text in the column {column!r}: fill it or remove the row")
+        raise UserError(f"{place} has an empty text in the column {column!r}. Fill it or remove the row.")
     return value
 
 
@@ -42,21 +46,26 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
     if integer and names:
         if 0 <= int(cell) < len(names):
             return names[int(cell)]
-        raise UserError(f"{place} has the label {cell} in the column {column!r}, of {len(names)}: {', '.join(names)}")
+        raise UserError(
+            f"{place} has the label {cell} in the column {column!r}, which is not one of {', '.join(names)}. Correct "
+            "it."
+        )
     if isinstance(cell, bool):
         return str(cell).lower()
     if integer:
         return str(int(cell))
     if isinstance(cell, str | bytes):
         return text(cell, place, column)
-    raise UserError(f"{place} has {_shown(cell)} in the column {column!r}: use text or an integer as label")
+    raise UserError(f"{place} has {_shown(cell)} in the column {column!r}. Use text or an integer as label.")
 
 
 def label_index(label: str, index: Mapping[str, int], place: str, column: str) -> int:
     """The index of a label; raises UserError naming the known ones."""
     if label not in index:
         known = ", ".join(list(index)[:20])
-        raise UserError(f"{place} has the label {label[:100]!r} in the column {column!r}: known are {known}")
+        raise UserError(
+            f"{place} has the label {label[:100]!r} in the column {column!r}, which is not one of {known}. Correct it."
+        )
     return index[label]
 
 
@@ -70,10 +79,12 @@ def number(cell: Any, place: str, column: str, limits: tuple[float, float] | Non
         value = math.nan
     if not abs(value) <= _GREATEST:
         raise UserError(
-            f"{place} has {_shown(cell)} in the column {column!r}: use a finite number of at most {_GREATEST:g}"
+            f"{place} has {_shown(cell)} in the column {column!r}. Use a finite number of at most {_GREATEST:g}."
         )
     if limits and not limits[0] <= value <= limits[1]:
-        raise UserError(f"{place} has {value:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}")
+        raise UserError(
+            f"{place} has {value:g} in the column {column!r}, outside {limits[0]:g} to {limits[1]:g}. Correct it."
+        )
     return value
 
 
@@ -81,12 +92,12 @@ def listed(cell: Any, place: str, column: str) -> list[Any]:
     """The items of a cell, a list or text separated by spaces; raises UserError if there are none."""
     values = cell.split() if isinstance(cell, str) else cell
     if not isinstance(values, list | tuple) or not values:
-        raise UserError(f"{place} has no words in the column {column!r}: separate them by spaces, or use a list")
+        raise UserError(f"{place} has no words in the column {column!r}. Separate them by spaces, or use a list.")
     return list(values)
 
 
 def _missing(place: str, column: str) -> UserError:
-    return UserError(f"{place} has no label in the column {column!r}: add one or remove the row")
+    return UserError(f"{place} has no label in the column {column!r}. Add one or remove the row.")
 
 
 def _shown(cell: Any) -> str:

@@ -36,13 +36,13 @@ class _Reader:
         layout, labelled = self.layout, split not in self.layout.test
         splits = (*layout.train, *layout.dev, *layout.test)
         if split not in splits:
-            raise UserError(f"{layout.name} has no split {split!r}; its splits are {', '.join(splits)}")
+            raise UserError(f"split = {split!r} does not exist in {layout.name}. Use one of {', '.join(splits)}.")
         hub = _Columns(layout.hub, "label" if labelled else None, "idx")
         if str(directory).startswith(tfds.PREFIX):
             read = self._read([readers.read_tfds(_dataset(layout, str(directory)), _hub_split(split))], hub)
             # A prepared data set is shuffled; `idx` has the order of the files.
             return read._replace(examples=sorted(read.examples, key=lambda example: int(example.key)))
-        files = _find(layout, split, on_disk(directory, "data_dir", "copy the files to this machine"))
+        files = _find(layout, split, on_disk(directory, "data_dir", "Copy the files to this machine."))
         if files[0].suffix == readers.PARQUET:
             return self._read([readers.read_table(path) for path in files], hub)
         if not labelled:
@@ -50,7 +50,10 @@ class _Reader:
             return self._read([readers.read_table(files[0])], columns)
         table = readers.read_table(files[0], header=not layout.width)
         if layout.width and len(table.columns) != layout.width:
-            raise UserError(f"{table.place(1)} has {len(table.columns)} columns, not {_described(layout, split)}")
+            raise UserError(
+                f"{table.place(1)} has {len(table.columns)} columns, not {_described(layout, split)}. Use the file "
+                "as GLUE distributes it."
+            )
         return self._read([table], _Columns(layout.tsv, layout.tsv_label, None))
 
     def _read(self, parts: Sequence[DataTable], columns: _Columns) -> SplitExamples:
@@ -64,13 +67,13 @@ class _Reader:
                     skipped[row.why] += 1
                     continue
                 if row.cells is None:
-                    raise UserError(f"{place} has {row.why}, and a test set needs every row: correct it")
+                    raise UserError(f"{place} has {row.why}, but a test set needs every row. Correct it.")
                 texts = [fields.text(cell, place, name) for cell, name in zip(row.cells, columns.texts, strict=False)]
                 key = str(row.cells[-1]) if columns.key else str(nth)
                 label = to_label(row.cells[len(texts)], place) if columns.label else None
                 examples.append(Example(key, texts[0], texts[1] if len(texts) > 1 else None, label))
         if not examples:
-            raise UserError(f"{parts[0].name} holds no example")
+            raise UserError(f"{parts[0].name} holds no example. Download it again.")
         return SplitExamples(examples, dict(skipped))
 
     def _to_label(self, table: DataTable, column: str | None) -> Callable[[Any, str], Label]:
@@ -100,7 +103,7 @@ def _dataset(layout: GlueLayout, source: str) -> str:
     builder, _, rest = source.removeprefix(tfds.PREFIX).partition("/")
     config = rest.partition(":")[0]
     if config not in ("", layout.name):
-        raise UserError(f"{source} is the data set of {config}, not of {layout.name}: remove /{config}")
+        raise UserError(f"{source} is the data set of {config}, not of {layout.name}. Remove /{config}.")
     return f"{builder}/{rest or layout.name}"
 
 
@@ -114,13 +117,13 @@ def _find(layout: GlueLayout, split: str, root: Path) -> list[Path]:
         patterns = (f"{hub}.parquet", f"{hub}-[0-9]*.parquet", f"{hub}/*.parquet")
         parquet = [path for pattern in patterns for path in sorted(directory.glob(pattern))]
         if tsv and parquet:
-            raise UserError(f"{directory} holds both {tsv[0].name} and {parquet[0].name}: keep one")
+            raise UserError(f"{directory} holds both {tsv[0].name} and {parquet[0].name}. Keep one.")
         if tsv or parquet:
             return tsv[:1] or parquet
     raise UserError(
-        f"{root} holds no {split} split of {layout.folders[0]}: put GLUE's {layout.folders[0]}/{split}.tsv"
+        f"{root} holds no {split} split of {layout.folders[0]}. Put GLUE's {layout.folders[0]}/{split}.tsv"
         f" ({_described(layout, split)}) or Hugging Face's {layout.name}/{hub}-00000-of-00001.parquet there, or use"
-        f" {tfds.PREFIX}glue"
+        f" {tfds.PREFIX}glue."
     )
 
 

@@ -25,7 +25,7 @@ def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example
     for number, line in enumerate(lines, 1):
         parts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
         if len(parts) != 1 + form.pair:
-            raise UserError(f"{name} line {number} has {len(parts) - 1} tabs: separate the texts of a pair by one")
+            raise UserError(f"{name} line {number} has {len(parts) - 1} tabs. Separate the texts of a pair by one.")
         examples.append(_example(number - 1, parts, form))
     return examples
 
@@ -37,14 +37,14 @@ def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
     try:
         return from_lines(stream, form, "standard input")
     except UnicodeDecodeError as error:
-        raise UserError(f"standard input is not UTF-8 text ({error.reason}): convert it") from error
+        raise UserError(f"standard input is not UTF-8 text ({error.reason}). Convert it.") from error
 
 
 def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
     """One example per text, or per two texts of a pair; raises UserError for an odd number of these."""
     step = 1 + form.pair
     if len(texts) % step:
-        raise UserError(f"{len(texts)} texts do not make pairs: give the first, the second, and so on")
+        raise UserError(f"{len(texts)} texts do not make pairs. Give the first, the second, and so on.")
     return [_example(i // step, texts[i : i + step], form) for i in range(0, len(texts), step)]
 
 

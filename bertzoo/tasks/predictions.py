@@ -84,7 +84,7 @@ def output_format(name: str) -> str:
     for suffix in FORMATS:
         if name.endswith(suffix):
             return suffix
-    raise UserError(f"--output={name}: use the suffix .jsonl or .tsv, or .json for answers to questions")
+    raise UserError(f"--output={name} has an unknown suffix. Use .jsonl or .tsv, or .json for answers to questions.")
 
 
 def _cell(value: Any) -> str:

@@ -43,14 +43,14 @@ class DataTable:
         """The rows with the cells of these columns; raises UserError for an unknown column."""
         for column in columns:
             if column not in self.columns:
-                raise UserError(f"{self.name} has no column {column!r}; its columns are {', '.join(self.columns)}")
+                raise UserError(f"{self.name} has no column {column!r}. Its columns are {', '.join(self.columns)}.")
         return self.rows(columns)
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
         """(place, cells of the columns) of every row; raises UserError for a malformed one."""
         for row in self.select(columns):
             if row.cells is None:
-                raise UserError(f"{self.place(row.number)} has {row.why}: correct or remove it")
+                raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove it.")
             yield self.place(row.number), row.cells
 
     def place(self, number: int) -> str:
@@ -63,11 +63,11 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
 
     Quotation marks have no meaning in a .tsv. header: without one the columns are called 0, 1, and so on.
     """
-    path = on_disk(name, "the table", "copy it to this machine and name the copy")
+    path = on_disk(name, "the table", "Copy it to this machine and name the copy.")
     if path.is_dir():
-        raise UserError(f"{path} is a directory, not a table: name a file in it")
+        raise UserError(f"{path} is a directory, not a table. Name a file in it.")
     if not path.is_file():
-        raise UserError(f"the file {path} does not exist")
+        raise UserError(f"the file {path} does not exist. Correct the name.")
     if path.suffix == PARQUET:
         return _parquet(path)
     if path.suffix == ".jsonl":
@@ -75,7 +75,7 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
     if path.suffix in WORDS:
         return _words(path)
     if path.suffix not in (".tsv", ".csv"):
-        raise UserError(f"{path} has an unknown suffix; use {', '.join(SUFFIXES)}")
+        raise UserError(f"{path} has an unknown suffix. Use one of {', '.join(SUFFIXES)}.")
     return _delimited(path, _tab_separated if path.suffix == ".tsv" else _comma_separated, header)
 
 
@@ -101,7 +101,7 @@ def _plain(cell: Any) -> Any:
 def _first(path: Path, records: Iterator[T]) -> T:
     for record in records:
         return record
-    raise UserError(f"{path} is empty")
+    raise UserError(f"{path} is empty. Fill it or leave it out.")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -111,9 +111,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise UserError(f"{path} line {number} is not UTF-8 text ({error.reason}): convert it") from error
+                raise UserError(f"{path} line {number} is not UTF-8 text ({error.reason}). Convert it.") from error
             if "\0" in text:
-                raise UserError(f"{path} line {number} holds a NUL byte: it is not a text file")
+                raise UserError(f"{path} line {number} holds a NUL byte, so it is not a text file. Convert it.")
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 
@@ -131,7 +131,7 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
             records.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path} line {start} cannot be read as CSV: {error}") from error
+        raise UserError(f"{path} line {start} cannot be read as CSV: {error}. Correct the line.") from error
     finally:
         csv.field_size_limit(limit)
     return iter(records)
@@ -141,7 +141,7 @@ def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]
     _, cells = _first(path, (record for record in parse(path) if record[1]))
     columns = tuple(cells) if header else tuple(map(str, range(len(cells))))
     if twice := next((name for name in columns if columns.count(name) > 1), None):
-        raise UserError(f"{path} has the column {twice!r} twice: rename one of them")
+        raise UserError(f"{path} has the column {twice!r} twice. Rename one of them.")
 
     def rows(names: Sequence[str]) -> Iterator[TableRow]:
         places, width = [columns.index(name) for name in names], len(columns)
@@ -169,9 +169,9 @@ def _jsonl(path: Path) -> DataTable:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
                 reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-                raise UserError(f"{path} line {number} cannot be read as JSON: {reason}") from error
+                raise UserError(f"{path} line {number} cannot be read as JSON: {reason}. Correct the line.") from error
             if not isinstance(record, dict):
-                raise UserError(f"{path} line {number} is not a JSON object: use one object a line")
+                raise UserError(f"{path} line {number} is not a JSON object. Write one object per line.")
             yield number, record
 
     _, first = _first(path, records())
@@ -189,13 +189,15 @@ def _parquet(path: Path) -> DataTable:
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UserError(
-            f"{path} needs pyarrow: run `pip install -c constraints.txt -e '.[parquet]'` in the checkout"
+            f"{path} needs pyarrow, which is not installed. Run `pip install -c constraints.txt -e '.[parquet]'` in "
+            "the checkout."
         ) from error
     damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
 
     def failure(error: Exception) -> UserError:
         return UserError(
-            f"{path} cannot be read as Parquet, it is damaged or cut short: {' '.join(str(error).split())}"
+            f"{path} is damaged or cut short, so it cannot be read as Parquet: {' '.join(str(error).split())}. "
+            "Download it again."
         )
 
     try:

@@ -53,15 +53,15 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)
     else:
-        origin = _find(on_disk(source, "the data set", "copy it to this machine and name the copy"), split, version)
+        origin = _find(on_disk(source, "the data set", "Copy it to this machine and name the copy."), split, version)
         questions = read_questions(origin)
     if version == "2.0" and not any(question.impossible for question in questions):
         raise UserError(
-            f"{origin} has no question without an answer, so it is not SQuAD 2.0: use squad1, or name a file of 2.0 or "
-            f"{tfds.PREFIX}squad/v2.0"
+            f"{origin} has no question without an answer, so it is not SQuAD 2.0. Use squad1, or name a file of 2.0 or "
+            f"{tfds.PREFIX}squad/v2.0."
         )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
-        raise UserError(f"{first.place} has no answer, so it is not SQuAD 1.1: use squad2")
+        raise UserError(f"{first.place} has no answer, so it is not SQuAD 1.1. Use squad2.")
     return questions
 
 
@@ -82,7 +82,10 @@ def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
     parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
     if not all(parts):
-        raise UserError(f"a share of {share} of {len({q.article for q in questions})} articles leaves none on one side")
+        raise UserError(
+            f"squad.heldout = {share} of {len({q.article for q in questions})} articles leaves none for training or "
+            "for scoring. Use another share."
+        )
     return parts
 
 
@@ -96,20 +99,20 @@ def _find(path: Path, split: str, version: str) -> Path:
     if len(files) == 1:
         return files[0]
     if files:
-        raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one: name the one to read")
+        raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one. Name the one to read.")
     raise UserError(
-        f"{path / name} does not exist: put SQuAD's file or a {_PARTS[split]}*.parquet there, or name the file itself"
+        f"{path / name} does not exist. Put SQuAD's file or a {_PARTS[split]}*.parquet there, or name the file itself."
     )
 
 
 def check_questions(questions: list[Question], origin: str) -> list[Question]:
     """The questions; raises UserError if there are none or two share an id."""
     if not questions:
-        raise UserError(f"{origin} holds no question")
+        raise UserError(f"{origin} holds no question. Name another file.")
     places: dict[str, str] = {}
     for question in questions:
         if question.key in places:
-            raise UserError(f"{question.place} has the id of {places[question.key]}: make the ids unique")
+            raise UserError(f"{question.place} has the same id as {places[question.key]}. Make the ids unique.")
         places[question.key] = question.place
     return questions
 
@@ -118,9 +121,9 @@ def _read_json(file: Path) -> Iterator[Question]:
     try:
         table = json.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
-        raise UserError(f"{file} does not exist") from error
+        raise UserError(f"{file} does not exist. Correct data_dir.") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is not valid JSON in UTF-8, or is nested too deeply: {error}") from error
+        raise UserError(f"{file} cannot be read as JSON in UTF-8: {error}. Download it again.") from error
     for i, article in enumerate(_list(table, "data", str(file))):
         place = f"{file} article {i}"
         title = article.get("title", f"article {i}") if isinstance(article, dict) else ""
@@ -137,34 +140,38 @@ def _question(record: Any, context: str, article: str, place: str, number: str) 
     answers = tuple(Answer(_text(a, "text", place), _start(a, place)) for a in listed)
     impossible = record.get("is_impossible", record.get("answers") == [])
     if not isinstance(impossible, bool):
-        raise UserError(f"{place} has is_impossible = {impossible!r}, which is neither true nor false")
+        raise UserError(f"{place} has is_impossible = {impossible!r}, which is neither true nor false. Correct it.")
     if impossible and answers:
-        raise UserError(f"{place} is_impossible but has the answer {answers[0].text[:50]!r}")
+        raise UserError(
+            f"{place} is marked is_impossible, but has the answer {answers[0].text[:50]!r}. Remove one of them."
+        )
     return Question(key, _text(record, "question", place), context, answers, impossible, article, place)
 
 
 def _start(answer: Any, place: str) -> int:
     start = answer.get("answer_start")
     if type(start) is not int:
-        raise UserError(f"{place} has answer_start = {start!r}, which is not the number of a character")
+        raise UserError(
+            f"{place} has answer_start = {start!r}, which is not a character position. Use a whole number from 0."
+        )
     return start
 
 
 def _list(table: Any, field: str, place: str) -> list[Any]:
     value = table.get(field) if isinstance(table, dict) else None
     if not isinstance(value, list):
-        raise UserError(f"{place} has no list {field!r}: SQuAD's files have data, paragraphs, qas and answers")
+        raise UserError(f"{place} has no list {field!r}. Use SQuAD's layout: data, paragraphs, qas, answers.")
     return value
 
 
 def _text(table: Any, field: str, place: str) -> str:
     value = table.get(field) if isinstance(table, dict) else None
     if not isinstance(value, str):
-        raise UserError(f"{place} has no text {field!r}")
+        raise UserError(f"{place} has no text {field!r}. Add it.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{place} holds half a surrogate pair in {field!r}, which is not text") from error
+        raise UserError(f"{place} holds half a surrogate pair in {field!r}, which is not text. Remove it.") from error
     return value
 
 
@@ -191,7 +198,7 @@ def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
         answers = row.get("answers") if isinstance(row, dict) else None
         columns = [answers.get(name) if isinstance(answers, dict) else None for name in ("text", "answer_start")]
         if not all(isinstance(column, list) for column in columns):
-            raise UserError(f"{place} has no answers with text and answer_start, as squad has them")
+            raise UserError(f"{place} has no answers with text and answer_start. Use a data set in SQuAD's layout.")
         pairs = zip(*columns, strict=False)
         record = {**row, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
         yield _question(record, _text(row, "context", place), str(row.get("title", "")), origin, f"row {number}")

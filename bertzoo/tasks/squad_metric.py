@@ -51,7 +51,9 @@ def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
     totals = {"exact_match": 0.0, "f1": 0.0}
     for question in _counted(questions):
         if not question.answers:
-            raise UserError(f"{question.place} has no answer to score predictions by")
+            raise UserError(
+                f"{question.place} has no answer, so predictions cannot be scored. Use a split with answers."
+            )
         if question.key in predictions:
             text = predictions[question.key]
             totals["exact_match"] += max(exact(text, answer.text) for answer in question.answers)
@@ -75,7 +77,7 @@ def score_2(
     for question in _counted(questions):
         for name, table in (("prediction", predictions), ("null odds", odds)):
             if question.key not in table:
-                raise UserError(f"{question.place} has no {name}")
+                raise UserError(f"{question.place} has no {name}. Predict every question.")
     raw = {"exact": _scores(questions, predictions, exact), "f1": _scores(questions, predictions, f1_or_none)}
     figures: dict[str, float] = {}
     for prefix, answerable in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
@@ -140,7 +142,7 @@ def save(directory: Path, answered: Iterable[Answered]) -> list[Path]:
 
 def _counted(questions: Sequence[Question]) -> Sequence[Question]:
     if not questions:
-        raise UserError("there is no question to score")
+        raise UserError("there is no question to score. Use a split with questions.")
     return questions
 
 

@@ -33,7 +33,7 @@ class SquadOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
-            raise ConfigError(f"heldout = {self.heldout} is not a share in [0, 1)")
+            raise ConfigError(f"heldout = {self.heldout} is not at least 0 and below 1. Use a share in that range.")
 
     def windowing(self, max_length: int) -> Windowing:
         """How paragraphs are cut into windows; raises ConfigError."""
@@ -82,7 +82,7 @@ class SpanTask:
     def check(self, questions: Sequence[Question]) -> None:
         """Raise UserError if a question cannot be scored."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
-            raise UserError(f"{bare.place} has no answer to score predictions by")
+            raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
 
     def split(self, split: SplitName, directory: Path | str, heldout: float) -> QuestionSet:
         """The questions of one split; without `heldout` a single file counts as the whole development set."""
@@ -119,11 +119,11 @@ def _is_file(source: Path | str) -> bool:
 def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], QuestionSet]:
     def read(split: SplitName, source: Path | str) -> QuestionSet:
         if split == "test":
-            raise UserError(f"SQuAD {version} has no public test set")
+            raise UserError(f"SQuAD {version} has no public test set. Use dev.")
         if split == "dev" and _is_file(source):
             raise UserError(
-                f"data_dir = {source} is one file, which leaves no questions for scoring: name the directory of both "
-                "files, or set squad.heldout"
+                f"data_dir = {source} is one file, which leaves no questions for scoring. Name the directory of both "
+                "files, or set squad.heldout."
             )
         return QuestionSet(squad.load_squad(source, split, version))
 

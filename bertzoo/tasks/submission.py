@@ -62,9 +62,11 @@ def write_submission(
 def check_files(names: Collection[str], wnli: Wnli) -> None:
     """Raise UserError unless there are predictions for every file; WNLI's are optional under "majority"."""
     if missing := [name for name in FILES if name not in names and not (name == "wnli" and wnli == "majority")]:
-        raise UserError(f"the submission lacks predictions for {', '.join(missing)}")
+        raise UserError(f"the submission lacks predictions for {', '.join(missing)}. Fine-tune on these tasks too.")
     if unknown := sorted(set(names) - set(FILES)):
-        raise UserError(f"the submission has no file for {', '.join(unknown)}; its files are {', '.join(FILES)}")
+        raise UserError(
+            f"the submission has no place for {', '.join(unknown)}. Leave them out; its files are {', '.join(FILES)}."
+        )
 
 
 def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
@@ -72,13 +74,19 @@ def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None 
     count = _row_count(name, rows)
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
-        raise UserError(f"row {twice[0]} of {name} occurs twice")
+        raise UserError(f"row {twice[0]} of {name} occurs twice. Give every row once.")
     if missing := [key for key in expected if key not in present]:
         some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        raise UserError(f"the submission needs {count:,} rows of {name}; {len(missing):,} are missing: {some}")
+        raise UserError(
+            f"the submission needs {count:,} rows of {name}; {len(missing):,} are missing: {some}. Predict the whole "
+            "test set."
+        )
     if len(keys) > count:
         extra = min(present - set(expected))
-        raise UserError(f"the submission needs {count:,} rows of {name}, not {len(keys):,} such as {extra}")
+        raise UserError(
+            f"the submission needs {count:,} rows of {name}, not {len(keys):,} such as {extra}. Predict GLUE's own "
+            "test set."
+        )
 
 
 def _row_count(name: str, rows: Mapping[str, int] | None) -> int:
@@ -90,8 +98,13 @@ def _cell(name: str, key: str, value: int | float) -> str:
     task = GLUE[name.partition("_")[0]]
     if task.range:
         if not math.isfinite(value):
-            raise UserError(f"the prediction of row {key} of {name} is {value}, not a finite number")
+            raise UserError(
+                f"the prediction of row {key} of {name} is {value}, not a finite number. Use a checkpoint from "
+                "before training diverged."
+            )
         return f"{min(max(value, task.range[0]), task.range[1]):.6f}"
     if not 0 <= value < len(task.labels) or value != int(value):
-        raise UserError(f"the prediction of row {key} of {name} is {value}, not an index in {', '.join(task.labels)}")
+        raise UserError(
+            f"the prediction of row {key} of {name} is {value}, not an index in {', '.join(task.labels)}. Correct it."
+        )
     return task.labels[int(value)]

@@ -63,8 +63,8 @@ class Task:
         """The parts of train, dev or test, or `split` itself as a part; raises UserError if there are none."""
         parts = {"train": self.train, "dev": self.dev, "test": self.test}.get(split, (split,))
         if not parts:
-            advice = "; name a file with --input" if self.name == "own" else ""
-            raise UserError(f"{self.name} has no {split} set{advice}")
+            advice = " Name a file with --input." if self.name == "own" else ""
+            raise UserError(f"{self.name} has no {split} set.{advice}")
         return parts
 
 

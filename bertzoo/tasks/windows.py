@@ -31,11 +31,11 @@ class Windowing:
     def __post_init__(self) -> None:
         for name in ("stride", "max_question"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1")
+                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
         if self.max_length < self.max_question + 4:
             raise ConfigError(
-                f"max_length = {self.max_length} leaves no room for the paragraph beside max_question ="
-                f" {self.max_question} and the 3 special tokens"
+                f"max_length = {self.max_length} leaves no room for the paragraph beside max_question = "
+                f"{self.max_question} and the 3 special tokens. Raise max_length or lower max_question."
             )
 
 
@@ -165,14 +165,14 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
     if question.impossible:
         return _NOWHERE
     if not question.answers:
-        raise UserError(f"{question.place} has no answer and is not marked as is_impossible")
+        raise UserError(f"{question.place} has no answer, but is not marked is_impossible. Add one of the two.")
     answer = question.answers[0]
     if answer.start is None:
         return "the answer is not in the paragraph"
     if not 0 <= answer.start < len(question.context):
         raise UserError(
-            f"{question.place} has an answer that starts at the character {answer.start} of a paragraph of"
-            f" {len(question.context)}"
+            f"{question.place} has an answer at character {answer.start}, but the paragraph has "
+            f"{len(question.context)} characters. Correct answer_start."
         )
     last = answer.start + len(answer.text) - 1
     if not (target := " ".join(answer.text.split())):

@@ -189,5 +189,5 @@ class Checkpoints:
 
     def _save_error(self, step: int, error: str) -> SaveError:
         latest = self.latest()
-        resume = f"the last good checkpoint is {latest}" if latest else "there is no earlier checkpoint"
-        return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}); {resume}")
+        resume = f"The last good checkpoint is {latest}." if latest else "There is no earlier checkpoint."
+        return SaveError(f"checkpoint {step} could not be written to {self.directory} ({error}). {resume}")

@@ -58,7 +58,9 @@ def read_contents(checkpoint: Path | str) -> Contents:
     """
     checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
-        raise CheckpointError(f"there is no checkpoint {checkpoint}")
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} does not exist. `bertzoo checkpoints` lists those of a run."
+        )
     manifest.verify(checkpoint, arrays=False)
     try:
         meshes: list[dict[str, int]] = []
@@ -77,7 +79,9 @@ def read_contents(checkpoint: Path | str) -> Contents:
         raise
     except Exception as error:  # orbax and tensorstore raise many types for a damaged file
         reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        raise CheckpointError(f"the checkpoint {checkpoint} cannot be read ({reason})") from error
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} cannot be read ({reason}). Use another checkpoint."
+        ) from error
 
 
 def read_loss(checkpoint: Path) -> float | None:
@@ -86,7 +90,9 @@ def read_loss(checkpoint: Path) -> float | None:
     try:
         return float(json.loads(file.read_text(encoding="utf-8"))[LOSS]) if file.is_file() else None
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"the checkpoint's file {file} cannot be read ({error})") from error
+        raise CheckpointError(
+            f"the checkpoint's file {file} cannot be read ({error}). Use another checkpoint."
+        ) from error
 
 
 def _stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:

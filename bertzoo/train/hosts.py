@@ -52,22 +52,29 @@ class Cluster:
         names = ("coordinator", "processes", "process")
         missing = [f"--distributed.{name}" for name in names if getattr(self, name) is None]
         if missing and len(missing) < len(names):
-            raise ConfigError(f"{' and '.join(missing)} is missing: coordinator, processes and process go together")
+            raise ConfigError(
+                f"{' and '.join(missing)} is missing, but coordinator, processes and process belong together. Add it."
+            )
         for name in ("start_timeout", "heartbeat_timeout"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"--distributed.{name}={getattr(self, name)} is less than a second")
+                raise ConfigError(f"--distributed.{name}={getattr(self, name)} is less than a second. Use 1 or more.")
         if self.processes is None or self.process is None or self.coordinator is None:
             return
         if not 0 <= self.process < self.processes:
             raise ConfigError(
-                f"--distributed.process={self.process} is not one of the {self.processes} processes, "
-                f"which are numbered 0 to {self.processes - 1}"
+                f"--distributed.process={self.process} is not below --distributed.processes={self.processes}. Use 0 "
+                f"to {self.processes - 1}."
             )
         host, _, port = self.coordinator.rpartition(":")
         if not host or not port.isdecimal():
-            raise ConfigError(f"--distributed.coordinator={self.coordinator} is not HOST:PORT")
+            raise ConfigError(
+                f"--distributed.coordinator={self.coordinator} is not HOST:PORT. Write it as in "
+                "--distributed.coordinator=10.0.0.2:1234."
+            )
         if not 0 < int(port) < 1 << 16:
-            raise ConfigError(f"--distributed.coordinator={self.coordinator}: ports are numbered 1 to {(1 << 16) - 1}")
+            raise ConfigError(
+                f"--distributed.coordinator={self.coordinator} has an invalid port. Use 1 to {(1 << 16) - 1}."
+            )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return "explicit", jax's name of the detected environment, or None for a run of one process."""
@@ -122,17 +129,17 @@ def connect(cluster: Cluster) -> None:
         _in_thread(join)
     except (RuntimeError, ValueError) as error:
         raise HostLost(
-            f"this process could not join the others ({error}); run the same command on every host"
+            f"this process could not join the others ({error}). Run the same command on every host."
         ) from error
     except KeyboardInterrupt as error:
         raise Stopped(
-            "stopped by a signal before the other processes had connected; run the same command on every host"
+            "stopped by a signal before the other processes had connected. Run the same command on every host."
         ) from error
     processes, expected = _state().num_processes, counts[0]
     if processes != expected:
         raise ConfigError(
-            f"process {_state().process_id} has --distributed.processes={processes}, but process 0 has {expected}; "
-            "use the same --distributed.processes on every host"
+            f"process {_state().process_id} has --distributed.processes={processes}, but process 0 has {expected}. "
+            "Use the same number on every host."
         )
     _connected.set()
 
@@ -261,8 +268,8 @@ def _receive(key: str, topic: str, timeout: float) -> str:
             if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < end:
                 continue
             raise HostLost(
-                f"a process of the run sent nothing ({topic}) within {timeout:.0f} s; look for the first error among "
-                "the outputs of all, and run the same command on every host again"
+                f"a process of the run sent nothing ({topic}) within {timeout} s. Look for the first error among the "
+                "outputs of all processes, then run the same command on every host again."
             ) from error
 
 
@@ -276,7 +283,7 @@ def host_lost_errors() -> Iterator[None]:
             raise
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise HostLost(
-            f"another process of the run is gone ({reason}); run the same command on every host to resume"
+            f"another process of the run is gone ({reason}). Run the same command on every host to resume."
         ) from error
 
 

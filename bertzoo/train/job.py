@@ -41,10 +41,10 @@ class RunSettings:
     def __post_init__(self):
         for name in ("log_every", "evaluate_rows", "keep_last"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is less than 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
         for name in ("evaluate_every", "save_every", "keep_best"):
             if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} is negative; 0 disables it")
+                raise ConfigError(f"{name}={getattr(self, name)} is negative. Use 0 to disable it.")
         small, large = sorted((self.evaluate_every, self.save_every))
         if self.keep_best and small and large % small:
             raise ConfigError(
@@ -185,29 +185,31 @@ class Job:
         rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""
         return NonFinite(
             f"the loss, gradient or update of step {step} is not finite (stage {index}, "
-            f"{'; '.join(records[:SHOWN_RECORDS])}{rest}); {self._last_checkpoint()}"
+            f"{'; '.join(records[:SHOWN_RECORDS])}{rest}). {self._last_checkpoint()}"
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:
         """Build the error of a held-out loss after `step` that is not finite."""
-        return NonFinite(f"the held-out loss after step {step} is not finite; {self._last_checkpoint()}")
+        return NonFinite(f"the held-out loss after step {step} is not finite. {self._last_checkpoint()}")
 
     def _last_checkpoint(self) -> str:
         if self.checkpoints is None:
-            return "this run keeps no checkpoints"
+            return "This run keeps no checkpoints."
         try:
             self.checkpoints.wait()
         except CheckpointError as error:
             return str(error)
         latest = self.checkpoints.latest()
-        return f"the last good checkpoint is {latest}" if latest else "there is no checkpoint yet"
+        return f"The last good checkpoint is {latest}." if latest else "There is no checkpoint yet."
 
     def stopped(self, step: int, signal: str) -> Stopped:
         """Build the error of a run that a signal stopped after `step`; raises CheckpointError if the save failed."""
         if self.checkpoints is None:
-            return Stopped(f"stopped by {signal} after step {step}; this run keeps no checkpoints")
+            return Stopped(
+                f"stopped by {signal} after step {step}. Nothing was saved, because this run keeps no checkpoints."
+            )
         self.checkpoints.wait()
         return Stopped(
-            f"stopped by {signal} after step {step}, saved as {self.checkpoints.latest()}; "
-            "run the same command again to resume"
+            f"stopped by {signal} after step {step}, saved as {self.checkpoints.latest()}. Run the same command "
+            "again to resume."
         )

@@ -54,13 +54,16 @@ def verify(checkpoint: Path, *, arrays: bool = True) -> bool:
     try:
         files = json.loads(path.read_text())["files"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"the manifest {path} cannot be read ({error})") from error
+        raise CheckpointError(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
     for name, digest in files:
         file = checkpoint / name
         if not file.is_file():
-            raise CheckpointError(f"the checkpoint's file {file} is missing")
+            raise CheckpointError(f"the checkpoint's file {file} is missing. Use another checkpoint.")
         if (arrays or file.parent.name != _ARRAY_DATA) and _digest(file) != digest:
-            raise CheckpointError(f"the checkpoint's file {file} is damaged: its sha256 is not the one in {path}")
+            raise CheckpointError(
+                f"the checkpoint's file {file} is damaged: its SHA-256 differs from the one in {path}. Use another "
+                "checkpoint."
+            )
     return True
 
 

@@ -53,16 +53,18 @@ def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | in
     steps = steps_in(directory)
     if not steps:
         missing = "no checkpoint yet" if directory.is_dir() else "no checkpoints"
-        raise CheckpointError(f"{directory} holds {missing}; use a run that has saved one")
+        raise CheckpointError(f"{directory} holds {missing}. Use a run that has saved one.")
     if which == "best":
         losses = [(contents.read_loss(directory / str(step)), step) for step in steps]
         _, step = min(((loss, step) for loss, step in losses if loss is not None), default=(None, None))
         if step is None:
-            raise CheckpointError(f"{directory} has no checkpoint with a held-out loss; it has {steps} without one")
+            raise CheckpointError(
+                f"{directory} has no checkpoint with a held-out loss, but {steps} without one. Use --checkpoint=latest."
+            )
     else:
         step = steps[-1] if which == "latest" else which
         if step not in steps:
-            raise CheckpointError(f"{directory} has no checkpoint {step}; it has {steps}")
+            raise CheckpointError(f"{directory} has no checkpoint {step}. It has {steps}.")
     return directory / str(step)
 
 
@@ -82,8 +84,8 @@ def check_compatible(directory: Path | str, abstract: State) -> None:
             )
             if ours != theirs:
                 raise CheckpointError(
-                    f"the checkpoint {Path(directory) / str(saved.step)} is not of this model and optimiser: {name} is "
-                    f"{theirs} there and {ours} here; restore its config, or use another directory"
+                    f"the checkpoint {Path(directory) / str(saved.step)} does not fit this model and optimiser: "
+                    f"{name} is {theirs} there and {ours} here. Restore its config, or use another directory."
                 )
 
 
@@ -168,5 +170,6 @@ def _restore_items(
                 f"the checkpoint {checkpoint} has no manifest and cannot be read ({reason})"
             ) from error
         raise CheckpointError(
-            f"the checkpoint {checkpoint} is whole but is not of this model and optimiser ({reason})"
+            f"the checkpoint {checkpoint} is intact, but does not fit this model and optimiser ({reason}). Restore "
+            "its config, or use another directory."
         ) from error

@@ -65,7 +65,8 @@ class Fallbacks:
             names = getattr(self, field.name)
             if field.name in names or REPLICATE in names[:-1] or len(set(names)) < len(names):
                 raise ConfigError(
-                    f"fallbacks.{field.name} = {list(names)} names itself, a name twice, or something after replicate"
+                    f"fallbacks.{field.name} = {list(names)} has itself, a name twice, or a name after replicate. "
+                    "Remove it."
                 )
 
 
@@ -90,10 +91,10 @@ class Mesh:
     def __post_init__(self):
         sizes = self.sizes
         if sum(size == -1 for size in sizes.values()) > 1:
-            raise ConfigError(f"more than one of {sizes} is -1, which takes the remaining devices. Set all but one.")
+            raise ConfigError(f"more than one of {sizes} is -1, which takes the remaining devices. Keep one of them.")
         for name, size in sizes.items():
             if size < 1 and size != -1:
-                raise ConfigError(f"{name}={size} is neither a positive size nor -1")
+                raise ConfigError(f"{name}={size} is neither a positive size nor -1. Use -1 for the remaining devices.")
 
 
 def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
@@ -108,7 +109,8 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     # jax.make_mesh accepts a mesh smaller than the device count, so the product is checked here.
     if math.prod(shape) != len(devices):
         raise ConfigError(
-            f"mesh data={config.data} fsdp={config.fsdp} tensor={config.tensor} does not fit {len(devices)} devices"
+            f"mesh data={config.data} fsdp={config.fsdp} tensor={config.tensor} does not fit {len(devices)} devices. "
+            f"Make their product {len(devices)}."
         )
     return jax.make_mesh(shape, tuple(sizes), axis_types=(AxisType.Auto,) * 3, devices=devices)
 
@@ -267,7 +269,7 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
     shards = row_shards(mesh)
     if batch_size % (accumulate * shards):
         raise ConfigError(
-            f"batch_size={batch_size} in accumulate={accumulate} microbatches is not divisible by the {shards} devices "
-            f"of the mesh (data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). "
-            f"Make it a multiple of {accumulate * shards}."
+            f"batch_size={batch_size} in accumulate={accumulate} microbatches is not divisible by the {shards} "
+            f"devices of the mesh (data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). Use a multiple of "
+            f"{accumulate * shards}."
         )

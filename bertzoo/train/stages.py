@@ -30,9 +30,11 @@ class Stage:
     def __post_init__(self):
         for name in ("steps", "batch_size", "max_length", "max_predictions", "accumulate"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is less than 1")
+                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
         if self.batch_size % self.accumulate:
-            raise ConfigError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
+            raise ConfigError(
+                f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}. Change one of them."
+            )
         if self.max_predictions >= self.max_length:
             raise ConfigError(
                 f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
@@ -41,7 +43,7 @@ class Stage:
         if self.masking_share is not None:
             self._check_masking_share()
         if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of at least 0")
+            raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of 0 or more. Correct it.")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
                 f"steps={self.steps} of batch_size={self.batch_size} exceed the 2^31 rows of a data position. "
@@ -112,7 +114,7 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
             return index, left
         left -= stage.steps
     if left:
-        raise ConfigError(f"step {step} is beyond the stages, which have {total_steps(stages)} steps in all")
+        raise ConfigError(f"step {step} is beyond the {total_steps(stages)} steps of the stages. Use an earlier step.")
     return len(stages), 0
 
 

@@ -1,6 +1,7 @@
 """The command line's contract: exit codes, one-sentence errors, where options go, and what is not imported."""
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -95,7 +96,7 @@ def test_values_may_hold_anything_but_a_forgotten_value_is_noticed(verb: Callabl
         (["pretrain", "-x"], ("arguments", " -x")),
         (["pretrian"], ("pretrian", "pretrain")),
         (["qqq"], ("qqq",)),
-        (["--run_dir=x"], ("verb", "--run_dir=x")),
+        (["--run_dir=x"], ("command", "--run_dir=x")),
     ],
 )
 def test_wrong_usage_is_one_sentence(
@@ -125,7 +126,7 @@ def test_a_key_without_its_table_is_suggested_with_it(
     capsys: pytest.CaptureFixture, verb: str, option: str, suggested: list[str]
 ) -> None:
     assert cli.main([verb, "demo", f"--{option}=3"]) == 2
-    words = re.findall(r"--[\w.*-]+", capsys.readouterr().err)
+    words = re.findall(r"--[\w.*-]*\w", capsys.readouterr().err)
     assert words == [f"--{option}", *(f"--{name}" for name in suggested)]
 
 
@@ -235,10 +236,35 @@ def test_help(verb: Callable[..., list[Any]], capsys: pytest.CaptureFixture) -> 
     assert capsys.readouterr().out == f"bertzoo {__version__}\n"
 
 
-def test_every_verb_exists_and_has_help_with_an_example(capsys: pytest.CaptureFixture) -> None:
-    for name in cli.VERBS:
-        assert cli.main([name, "--help"]) == 0
-        assert f"bertzoo {name} " in capsys.readouterr().out.split("positional")[0].split("\n\n", 1)[1]
+@pytest.mark.parametrize("name", cli.VERBS)
+def test_a_help_has_a_summary_the_usage_groups_defaults_and_three_examples(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    verb = importlib.import_module(f"bertzoo.cli.{name}")
+    parser = cli.verb_parser(name, verb)
+    text = parser.format_help()
+    summary, usage, *_, examples = text.strip().split("\n\n")
+    assert re.fullmatch(r"[A-Z][^\n]{10,84}\.", summary) and usage.startswith(f"usage: bertzoo {name} ")
+    assert [line[:10] for line in examples.splitlines()] == ["examples:", *["  bertzoo "] * 3]
+    assert len(text) < 3000, "the site has room for more"
+    grouped = {id(action) for group in parser._action_groups[2:] for action in group._group_actions}
+    for action in parser._actions:
+        assert id(action) in grouped and action.help, action
+        if action.option_strings and action.nargs != 0:
+            shown = parser.formatter_class(prog="x")._get_help_string(action)
+            assert "(default: " in shown or "(required)" in shown, action.option_strings
+
+
+def test_the_help_shows_defaults_that_the_code_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = options.Parser(prog="x", description="A verb.\n\nMore.\n\nexamples:\n  x")
+    parser.group("speed").add_argument("--rows", default=0, metavar="N", help="rows")
+    parser.group("speed").add_argument("--columns", required=True, metavar="N", help="columns")
+    parser.complete()
+    lines = [line.split() for line in parser.format_help().splitlines()]
+    assert ["--rows=N", "rows", "(default:", "0)"] in lines
+    assert ["--columns=N", "columns", "(required)"] in lines
+    assert lines.index(["speed:"]) < lines.index(["general:"]) < lines.index(["examples:"])
 
 
 def bertzoo(*argv: str) -> subprocess.CompletedProcess[str]:

@@ -50,7 +50,7 @@ def documented() -> dict[str, str]:
         )
         commands |= {f"{file.name}: {line}": line for line in lines_of(header)}
     for verb in cli.VERBS:
-        examples = (importlib.import_module(f"bertzoo.cli.{verb}").__doc__ or "").partition("example")[2]
+        examples = (importlib.import_module(f"bertzoo.cli.{verb}").__doc__ or "").partition("examples:\n")[2]
         commands |= {f"{verb} --help: {line}": line for line in lines_of(examples)}
     return commands
 

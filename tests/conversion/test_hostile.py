@@ -102,7 +102,7 @@ CLASSIFIER = {
         {"classifier_dropout": "x"},
         ("dropout", "number", "'x'", "text", "classifier_dropout"),
     ),
-    "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, "[0, 1)", "classifier_dropout")),
+    "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, "below 1", "classifier_dropout")),
 }
 
 

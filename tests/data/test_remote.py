@@ -100,7 +100,7 @@ def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
     if damage != "missing":
         bucket.pipe(path, bytes(data[: len(data) // 2] if damage == "cut" else data))
     with pytest.raises(
-        CorpusError, match=mentioning(f"{URL}/{name} ", "FileNotFoundError" if damage == "missing" else "sha256")
+        CorpusError, match=mentioning(f"{URL}/{name} ", "FileNotFoundError" if damage == "missing" else "SHA-256")
     ):
         copy()
     (folder,) = (path for path in remote.paths.cache_folder("corpora").iterdir() if path.is_dir())

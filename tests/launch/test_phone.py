@@ -234,13 +234,13 @@ def test_the_verb(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> 
     [
         (["pack", "{file}", "{here}"], ("{here} ", "new folder")),
         (["pack", "{here}/none.tflite", "x"], ("{here}/none.tflite", "file")),
-        (["pack", "{file}", "x", "y"], ("GIVEN", "pack")),
+        (["pack", "{file}", "x", "y"], ("OUTPUTS", "pack")),
         (["pack", "{file}", "x", "--limit=0"], ("--limit", "judge", "pack")),
         (["pack", "{file}", "x", "--float16"], ("--float16", "judge", "pack")),
         (["pack", "{file}", "x", "--rows=-1"], ("-1", "rows")),
         (["judge", "{file}", "{here}", "x", "--limit=nan"], ("nan", "share")),
         (["judge", "{file}", "{here}", "x", "--limit=-1"], ("-1", "share")),
-        (["judge", "{file}", "{here}"], ("judge", "GIVEN")),
+        (["judge", "{file}", "{here}"], ("OUTPUTS", "FOLDER")),
         (["judge", "{file}", "{here}", "x", "--rows=1"], ("--rows", "judge", "pack")),
         (["judge", "{file}", "{here}", "x"], ("{here}", "`bertzoo phone pack`")),
     ],
@@ -285,7 +285,7 @@ def test_tags_and_questions_have_golden_rows_only(
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"head": {"kind": kind}}))
     code, out = said(capsys, "pack", file, tmp_path / "packed", "--rows=5")
-    assert code == 2 and mentions(out, "--rows=5", "classifiers")
+    assert code == 2 and mentions(out, "--rows=5", "classifier")
     code, out = said(capsys, "pack", file, tmp_path / "packed")
     assert code == 0 and mentions(out, "2 rows", "2 golden", "0 of the task")
     given = tmp_path / "given"

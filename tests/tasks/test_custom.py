@@ -190,7 +190,7 @@ def test_labels_must_exist_and_fit_the_metric(tmp_path):
     write(tmp_path / "empty.csv", "text,label")
     with pytest.raises(UserError, match=mentioning("empty.csv", "example")):
         CustomFiles(train="empty.csv").task(tmp_path)
-    with pytest.raises(ConfigError, match=mentioning("F1", 3)):
+    with pytest.raises(ConfigError, match=mentioning("f1", 3)):
         CustomFiles(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
     with pytest.raises(UserError, match=mentioning("dev", "train")):
         CustomFiles(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)

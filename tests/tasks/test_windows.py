@@ -233,7 +233,7 @@ def test_case_differences_do_not_skip_an_answer():
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (question("who", "who", start=3), ("question q", "character 3", "of 3")),
+        (question("who", "who", start=3), ("question q", "character 3", "3 characters")),
         (question("who", "who", start=-1), ("question q", "character -1")),
         (question("who"), ("question q", "is_impossible")),
     ],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import check_file, check_folder, say, written
+from bertzoo.cli.support.options import Parser, check_file, check_folder, say, written
 from bertzoo.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,28 +20,32 @@ _SHOWN = 60  # characters of a text beside its prediction
 Counts = list[tuple[int, str]]
 
 
-def flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Declare the flags that apply only to fine-tuned models."""
-    group = parser.add_argument_group("for a fine-tuned model or an exported file")
-    group.add_argument("--task", metavar="NAME", help="the task, if the model does not record it")
-    group.add_argument("--data_dir", metavar="DIR", help="where the task's files are now (default: where they were)")
-    group.add_argument("--seed", type=_whole, metavar="N", help="this seed of a run (default: the best)")
-    group.add_argument("--batch_size", type=_whole, metavar="B", help="rows at a time; does not change results")
-    group.add_argument("--python", type=Path, help="for a .pte file: a Python that has executorch (default: this one)")
+def flags(parser: Parser) -> argparse._ArgumentGroup:
+    """Declare the flags that apply only to fine-tuned models, and return their group."""
+    group = parser.group("for a fine-tuned model or an exported file")
+    group.add_argument("--task", metavar="NAME", help="the task (default: the one that the model records)")
+    group.add_argument("--data_dir", metavar="DIR", help="the directory of the task's files (default: as in training)")
+    group.add_argument("--seed", type=_whole, metavar="N", help="the seed of a run (default: the best)")
+    group.add_argument(
+        "--batch_size", type=_whole, metavar="B", help="rows at a time; results stay equal (default: as in training)"
+    )
+    group.add_argument(
+        "--python", type=Path, metavar="FILE", help="for a .pte file: a Python that has executorch (default: this one)"
+    )
     return group
 
 
 def _whole(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    raise UserError(f"{text!r} is not a whole number, as --seed and --batch_size need")
+    raise UserError(f"--seed and --batch_size need whole numbers, not {text!r}. Write them as in --seed=3.")
 
 
 def reject_flags(args: argparse.Namespace, names: Iterable[str], model: str) -> None:
     """Raise UserError for flags (not None or False) that do not apply to a `model` such as args.run."""
     for name in names:
         if (value := getattr(args, name)) is not None and value is not False:  # 0 is a value
-            raise UserError(f"--{name} does not apply to {model}, which {args.run} is")
+            raise UserError(f"--{name} does not apply to {args.run}, which is {model}. Leave it out.")
 
 
 def evaluate_model(args: argparse.Namespace) -> int:
@@ -97,7 +101,7 @@ def predict(args: argparse.Namespace, model: "LabelModel | QuestionModel", suffi
     if not questions:
         reject_flags(args, ("question", "context"), "a model of labels")
         if suffix == ".json":
-            raise UserError(f"--output={args.output} applies only to a model of questions: use .jsonl or .tsv")
+            raise UserError(f"--output={args.output} applies only to a model of questions. Use .jsonl or .tsv.")
     texts, records, counts = _answer(args, model) if questions else _label(args, model)
     unit = "questions" if questions else "texts"
     if not texts:
@@ -117,9 +121,9 @@ def _output_folder(name: str) -> Path:
     """The directory of --output, checked before anything is computed."""
     from bertzoo.core.paths import on_disk
 
-    folder = on_disk(name, "--output", "name a directory on this machine")
+    folder = on_disk(name, "--output", "Name a directory on this machine.")
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"--output={folder} is a file: name a directory")
+        raise UserError(f"--output={folder} is a file. Name a directory.")
     check_folder(next(path for path in (folder, *folder.parents) if path.exists()), f"--output={folder}")
     return folder
 
@@ -134,10 +138,10 @@ def _check_apart(args: argparse.Namespace, model: "LabelModel | QuestionModel") 
     if args.split:
         files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
     if output in files:
-        raise UserError(f"--output={args.output} is an input: name another file")
+        raise UserError(f"--output={args.output} is an input. Name another file.")
     # The user's own files are known by name; GLUE's and SQuAD's directories hold nothing else.
     if args.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
-        raise UserError(f"--output={args.output} is in the task's directory {directory}: name another file")
+        raise UserError(f"--output={args.output} is in the task's directory {directory}. Name another file.")
 
 
 def _label(args: argparse.Namespace, model: "LabelModel") -> tuple[Sequence["Example"], Iterable[dict], Counts]:
@@ -177,12 +181,12 @@ def _check_source(args: argparse.Namespace, texts: str, tabular: bool) -> None:
     """Raise UserError unless the texts have one source, or if flags need another; texts: flags that hold them."""
     sources = [f"--{name}" for name in ("input", "split") if getattr(args, name)] + [texts] * bool(texts)
     if len(sources) > 1:
-        raise UserError(f"{' and '.join(sources)} both name the texts: keep one")
+        raise UserError(f"{' and '.join(sources)} both name the texts. Keep one.")
     for name in ("text_a", "text_b"):
         if getattr(args, name) and not tabular:
-            raise UserError(f"--{name} is a column of a table: add --input with one")
+            raise UserError(f"--{name} is a column of a table. Add --input with one.")
     if args.data_dir and not args.task and not args.split:
-        raise UserError("--data_dir is the directory of a task's files: add --split or --task")
+        raise UserError("--data_dir is the directory of a task's files. Add --split or --task.")
 
 
 def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["Example"]:
@@ -193,24 +197,26 @@ def _read_examples(args: argparse.Namespace, model: "LabelModel") -> Sequence["E
     _check_source(args, "TEXT" if args.text else "", tabular=bool(args.input))
     if args.split:
         if args.pair:
-            raise UserError("--pair does not apply to --split, whose task has pairs or not")
+            raise UserError(
+                f"--pair does not apply to --split={args.split}, whose task decides whether it has pairs. Leave it out."
+            )
         task = model.task(args.task or "", args.data_dir or "")
         directory = args.data_dir or model.recipe.data_dir
         check_files(model, directory, args.split, task.name)
         first, *others = task.parts(args.split)
         if others:
-            raise UserError(f"--split={args.split} of {task.name} has {' and '.join((first, *others))}: name one")
+            raise UserError(f"--split={args.split} of {task.name} has {' and '.join((first, *others))}. Name one.")
         return read_split(task, first, directory, say).examples
     if args.pair and (model.task_name or args.task) and not model.pair:
-        raise UserError(f"--pair: {args.run} is fine-tuned on single texts")
+        raise UserError(f"--pair does not apply to {args.run}, which is fine-tuned on single texts. Leave it out.")
     form = inputs.InputForm(pair=args.pair or bool(args.text_b) or model.pair, words=model.kind == "tokens")
     if form.pair and form.words:
-        raise UserError(f"--pair: {args.run} tags the words of one text")
+        raise UserError(f"--pair does not apply to {args.run}, which tags the words of one text. Leave it out.")
     own = model.recipe.own
     if args.input:
         columns = [args.text_a or own.text_a, *([args.text_b or own.text_b] if form.pair else [])]
         if not all(columns):
-            raise UserError(f"--input={args.input}: name the column of the second text with --text_b")
+            raise UserError(f"--input={args.input} needs the column of the second text. Name it with --text_b.")
         return inputs.from_table(args.input, columns, form, header=own.header)
     return inputs.from_texts(args.text, form) if args.text else inputs.from_stdin(sys.stdin, form)
 
@@ -225,14 +231,17 @@ def _read_questions(args: argparse.Namespace, model: "QuestionModel") -> Sequenc
     texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(args.text)
     _check_source(args, " and ".join(texts), tabular=bool(args.input) and not squad_file)
     if len(texts) > 1:
-        raise UserError(f"{' and '.join(texts)} both name the questions: keep one")
+        raise UserError(f"{' and '.join(texts)} both name the questions. Keep one.")
     if len(single) == 1:
-        raise UserError("--question and --context go together: a question, and the text that holds the answer")
+        raise UserError(
+            "--question and --context belong together, but one is missing. Give the question, and the text that "
+            "holds its answer."
+        )
     if args.pair and (args.split or args.input):
-        raise UserError("--pair does not apply to questions, which have their texts already")
+        raise UserError("--pair does not apply to questions, which have their texts already. Leave it out.")
     if args.split:
         if args.split not in ("train", "dev", "test"):
-            raise UserError(f"--split={args.split} is not train, dev or test")
+            raise UserError(f"--split={args.split} is unknown. Use train, dev or test.")
         directory, task = args.data_dir or model.recipe.data_dir, model.task(args.task or "")
         check_files(model, directory, args.split, task.name)
         return model.read_questions(task, args.split, directory).questions

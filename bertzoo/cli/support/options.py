@@ -1,13 +1,14 @@
 """Flags, progress lines and output files that several verbs share."""
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
@@ -15,48 +16,153 @@ from bertzoo.core.errors import UserError
 INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
 
 
+class Parser(argparse.ArgumentParser):
+    """A verb's argument parser: raises UserError instead of exiting, and takes no abbreviations.
+
+    Its description is the verb's docstring: a summary in one line, paragraphs, and "examples:" with indented commands.
+    keys: what `--TABLE.KEY=VALUE` sets, empty if the verb has no such options.
+    """
+
+    def __init__(self, *, keys: str = "", **options) -> None:
+        super().__init__(allow_abbrev=False, add_help=False, formatter_class=HelpFormatter, **options)
+        self.keys = keys
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}. See `{self.prog} --help`.")
+
+    def flags(self) -> list[str]:
+        """Return the names of the declared options, without dashes."""
+        return [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+
+    def group(self, title: str) -> argparse._ArgumentGroup:
+        """Return the group of options with this title, which the first call adds."""
+        titled = (group for group in self._action_groups if group.title == title)
+        return next(titled, None) or self.add_argument_group(title)
+
+    def complete(self) -> None:
+        """Declare the options of every verb, which its help shows last, and set the usage line."""
+        group = self.group("general")
+        group.add_argument("-h", "--help", action="help", help="show this help")
+        group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        words = [self.prog, *(_usage(action) for action in self._actions), "[OPTIONS]"]
+        keys = ["[--TABLE.KEY=VALUE …]"] if self.keys else []
+        self.usage = " ".join(filter(None, [*words, *keys]))
+
+    def format_help(self) -> str:
+        """Return the summary, the usage, the details, the options by group with their defaults, and the examples."""
+        summary, *details = (self.description or "").strip().split("\n\n")
+        formatter = self._get_formatter()
+        formatter.add_text(summary)
+        formatter.add_usage(self.usage, [], [])
+        for paragraph in details[:-1]:
+            formatter.add_text(paragraph)
+        for group in self._action_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        if self.keys:
+            formatter.start_section("config keys")
+            formatter.add_text(self.keys)
+            formatter.end_section()
+        for paragraph in details[-1:]:
+            formatter.add_text(paragraph)
+        return formatter.format_help()
+
+
+_USAGES = {None: "{}", "+": "{} …", "*": "[{} …]", "?": "[{}]"}  # of a positional argument, by its number of values
+
+
+def _usage(action: argparse.Action) -> str:
+    """The word of an argument in the usage line, empty for an option that may be left out."""
+    if not action.option_strings:
+        name = action.metavar if isinstance(action.metavar, str) else "|".join(action.choices or [action.dest])
+        return _USAGES[action.nargs if isinstance(action.nargs, str) else None].format(name)
+    return f"{action.option_strings[-1]}={action.metavar}" if action.required else ""
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Fills paragraphs, keeps indented lines, and shows the default of every option that has one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns, 100))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n  " in text:
+            return text
+        return super()._fill_text(text, width, indent)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if action.option_strings and action.nargs != 0:
+            value = self._format_args(action, self._get_default_metavar_for_optional(action))
+            return f"{', '.join(action.option_strings)}={value}"
+        return super()._format_action_invocation(action)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        if not action.option_strings or action.nargs == 0:
+            return text
+        if action.required:
+            return f"{text} (required)"
+        return text if action.default in (None, "", (), []) else f"{text} (default: %(default)s)"
+
+
 def say(message: str) -> None:
     """Print a line to standard error; results go to standard output."""
     print(message, file=sys.stderr, flush=True)
 
 
-def workers_option(parser: argparse.ArgumentParser) -> None:
-    """Declare --workers."""
-    _count_option(parser, "--workers", "processes that tokenise; 0 (default) for one per core")
-
-
-def batch_workers_option(parser: argparse.ArgumentParser) -> None:
-    """Declare --batch_workers."""
-    _count_option(
-        parser,
-        "--batch_workers",
-        "processes that make batches; 0 (default) for a thread, which makes some 20,000 rows of 128 tokens a second",
+def config_files(parser: Parser) -> None:
+    """Declare the positional CONFIG, `args.files`."""
+    parser.group("input").add_argument(
+        "files",
+        nargs="+",
+        metavar="CONFIG",
+        help="a TOML file or a shipped config's name; later files override earlier",
     )
 
 
-def _count_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
+def run_dir_option(parser: Parser, text: str) -> None:
+    """Declare --run_dir."""
+    parser.group("output").add_argument("--run_dir", required=True, metavar="RUN", help=text)
+
+
+def json_option(parser: Parser, text: str = "print one JSON document on standard output") -> None:
+    """Declare --json."""
+    parser.group("output").add_argument("--json", action="store_true", help=text)
+
+
+def workers_option(parser: Parser) -> None:
+    """Declare --workers."""
+    _count_option(parser, "--workers", "processes that tokenise; 0: one per core")
+
+
+def batch_workers_option(parser: Parser) -> None:
+    """Declare --batch_workers."""
+    _count_option(parser, "--batch_workers", "processes that build batches; 0: a thread of this process")
+
+
+def _count_option(parser: Parser, flag: str, text: str) -> None:
     def count(value: str) -> int:
         if value.isdecimal():
             return int(value)
-        raise UserError(f"{flag}={value} is not a number of processes: {text}")
+        raise UserError(f"{flag}={value} is not a whole number of 0 or more. It sets the {text}.")
 
-    parser.add_argument(flag, type=count, default=0, help=text)
-
-
-def checkpoint_option(
-    parser: argparse.ArgumentParser, default: str | None = "latest", shown: str = "latest (default), best or a step"
-) -> None:
-    """Declare --checkpoint."""
-    parser.add_argument("--checkpoint", type=_checkpoint, default=default, help=shown)
+    parser.group("speed").add_argument(flag, type=count, default=0, metavar="N", help=text)
 
 
-def corpus_option(parser: argparse.ArgumentParser, name: str) -> None:
-    """Declare --corpus, the new place of a corpus that has moved."""
-    parser.add_argument(
+def checkpoint_option(parser: Parser, title: str, text: str = "latest, best or a step (default: latest)") -> None:
+    """Declare --checkpoint, None by default, in the group of this title."""
+    parser.group(title).add_argument("--checkpoint", type=_checkpoint, metavar="STEP", help=text)
+
+
+def corpus_option(parser: Parser, title: str, name: str) -> None:
+    """Declare --corpus, the new place of a corpus that has moved, in the group of this title."""
+    parser.group(title).add_argument(
         "--corpus",
         type=_corpus,
         metavar="DIR|URL",
-        help=f"where {name} is now (default: its old place); must have the same hash",
+        help=f"where {name} is now; its hash must not have changed (default: its old place)",
     )
 
 
@@ -71,7 +177,7 @@ def _checkpoint(text: str) -> str | int:
         return text
     if text.isdecimal():
         return int(text)
-    raise UserError(f"--checkpoint={text} is not latest, best or a step")
+    raise UserError(f"--checkpoint={text} is unknown. Use latest, best or the number of a step.")
 
 
 @contextmanager
@@ -109,7 +215,7 @@ def check_folder(folder: Path, flag: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError as error:
-        raise UserError(f"{flag} cannot be written ({error.strerror}: {folder}). Name another place.") from error
+        raise UserError(f"{flag} cannot be written: {folder}: {error.strerror}. Name another place.") from error
 
 
 @contextmanager

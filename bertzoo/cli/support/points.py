@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support.options import Parser, say
 from bertzoo.core.errors import Stopped, UserError
 
 if TYPE_CHECKING:
@@ -22,7 +22,19 @@ def parse_count(text: str) -> int:
     """The type of a flag with a number of at least 1."""
     if text.isdecimal() and int(text):
         return int(text)
-    raise UserError(f"{text!r} is not a number of at least 1, as --processes and --random need one")
+    raise UserError(
+        f"--processes and --random need whole numbers of 1 or more, not {text!r}. Write them as in --processes=4."
+    )
+
+
+def task_options(parser: Parser, tasks: str, unit: str) -> None:
+    """Declare --tasks, explained by `tasks`, --processes and --list for the `unit` of a sweep or a chain."""
+    group = parser.group(unit)
+    group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
+    group.add_argument(
+        "--processes", type=parse_count, metavar="N", help=f"{unit} that run at once (default: one per device)"
+    )
+    group.add_argument("--list", action="store_true", help=f"print the commands of all {unit} and run none")
 
 
 def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
@@ -32,7 +44,7 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
 
     verb, args, overrides = cli.parse(point.arguments(record.run_dir(point)))
     if args is None:
-        raise UserError("--help of a run is that of `bertzoo finetune --help`")
+        raise UserError("--help does not apply to a single run. Use `bertzoo finetune --help`.")
     return verb, args, config.load(verb.config(), args.files, overrides)
 
 
@@ -106,8 +118,8 @@ def run_points(
         queue.run_processes(jobs, environments, ended, ready)
     except KeyboardInterrupt:
         raise Stopped(
-            f"stopped with {len(record.finished)} of {len(record.points)} points finished; run the same command again "
-            "to go on"
+            f"stopped with {len(record.finished)} of {len(record.points)} points finished. Run the same command "
+            "again to resume."
         ) from None
     finally:
         record.write()
@@ -134,7 +146,7 @@ def report_outcomes(record: "Record") -> int:
     stopped, failed = (sum(state == word for state, _ in record.states.values()) for word in ("stopped", "failed"))
     say(f"wrote {record.table}; next: bertzoo results {record.path}")
     if stopped:
-        raise Stopped(f"{stopped} of {len(record.points)} points were stopped; run the same command again to go on")
+        raise Stopped(f"{stopped} of {len(record.points)} points were stopped. Run the same command again to resume.")
     if failed:
         say(f"{failed} of {len(record.points)} points failed; run the same command again to try them again")
     return 1 if failed else 0

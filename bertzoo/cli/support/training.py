@@ -8,7 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import batch_workers_option, corpus_option, say, tokenising, workers_option
+from bertzoo.cli.support.options import (
+    Parser,
+    batch_workers_option,
+    config_files,
+    corpus_option,
+    run_dir_option,
+    say,
+    tokenising,
+    workers_option,
+)
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.train import supervisor
@@ -17,48 +26,50 @@ if TYPE_CHECKING:
     from bertzoo.runs.open_run import Options
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: Parser) -> None:
     """Declare the flags of a training run."""
-    parser.add_argument("files", nargs="+", metavar="CONFIG", help="a TOML file or the name of a shipped config")
-    parser.add_argument("--run_dir", required=True, metavar="RUN", help="the directory or gs:// URL of the run")
+    config_files(parser)
+    run_dir_option(parser, "the run's directory or gs:// URL")
+    corpus_option(parser, "input", "the corpus of a resumed run")
     workers_option(parser)
     batch_workers_option(parser)
-    corpus_option(parser, "the corpus of a resumed run")
-    many = parser.add_argument_group(
-        "several processes",
-        "detected on Cloud TPU, GKE and Slurm; elsewhere give each process its own --distributed.process. All of them "
-        "must see --run_dir.",
+    many = parser.group("several processes")
+    many.description = (
+        "Detected on Cloud TPU, GKE and Slurm. Elsewhere give every process its own --distributed.process. All of them "
+        "must see RUN."
     )
-    many.add_argument("--distributed.coordinator", metavar="HOST:PORT", help="where process 0 listens")
-    many.add_argument("--distributed.processes", type=int, metavar="N", help="how many processes the run has")
-    many.add_argument("--distributed.process", type=int, metavar="I", help="the number of this process, from 0")
     many.add_argument(
-        "--distributed.start_timeout",
-        type=int,
-        default=300,
-        metavar="S",
-        help="seconds to wait for all processes (default: 300)",
+        "--distributed.coordinator", metavar="HOST:PORT", help="the address of process 0 (default: detected)"
+    )
+    many.add_argument(
+        "--distributed.processes", type=int, metavar="N", help="the number of processes of the run (default: detected)"
+    )
+    many.add_argument(
+        "--distributed.process", type=int, metavar="I", help="the number of this process, from 0 (default: detected)"
+    )
+    many.add_argument(
+        "--distributed.start_timeout", type=int, default=300, metavar="S", help="seconds to wait for all processes"
     )
     many.add_argument(
         "--distributed.heartbeat_timeout",
         type=int,
         default=30,
         metavar="S",
-        help="seconds without a heartbeat after which a process counts as lost and the others end (default: 30)",
+        help="seconds without a heartbeat after which a process counts as lost and the others end",
     )
 
 
 def model_path(flag: str, name: str) -> Path:
     """Return the path of a model; raises UserError, naming the flag, for a URL or an empty name."""
     if name:
-        return on_disk(name, f"{flag} =", "copy the model to this machine and name the copy")
+        return on_disk(name, f"{flag} =", "Copy the model to this machine and name the copy.")
     raise UserError(f"{flag} is empty. Name a model.")
 
 
-def model_option(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
+def model_option(parser: Parser, flag: str, text: str) -> None:
     """Declare --from (`args.origin`) or --teacher: a model on this machine's disk."""
     kind = functools.partial(model_path, flag)
-    parser.add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
+    parser.group("input").add_argument(flag, dest={"--from": "origin"}.get(flag), type=kind, metavar="MODEL", help=text)
 
 
 def config_loader(cls: type, files: Sequence[str], overrides: Sequence[tuple[str, str]]) -> Callable[[], Any]:
@@ -93,7 +104,7 @@ def main(
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(tomllib.loads(first), tomllib.loads(loader.dump(recipe))):
             raise ConfigError(
-                f"this process has another config than process 0: {'; '.join(changed)}. Give every process the same."
+                f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the same."
             )
         line = train(args, recipe)
     if hosts.is_first():

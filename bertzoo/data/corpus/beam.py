@@ -33,18 +33,20 @@ def build_pipeline(runner: str, options: Sequence[str] = ()) -> Any:
         from apache_beam.options.pipeline_options import PipelineOptions  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            "--runner needs Apache Beam, which is missing: "
-            "`pip install -c constraints.txt -e '.[beam]'` in the checkout adds it"
+            "--runner needs Apache Beam, which is not installed. Run `pip install -c constraints.txt -e '.[beam]'` "
+            "in the checkout."
         ) from error
     known = PipelineOptions([]).get_all_options()
     for option in options:
         if (name := option.removeprefix("--").split("=")[0]) not in known:
-            raise ConfigError(f"--runner_options names {name}, which Apache Beam does not know")
+            raise ConfigError(
+                f"--runner_options has {name}, which Apache Beam does not know. Correct it or leave it out."
+            )
     try:
         return beam.Pipeline(runner=runner, options=PipelineOptions(list(options)))
     except (ValueError, ImportError, AttributeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise ConfigError(f"--runner={runner} cannot be used: {reason}") from error
+        raise ConfigError(f"--runner={runner} cannot be used: {reason}. Name another runner.") from error
 
 
 def run_pipeline(data: Data, destination: Path, pipeline: Any) -> int:

@@ -77,7 +77,8 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / NAME
     if not path.is_file():
         raise CorpusError(
-            f"{path} does not exist: {directory} holds no complete tokenised corpus, run `bertzoo tokenize` to write it"
+            f"{path} does not exist: {directory} holds no complete tokenised corpus. Run `bertzoo tokenize` to write "
+            "it."
         )
     return parse_manifest(path.read_bytes(), str(path))
 
@@ -87,7 +88,10 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
     try:
         raw = json.loads(data.decode())
         if (version := raw["settings"]["format"]) != FORMAT:
-            raise CorpusError(f"{path} has format {version}, this version reads {FORMAT}: tokenise the source again")
+            raise CorpusError(
+                f"{path} has format {version}, but this version of bertzoo reads format {FORMAT}. Tokenise the "
+                "source again."
+            )
         manifest = Manifest(
             hash=raw["hash"],
             settings=raw["settings"],
@@ -99,11 +103,11 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
             raw=raw,
         )
     except KeyError as error:
-        raise CorpusError(f"{path} is damaged, it has no {error}: tokenise the source again") from error
+        raise CorpusError(f"{path} is damaged: it has no {error}. Tokenise the source again.") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"{path} is damaged ({error}): tokenise the source again") from error
+        raise CorpusError(f"{path} is damaged ({error}). Tokenise the source again.") from error
     if manifest.hash != _hash(raw):
-        raise CorpusError(f"{path} is damaged, its hash does not fit its contents: tokenise the source again")
+        raise CorpusError(f"{path} is damaged: its hash differs from that of its contents. Tokenise the source again.")
     return manifest
 
 
@@ -131,10 +135,10 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
     try:
         different = differences(ours, json.loads(data.decode()))
     except (ValueError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}): delete {place} and tokenise again") from error
+        raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
     if different:
         raise CorpusError(
-            f"{place} holds another corpus ({'; '.join(different)}): choose another destination or delete it"
+            f"{place} holds another corpus ({'; '.join(different)}). Choose another destination or delete it."
         )
 
 
@@ -175,8 +179,8 @@ def write_manifest(
             counts = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
             raise CorpusError(
                 f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
-                f"{counts}): put blank lines between documents, or give more of them or another heldout share, and "
-                f"delete {destination}"
+                f"{counts}). Delete {destination}, then give more documents, separated by blank lines, or another "
+                "heldout."
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
         files = [pieces / f"{index:05d}.{split}.entries.npy" for index in indexes]

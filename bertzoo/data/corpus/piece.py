@@ -76,7 +76,8 @@ def is_finished(destination: Path, piece: Piece) -> bool:
         return False
     if json.loads(sidecar.read_text(encoding="utf-8"))["text_sha256"] != piece.sha256:
         raise CorpusError(
-            f"the text of {piece.origin} changed since {destination} was started: delete {destination}, tokenise again"
+            f"the text of {piece.origin} changed after {destination} was started. Delete {destination} and tokenise "
+            "again."
         )
     return True
 

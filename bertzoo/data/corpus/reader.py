@@ -45,7 +45,8 @@ class Corpus:
         self.tokenizer = tokenizer.load(directory / "tokenizer")
         if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
             raise CorpusError(
-                f"{directory / 'tokenizer'} is damaged, its hash is not the manifest's: tokenise the source again"
+                f"{directory / 'tokenizer'} is damaged: its hash differs from the manifest's. Tokenise the source "
+                "again."
             )
         self._splits = {split: SplitIndex(directory, record) for split, record in manifest.splits.items()}
         dtype = token_dtype(manifest.vocab_size)
@@ -114,6 +115,6 @@ def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
     array = np.load(directory / record.file, mmap_mode="r")
     if array.shape != (length,):
         raise CorpusError(
-            f"{directory / record.file} is damaged, it has shape {array.shape}: tokenise the source again"
+            f"{directory / record.file} is damaged: it has shape {array.shape}. Tokenise the source again."
         )
     return array

@@ -35,7 +35,7 @@ def is_corpus(url: str) -> bool:
         return True
     if folder.has_file(SETTINGS):
         raise CorpusError(
-            f"{url} is an unfinished corpus without {NAME}: run the `bertzoo tokenize` that began it again"
+            f"{url} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
         )
     return False
 
@@ -76,22 +76,24 @@ def _download(folder: RemoteFolder, manifest: Manifest, directory: Path, tell: T
     tell(f"copying {folder.url} to {directory}: {len(missing):,} files, {size / 1e6:,.1f} MB")
     if (free := shutil.disk_usage(directory).free) < size:
         raise CorpusError(
-            f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {folder.url}: make room, or "
-            "let XDG_CACHE_HOME name a larger disk"
+            f"{directory} has room for {free / 1e9:,.1f} of the {size / 1e9:,.1f} GB of {folder.url}. Make room, or "
+            "set XDG_CACHE_HOME to a directory on a larger disk."
         )
-    advice = "delete it and run the `bertzoo tokenize` that wrote it again"
+    advice = "Delete it and repeat the `bertzoo tokenize` that wrote it."
 
     def download(record: FileRecord) -> None:
         folder.download(record.file, directory / record.file)
         if not record.matches(directory):
             (directory / record.file).unlink()
-            raise CorpusError(f"{folder.url}/{record.file} is damaged, its sha256 is not the manifest's: {advice}")
+            raise CorpusError(
+                f"{folder.url}/{record.file} is damaged: its SHA-256 differs from the manifest's. {advice}"
+            )
 
     _transfer(download, missing)
     for name in _tokenizer_files(manifest):
         folder.download(name, directory / name)
     if tokenizer.fingerprint(directory / "tokenizer") != manifest.tokenizer_sha256:
-        raise CorpusError(f"{folder.url}/tokenizer is damaged, its hash is not the manifest's: {advice}")
+        raise CorpusError(f"{folder.url}/tokenizer is damaged: its hash differs from the manifest's. {advice}")
 
 
 def _tokenizer_files(manifest: Manifest) -> list[str]:
@@ -116,7 +118,7 @@ def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
     """
     if not folder.has_file(SETTINGS):
         if folder.file_sizes():
-            raise CorpusError(f"{folder.url} is not empty and holds no tokenised corpus: choose another destination")
+            raise CorpusError(f"{folder.url} is not empty and holds no tokenised corpus. Choose another destination.")
         folder.write_bytes(SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
         return None
     check_same_settings(settings, folder.read_bytes(SETTINGS), folder.url)

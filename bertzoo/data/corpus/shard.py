@@ -45,14 +45,13 @@ class FileRecord:
         """Raise CorpusError unless the file is there with this size and, if `contents` is set, this hash."""
         path = directory / self.file
         if not path.is_file():
-            raise CorpusError(f"{path} is missing from the tokenised corpus: tokenise the source again")
+            raise CorpusError(f"{path} is missing from the tokenised corpus. Tokenise the source again.")
         if (size := path.stat().st_size) != self.bytes:
             raise CorpusError(
-                f"{path} has {size:,} bytes but the manifest lists {self.bytes:,}: it was cut short or overwritten, "
-                "tokenise the source again"
+                f"{path} has {size:,} bytes, but the manifest lists {self.bytes:,}. Tokenise the source again."
             )
         if contents and sha256(path) != self.sha256:
-            raise CorpusError(f"{path} is damaged, its sha256 is not the manifest's: tokenise the source again")
+            raise CorpusError(f"{path} is damaged: its SHA-256 differs from the manifest's. Tokenise the source again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +97,8 @@ def _allow_open_files(needed: int, directory: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
         raise CorpusError(
-            f"{directory} has shards for {needed:,} open files, but the limit is {hard:,}: tokenise with a "
-            "larger piece_bytes or raise `ulimit -Hn`"
+            f"{directory} has shards for {needed:,} open files, but the limit is {hard:,}. Tokenise with a "
+            "larger piece_bytes or raise `ulimit -Hn`."
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
@@ -141,8 +140,8 @@ class Blocks:
             short = len(local) < _SHORT_LIST
             records = [reader.read([block])[0] for block in local] if short else reader.read(local)
         except (RuntimeError, ValueError, IndexError) as error:
-            raise CorpusError(f"{path} is damaged and cannot be read ({error}): tokenise the source again") from error
+            raise CorpusError(f"{path} is damaged and cannot be read ({error}). Tokenise the source again.") from error
         sizes = [min(BLOCK, expected - block * BLOCK) * self._dtype.itemsize for block in local]
         if [len(record) for record in records] != sizes:
-            raise CorpusError(f"{path} is damaged, a block has the wrong length: tokenise the source again")
+            raise CorpusError(f"{path} is damaged: a block has the wrong length. Tokenise the source again.")
         return records

@@ -51,17 +51,19 @@ def write_corpus(
     Raises UserError for options that exclude each other, and as `tokenize` does.
     """
     if runner and workers:
-        raise UserError(f"--workers={workers} and --runner={runner} exclude each other: leave one out")
+        raise UserError(f"--workers={workers} and --runner={runner} exclude each other. Leave one out.")
     if runner_options and not runner:
-        raise UserError(f"--runner_options={' '.join(runner_options)} needs a --runner")
+        raise UserError(
+            f"--runner_options={' '.join(runner_options)} applies only with --runner. Add it, or leave the options out."
+        )
     if isinstance(destination, Path):
         options = {"runner": runner, "runner_options": runner_options}
         manifest = tokenize(data, destination, workers=workers, progress=progress, **options).manifest
         return _checked(manifest, destination, tell)
     if runner:
         raise UserError(
-            f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. "
-            "Mount the bucket and name its directory"
+            f"DST = {destination} is a URL, but the workers of --runner={runner} need a shared directory. Mount the "
+            "bucket and name its directory."
         )
     return _checked(
         tokenize_to_url(data, destination, workers=workers, progress=progress, tell=tell), destination, tell
@@ -94,8 +96,8 @@ def tokenize(
     """
     if data.mixture and data.source != MIXTURE:
         raise ConfigError(
-            f"data.source = {data.source!r} conflicts with data.mixture: set the source to {MIXTURE!r}, or "
-            "leave the mixture out"
+            f"data.source = {data.source!r} conflicts with data.mixture. Set the source to {MIXTURE!r}, or "
+            "leave the mixture out."
         )
     pipeline = beam.build_pipeline(runner, runner_options) if runner else None
     settings = corpus_settings(data, vocabulary)
@@ -184,7 +186,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
     if path.exists():
         check_same_settings(settings, path.read_bytes(), str(destination))
     elif any(destination.iterdir()):
-        raise CorpusError(f"{destination} is not empty and holds no tokenised corpus: choose another destination")
+        raise CorpusError(f"{destination} is not empty and holds no tokenised corpus. Choose another destination.")
     else:
         atomic.write_json(path, settings)
 

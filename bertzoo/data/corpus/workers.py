@@ -32,8 +32,9 @@ def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
         yield executor.submit
     except BrokenProcessPool as error:
         raise CorpusError(
-            f"one of {workers} worker processes ended, perhaps out of memory: run the same command again with fewer "
-            "workers, it resumes. A Python script needs `if __name__ == '__main__':` around its calls, or workers=1"
+            f"one of {workers} worker processes ended, perhaps out of memory. Run the same command again with fewer "
+            "workers to resume. In a Python script, put the calls under `if __name__ == '__main__':`, or use "
+            "workers=1."
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

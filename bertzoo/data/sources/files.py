@@ -69,7 +69,7 @@ def find_files(name: str) -> list[SourceFile]:
     """
     files = _remote_files(name) if is_url(name) else _local_files(name)
     if files is None:
-        raise CorpusError(f"the source file {name} does not exist")
+        raise CorpusError(f"the source file {name} does not exist. Correct the path in data.source.")
     return files
 
 
@@ -97,7 +97,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(f"{name} is a tokenised corpus and no text: name it alone, to pretrain on it")
+                raise CorpusError(f"{name} is a tokenised corpus, not text. Name it alone, to pretrain on it.")
             return _text_files(name, source_files(system.find(path)))
         if kind == "file":
             return source_files([path])
@@ -112,13 +112,13 @@ def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
     text = [file for file in files if file.is_text and file.name[0] != "."]
     if not text:
         raise CorpusError(
-            f"the directory {name} holds no file named {', '.join((*PLAIN, PARQUET))} (or the first"
-            f" {len(PLAIN)} with {', '.join(COMPRESSED)})"
+            f"the directory {name} holds no file named {', '.join((*PLAIN, PARQUET))} (the first {len(PLAIN)} also "
+            f"with {', '.join(COMPRESSED)}). Rename the files, or name them with a glob."
         )
     return text
 
 
 def _matches(name: str, files: list[SourceFile]) -> list[SourceFile]:
     if not files:
-        raise CorpusError(f"no file matches the pattern {name}")
+        raise CorpusError(f"no file matches the pattern {name}. Correct it in data.source.")
     return files

@@ -19,9 +19,12 @@ class MixturePart:
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
-            raise ConfigError(f"weight = {self.weight} of the source {self.source!r} must be positive")
+            raise ConfigError(
+                f"weight = {self.weight} of the source {self.source!r} is not above 0. Use a positive number, or "
+                "remove the source."
+            )
         if self.source == MIXTURE:
-            raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture: name its parts instead")
+            raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name its parts instead.")
 
     @property
     def shares(self) -> list[float]:
@@ -32,7 +35,7 @@ class MixturePart:
 def check_mixture(source: str, mixture: tuple[MixturePart, ...]) -> None:
     """Raise ConfigError for a mixture without parts or with one source twice."""
     if source == MIXTURE and not mixture:
-        raise ConfigError(f"source = {MIXTURE!r} has no parts: give them as [[data.mixture]] tables")
+        raise ConfigError(f"source = {MIXTURE!r} has no parts. Give them as [[data.mixture]] tables.")
     for index, part in enumerate(mixture):
         if part.source in [other.source for other in mixture[:index]]:
-            raise ConfigError(f"the mixture names {part.source!r} twice: give it once, with the sum of the weights")
+            raise ConfigError(f"the mixture names {part.source!r} twice. Give it once, with the sum of the weights.")

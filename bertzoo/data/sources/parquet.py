@@ -17,8 +17,8 @@ def documents(file: SourceFile, text_field: str) -> Iterator[str]:
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            f"{file} is read with pyarrow, which is missing: "
-            "`pip install -c constraints.txt -e '.[parquet]'` in the checkout adds it"
+            f"{file} needs pyarrow, which is not installed. Run `pip install -c constraints.txt -e '.[parquet]'` in "
+            "the checkout."
         ) from error
 
     with file.open() as raw:
@@ -30,19 +30,21 @@ def documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 for text in batch.column(0).to_pylist():
                     row += 1
                     if text is None:
-                        raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}: leave it out")
+                        raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}. Remove the row.")
                     yield record_document(text, f"{file} row {row}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
-            raise CorpusError(f"{file} cannot be read as Parquet, it is damaged or cut short: {reason}") from error
+            raise CorpusError(
+                f"{file} is damaged or cut short, so it cannot be read as Parquet: {reason}. Download it again, or "
+                "leave it out."
+            ) from error
 
 
 def _check_column(file: SourceFile, schema, text_field: str) -> None:
     if text_field not in schema.names:
-        raise CorpusError(
-            f"{file} has no column {text_field!r} but {', '.join(schema.names)}: name the column in text_field"
-        )
+        raise CorpusError(f"{file} has no column {text_field!r}. Set text_field to one of {', '.join(schema.names)}.")
     if str(schema.field(text_field).type) not in ("string", "large_string", "string_view"):
         raise CorpusError(
-            f"{file} has {schema.field(text_field).type} in the column {text_field!r}: name one of text in text_field"
+            f"{file} has {schema.field(text_field).type} in the column {text_field!r}, not text. Set text_field to a "
+            "column of text."
         )

@@ -131,13 +131,13 @@ def origins(source: str, text_field: str) -> list[Origin]:
     names = [part.strip() for part in source.split(",")]
     if not all(names):
         raise CorpusError(
-            f"the source {source!r} holds an empty name: give paths, directories or globs separated by commas"
+            f"the source {source!r} holds an empty name. Give paths, directories or globs separated by commas."
         )
     by_address: dict[str, Origin] = {}
     for name in names:
         for address, origin in _named_origins(name, text_field):
             if address in by_address:
-                raise CorpusError(f"the source {source!r} names {address} more than once: name every file once")
+                raise CorpusError(f"the source {source!r} names {address} more than once. Name every file once.")
             by_address[address] = origin
     return list(by_address.values())
 
@@ -147,7 +147,7 @@ def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):
-        raise CorpusError(f"the source {name!r} is unknown: the embedded source is called {embedded.SOURCE!r}")
+        raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded one.")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
             yield part.name, Origin(part.name, part.documents)
@@ -172,4 +172,4 @@ def _file_documents(file: SourceFile, text_field: str) -> Iterator[str]:
         empty = False
         yield document
     if empty:
-        raise CorpusError(f"{file} holds no text: remove it from the source or fill it")
+        raise CorpusError(f"{file} holds no text. Remove it from the source or fill it.")

@@ -29,7 +29,7 @@ def text_documents(file: SourceFile) -> Iterator[str]:
             if size > LONGEST:
                 raise CorpusError(
                     f"{file} line {start}: a document of {size:,} characters without a blank line is longer than"
-                    f" {LONGEST:,}: put blank lines between documents"
+                    f" {LONGEST:,}. Put blank lines between documents."
                 )
         elif document:
             yield "\n".join(document)
@@ -47,14 +47,17 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             _check_first_line(file, number, None)
-            raise CorpusError(f"{file} line {number} is not JSON: {error.msg} at column {error.colno}") from error
+            raise CorpusError(
+                f"{file} line {number} is not JSON: {error.msg} at column {error.colno}. Correct or remove the line."
+            ) from error
         except RecursionError as error:
-            raise CorpusError(f"{file} line {number} is nested too deeply: give flat records") from error
+            raise CorpusError(f"{file} line {number} is nested too deeply. Write flat records.") from error
         _check_first_line(file, number, record)
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(
-                f"{file} line {number} has no text in the field {text_field!r}: name the field in text_field"
+                f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field that has "
+                "it."
             )
         yield record_document(text, f"{file} line {number}")
 
@@ -62,7 +65,7 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
     """Raise CorpusError for a .json file without one object per line, as C4's have and most others do not."""
     if file.kind == ".json" and number == 1 and not isinstance(record, dict):
-        raise CorpusError(f"{file} is a JSON file without an object on its first line: give one object a line")
+        raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
 
 def record_document(text: str, place: str) -> str:
@@ -70,7 +73,9 @@ def record_document(text: str, place: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise CorpusError(f"{place} holds half a surrogate pair, which is not text: {error.reason}") from error
+        raise CorpusError(
+            f"{place} holds half a surrogate pair, which is not text: {error.reason}. Remove it."
+        ) from error
     return "\n".join(stripped for part in text.splitlines() if (stripped := part.strip()))
 
 
@@ -79,15 +84,17 @@ def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
     number, carry = 0, b""
     for chunk in _chunks(file):
         if b"\0" in chunk:
-            raise CorpusError(f"{file} near line {number + 1} holds NUL bytes: it is not a text file")
+            raise CorpusError(
+                f"{file} near line {number + 1} holds NUL bytes, so it is not a text file. Convert it, or leave it out."
+            )
         *complete, carry = (carry + chunk).split(b"\n")
         for line in complete:
             number += 1
             yield number, _decode(file, number, line)
         if len(carry) > LONGEST:
             raise CorpusError(
-                f"{file} line {number + 1} has more than {LONGEST:,} bytes ({len(carry):,} read) without a line break:"
-                " break it into lines"
+                f"{file} line {number + 1} has more than {LONGEST:,} bytes ({len(carry):,} read) without a line "
+                "break. Break it into lines."
             )
     if carry:
         yield number + 1, _decode(file, number + 1, carry)
@@ -98,14 +105,14 @@ def _decode(file: SourceFile, number: int, line: bytes) -> str:
         return line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as error:
         raise CorpusError(
-            f"{file} line {number} is not UTF-8 text ({error.reason}): convert the file to UTF-8"
+            f"{file} line {number} is not UTF-8 text ({error.reason}). Convert the file to UTF-8."
         ) from error
 
 
 def _chunks(file: SourceFile) -> Iterator[bytes]:
     with file.open() as raw, _decompression_errors(file):
         if not raw.read(1):
-            raise CorpusError(f"{file} is empty: remove it from the source or fill it")
+            raise CorpusError(f"{file} is empty. Remove it from the source or fill it.")
         raw.seek(0)
         if file.compression == ".zst":
             yield from _zst_chunks(raw)
@@ -121,7 +128,10 @@ def _decompression_errors(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise CorpusError(f"{file} cannot be decompressed, it is damaged or cut short: {error}") from error
+        raise CorpusError(
+            f"{file} is damaged or cut short, so it cannot be decompressed: {error}. Download it again, or leave it "
+            "out."
+        ) from error
 
 
 def _zst_chunks(file: BinaryIO) -> Iterator[bytes]:

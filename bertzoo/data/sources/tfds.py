@@ -36,10 +36,12 @@ class Range:
                 try:
                     text = text.decode()
                 except UnicodeDecodeError as error:
-                    raise CorpusError(f"{place} is not UTF-8 text: {error.reason}") from error
+                    raise CorpusError(
+                        f"{place} is not UTF-8 text: {error.reason}. Name another field in text_field."
+                    ) from error
             if not isinstance(text, str):
                 raise CorpusError(
-                    f"{place} has no text in {self.text_field!r}, of {', '.join(example)}: name another in text_field"
+                    f"{place} has no text in {self.text_field!r}. Set text_field to one of {', '.join(example)}."
                 )
             yield record_document(text, place)
 
@@ -48,7 +50,7 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
     """The training split of `NAME[/CONFIG][:VERSION]` in ranges of ROWS; raises CorpusError as `open_split` does."""
     count = len(open_split(dataset))
     if not count:
-        raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}")
+        raise CorpusError(f"{PREFIX}{dataset} holds no example of the split {SPLIT}. Prepare a data set that has it.")
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 
@@ -61,14 +63,14 @@ def open_split(dataset: str, split: str = SPLIT) -> Any:
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise CorpusError(
-            f"{PREFIX}{dataset} is read with TensorFlow Datasets, which is missing: "
-            "`pip install -c constraints.txt -e '.[tfds]'` in the checkout adds it"
+            f"{PREFIX}{dataset} needs TensorFlow Datasets, which is not installed. Run `pip install -c "
+            "constraints.txt -e '.[tfds]'` in the checkout."
         ) from error
     try:
         return tensorflow_datasets.data_source(dataset, split=split, download=False)
     except Exception as error:  # the library raises many types
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise CorpusError(
-            f"{PREFIX}{dataset} cannot be opened ({reason}): prepare it with `tfds build {dataset}"
-            " --file_format=array_record`, and set TFDS_DATA_DIR where it is not in ~/tensorflow_datasets"
+            f"{PREFIX}{dataset} cannot be opened ({reason}). Prepare it with `tfds build {dataset}"
+            " --file_format=array_record`, and set TFDS_DATA_DIR where it is not in ~/tensorflow_datasets."
         ) from error

@@ -36,7 +36,8 @@ class SentencePiece:
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens"
+                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
+                "larger one."
             )
 
     @property
@@ -71,7 +72,8 @@ class SentencePiece:
             )
         except RuntimeError as error:
             raise CorpusError(
-                f"a SentencePiece model of {self.vocab_size:,} entries cannot be trained on the source: {error}"
+                f"a SentencePiece model of {self.vocab_size:,} entries cannot be trained on the source: {error}. "
+                "Give more text or a smaller vocab_size."
             ) from error
         return SentencePieceTokenizer(self, model.getvalue(), "trained on the source")
 
@@ -102,7 +104,10 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise CorpusError(f"the vocabulary {origin} is not a SentencePiece model: {error}") from error
+            raise CorpusError(
+                f"the vocabulary {origin} is not a SentencePiece model: {error}. Name another file in "
+                "data.tokenizer.path."
+            ) from error
         pieces = [self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size())]
         super().__init__(config, pieces, model, origin)
         self._apart = {i: self._cut(piece) for i, piece in enumerate(pieces) if ends_in_number_and_comma(piece)}

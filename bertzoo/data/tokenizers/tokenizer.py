@@ -27,7 +27,7 @@ def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPi
     if config.path:
         return config.load()
     if next(texts(), None) is None:
-        raise CorpusError("no text was found to train a vocabulary on: check the source")
+        raise CorpusError("the source has no text to train a vocabulary on. Check data.source.")
     return config.train(lambda: _first_texts(texts()))
 
 
@@ -55,9 +55,11 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
         kind, file = _KINDS[settings["kind"]]
         config = kind(**{**settings, "path": str(directory / file)})
     except FileNotFoundError as error:
-        raise CorpusError(f"the tokenizer's {settings_file} does not exist: tokenise the source again") from error
+        raise CorpusError(f"the tokenizer's {settings_file} does not exist. Tokenise the source again.") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorpusError(f"the tokenizer's {settings_file} is damaged ({error}): tokenise the source again") from error
+        raise CorpusError(
+            f"the tokenizer's {settings_file} is damaged ({error}). Tokenise the source again."
+        ) from error
     return config.load()
 
 

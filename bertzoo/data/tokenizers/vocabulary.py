@@ -52,7 +52,7 @@ class Tokenizer(ABC):
         }
         if missing := [self.spellings[field][0] for field, index in special_ids.items() if index is None]:
             raise CorpusError(
-                f"the vocabulary {origin} has no {', '.join(missing)}: add these entries or train a new vocabulary"
+                f"the vocabulary {origin} has no {', '.join(missing)}. Add these entries or train a new vocabulary."
             )
         return Specials(**special_ids)  # pyright: ignore[reportArgumentType] (none is None)
 
@@ -112,7 +112,7 @@ class Tokenizer(ABC):
 
 def describe_unknown(share: float, place: str) -> str:
     """A sentence on the share of [UNK] among the tokens of `place`."""
-    return f"{share:.1%} of the tokens of {place} are [UNK], as the vocabulary has no entries for these words"
+    return f"{share:.1%} of the tokens of {place} are [UNK], because the vocabulary has no entries for these words"
 
 
 def check_unknown(share: float, place: str, tell: Callable[[str], None], inherited: bool = False) -> None:
@@ -127,7 +127,7 @@ def check_unknown(share: float, place: str, tell: Callable[[str], None], inherit
             else "Set data.tokenizer.path to a vocabulary of the text's language, or leave it empty to train one on "
             "the text."
         )
-        raise CorpusError(f"{describe_unknown(share, place)}; the limit is {UNKNOWN_ERROR:.0%}. {mend}")
+        raise CorpusError(f"{describe_unknown(share, place)} (limit: {UNKNOWN_ERROR:.0%}). {mend}")
     if share > UNKNOWN_WARNING:
         tell(f"warning: {describe_unknown(share, place)}")
 
@@ -136,16 +136,16 @@ def check_size(size: int, limit: int, origin: str) -> None:
     """Raise CorpusError if a vocabulary has more entries than vocab_size allows."""
     if size > limit:
         raise CorpusError(
-            f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {limit:,}: set vocab_size = {size}"
+            f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {limit:,}. Set vocab_size = {size}."
         )
 
 
 def vocabulary_file(path: str) -> Path:
     """The path of a vocabulary file; raises CorpusError if it does not exist."""
-    file = on_disk(path, "the vocabulary file", "copy it to this machine and name the copy")
+    file = on_disk(path, "the vocabulary file", "Copy it to this machine and name the copy.")
     if file.is_dir():
         names = sorted(entry.name for entry in file.iterdir() if entry.suffix in (".txt", ".model")) or ["vocab.txt"]
         raise CorpusError(f"the vocabulary file {path} is a directory. Name the file in it, such as {file / names[0]}.")
     if not file.is_file():
-        raise CorpusError(f"the vocabulary file {path} does not exist")
+        raise CorpusError(f"the vocabulary file {path} does not exist. Correct data.tokenizer.path.")
     return file

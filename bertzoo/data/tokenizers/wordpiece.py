@@ -30,7 +30,8 @@ class WordPiece:
     def __post_init__(self) -> None:
         if self.vocab_size < len(SPECIALS) + 1:
             raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens"
+                f"vocab_size = {self.vocab_size} leaves no room beside the {len(SPECIALS)} special tokens. Use a "
+                "larger one."
             )
 
     @property
@@ -44,7 +45,9 @@ class WordPiece:
         try:
             entries = vocabulary_file(self.path).read_text(encoding="utf-8").rstrip("\n").split("\n")
         except UnicodeDecodeError as error:
-            raise CorpusError(f"the vocabulary {self.path} is not UTF-8 text: {error.reason}") from error
+            raise CorpusError(
+                f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
+            ) from error
         return WordPieceTokenizer(self, [entry.rstrip("\r") for entry in entries], self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
@@ -82,7 +85,7 @@ class WordPieceTokenizer(Tokenizer):
         ids = {entry: index for index, entry in enumerate(entries)}
         if len(ids) != len(entries):
             twice = next(entry for index, entry in enumerate(entries) if ids[entry] != index)
-            raise CorpusError(f"the vocabulary {origin} holds {twice!r} more than once: remove one of the lines")
+            raise CorpusError(f"the vocabulary {origin} holds {twice!r} more than once. Remove one of the lines.")
         super().__init__(config, entries, ("\n".join(entries) + "\n").encode(), origin)
         model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
         self.library = _library(config, model)

@@ -63,9 +63,12 @@ def read_companions(file: Path) -> FileCompanions:
     """Read what stands beside a LiteRT file; raises UserError if something is missing or belongs to another file."""
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file)) is None:
-        raise UserError(f"{path} is missing; `bertzoo convert --to=litert` writes it beside the file")
+        raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
     if description["format"] != "litert":
-        raise UserError(f"{file} has the format {description['format']}; benchmark_model runs only LiteRT files")
+        raise UserError(
+            f"{file} has the format {description['format']}, but benchmark_model runs only LiteRT files. Convert the "
+            "model with --to=litert."
+        )
     if description.get("sentences") == "random ids":
         raise UserError(
             f"{file} was made of a model without a tokenizer, so it has no golden inputs for a phone. Convert a model "
@@ -79,7 +82,7 @@ def read_companions(file: Path) -> FileCompanions:
         exam = _read_json(path)
         kinds = ("classification", "regression")
         if not isinstance(exam, dict) or exam.get("kind") not in kinds or not exam.get("rows"):
-            raise UserError(f"{path} is damaged, or from another version; convert the model again")
+            raise UserError(f"{path} is damaged, or from another version. Convert the model again.")
     return FileCompanions(description, golden, exam)
 
 
@@ -87,9 +90,9 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path} is missing; `bertzoo convert --to=litert` writes it beside the file") from None
+        raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.") from None
     except ValueError:
-        raise UserError(f"{path} is damaged; convert the model again") from None
+        raise UserError(f"{path} is damaged. Convert the model again.") from None
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
@@ -100,11 +103,11 @@ def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, in
     """
     beside = read_companions(file)
     if folder.exists():
-        raise UserError(f"{folder} exists; name a new folder")
+        raise UserError(f"{folder} exists. Name a new folder.")
     if examples and beside.exam is None:
         raise UserError(
-            f"--rows={examples} asks for rows of a task, but {file} has none: only classifiers and regressions that "
-            "were scored have them. Leave it out."
+            f"--rows={examples} applies only to a classifier or a regression that was scored, which {file} is not. "
+            "Leave it out."
         )
     ports = beside.description["ports"]
     lines = {
@@ -138,11 +141,11 @@ def count_packed(file: Path, folder: Path) -> int:
     try:
         lines = (folder / "rows" / "list").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise UserError(f"{folder} is not a folder of `bertzoo phone pack`") from None
+        raise UserError(f"{folder} was not written by `bertzoo phone pack`. Pack the inputs first.") from None
     beside = read_companions(file)
     count = len(lines) - len(beside.golden)
     if not 0 <= count <= len(beside.exam["rows"] if beside.exam else ()):
-        raise UserError(f"{folder} was packed for another file than {file}: pack it again")
+        raise UserError(f"{folder} was packed for another file than {file}. Pack it again.")
     return count
 
 
@@ -192,7 +195,9 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{path} is missing: the phone has not computed row {number}") from None
+        raise UserError(
+            f"{path} is missing: the phone did not compute row {number}. Run benchmark_model for it."
+        ) from None
     outputs, at = {}, 0
     for name, kind, shape in ports["outputs"]:
         count = math.prod(shape)
@@ -201,7 +206,9 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
             outputs[name] = np.frombuffer(content, np.dtype(kind).newbyteorder("<"), count, at).reshape(shape)[0]
         at += size
     if at != len(content):
-        raise UserError(f"{path} has {len(content)} bytes, but the outputs of row {number} have {at}")
+        raise UserError(
+            f"{path} has {len(content)} bytes, but the outputs of row {number} have {at}. Copy it from the phone again."
+        )
     return outputs
 
 

@@ -27,13 +27,18 @@ def build_quiz(
     """
     if not saved_model.is_finetuned(source) or pretrained.head.kind not in TASK_HEADS:
         if examples is not None:
-            raise UserError(f"--examples={examples} applies to a fine-tuned model with the head of its task")
+            raise UserError(
+                f"--examples={examples} applies only to a fine-tuned model with its task's head. Leave it out."
+            )
         return None
     most = EXAMPLES if examples is None else examples
     try:
         model = saved_model.load_saved(source)
         if not model.knows_task:
-            raise UserError(f"{source} does not record the task it was trained on")
+            raise UserError(
+                f"{source} does not record the task it was trained on, so it cannot be scored. Convert the "
+                "fine-tuning run itself."
+            )
         model = replace(model, pretrained=replace(model.pretrained, model=pretrained.model))
         if longest < model.max_length:
             tell(f"{model.task_name}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
@@ -58,7 +63,9 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
     task = model.task()
     model = replace(model.for_task(task, tell), max_length=min(model.max_length, longest))
     if getattr(model.pretrained.head, "labels", ()) != pretrained.head.labels:
-        raise UserError(f"the labels of {task.name} have another order than those of the model")
+        raise UserError(
+            f"the labels of {task.name} and of the model have different orders. Fine-tune the model again on this task."
+        )
     if not task.dev:
         raise UserError(f"{task.name} has no development set")
     split = task.dev[0]
@@ -78,7 +85,7 @@ def _questions(model: QuestionModel, longest: int, most: int) -> Quiz:
     task.check(questions)
     rows = model.windows(questions, labels=False)
     if not rows.windows:
-        raise UserError(f"the questions of {task.name} leave no row: none of their texts has a word")
+        raise UserError(f"no text of the questions of {task.name} has a word. Correct the data.")
     decoding = model.recipe.squad.decoding(task.nulls)
     return Questions(task=task, split="dev", whole=len(whole.questions), rows=rows, decoding=decoding)
 
@@ -88,7 +95,9 @@ def fit_windows(model: QuestionModel, longest: int) -> QuestionModel:
     options = model.recipe.squad
     room = longest - options.max_question - 3  # tokens of the paragraph, beside [CLS] and two [SEP]
     if room < 1:
-        raise UserError(f"rows of {longest} tokens leave no room beside a question of {options.max_question}")
+        raise UserError(
+            f"rows of {longest} tokens leave no room beside a question of {options.max_question}. Use longer --lengths."
+        )
     # Windows overlap by at least half, as in long rows.
     options = replace(options, stride=min(options.stride, max(1, room // 2)))
     recipe = replace(model.recipe, squad=options)

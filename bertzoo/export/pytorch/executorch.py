@@ -17,7 +17,7 @@ from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
 GROUPED = "apart"  # the fastest of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
-ADVICE = "`make .venv-executorch/stamp` in the checkout makes one, which --python=.venv-executorch/bin/python names"
+ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
 _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if u.find_spec(p) is None))"
 
 
@@ -28,13 +28,13 @@ def check_python(python: Path, subject: str = "--to=executorch") -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     except OSError as error:
         raise UserError(
-            f"--python={python} cannot be run ({error.strerror}): name one that has executorch; {ADVICE}"
+            f"--python={python} cannot be run ({error.strerror}). Name one that has executorch. {ADVICE}"
         ) from None
     except subprocess.CalledProcessError:
-        raise UserError(f"--python={python} is not a Python: name one that has executorch; {ADVICE}") from None
+        raise UserError(f"--python={python} is not a Python. Name one that has executorch. {ADVICE}") from None
     if missing := done.stdout.split():
         raise UserError(
-            f"{subject} needs {missing[0]}, which {python} does not have: name a Python that has it; {ADVICE}"
+            f"{subject} needs {missing[0]}, which {python} does not have. Name a Python that has it. {ADVICE}"
         )
 
 

@@ -54,12 +54,12 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
     runs: dict[Path, FinishedRun] = {}
     errors: dict[Path, str] = {}
     for name in names:
-        directory = on_disk(name, "the directory", "copy or mount it and name that")
+        directory = on_disk(name, "the directory", "Copy or mount it and name that.")
         if not directory.is_dir():
-            raise UserError(f"{name} is not a directory; name a fine-tuning run or a directory of runs")
+            raise UserError(f"{name} is not a directory. Name a fine-tuning run or a directory of runs.")
         paths = sorted(_find_runs(directory))
         if not paths:
-            raise UserError(f"{name} holds no fine-tuning run")
+            raise UserError(f"{name} holds no fine-tuning run. Name a directory that `bertzoo finetune` wrote.")
         for path in paths:
             try:
                 runs.setdefault(path.resolve(), read_run(path, directory if path != directory else path.parent))
@@ -87,10 +87,13 @@ def read_run(path: Path, place: Path) -> FinishedRun:
     """The run at `path`; raises UserError if it is unfinished or damaged."""
     file = path / RESULTS
     if not file.is_file():
-        raise UserError(f"{path} is unfinished: it has no {RESULTS} yet; run the same command again to resume it")
+        raise UserError(f"{path} is unfinished: it has no {RESULTS} yet. Run the same command again to resume it.")
     results = _load(file)
     if results.get("version") != VERSION:
-        raise UserError(f"{file} has version {results.get('version')}; this bertzoo reads version {VERSION}")
+        raise UserError(
+            f"{file} has version {results.get('version')}, but this bertzoo reads version {VERSION}. Run the same "
+            "bertzoo finetune again."
+        )
     try:
         run = FinishedRun(
             path=path,
@@ -108,7 +111,7 @@ def read_run(path: Path, place: Path) -> FinishedRun:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"lacks {error}" if isinstance(error, KeyError) else f"has a wrong value ({error})"
-        raise UserError(f"{file} is damaged: it {problem}") from error
+        raise UserError(f"{file} is damaged: it {problem}. Run the same bertzoo finetune again.") from error
     _check_median(run, file)
     return run
 
@@ -117,27 +120,38 @@ def _check_median(run: FinishedRun, file: Path) -> None:
     """Raise UserError unless every seed has the scores of the median, and the median is theirs."""
     damaged = f"{file} is damaged: "
     if not run.seeds:
-        raise UserError(f"{damaged}it has no seeds")
+        raise UserError(f"{damaged}it has no seeds. Run the same bertzoo finetune again.")
     names = {(split, name) for split, named in run.median.items() for name in named}
     for seed in run.seeds:
         scored = {(split, name) for split, named in seed.items() for name in named}
         for split, name in sorted(names - scored):
-            raise UserError(f"{damaged}a seed has no {name} of {split}, but there is a median of it")
+            raise UserError(
+                f"{damaged}a seed has no {name} of {split}, but there is a median of it. Run the same bertzoo "
+                "finetune again."
+            )
         for split, name in scored - names:
-            raise UserError(f"{damaged}its seeds have {name} of {split}, but there is no median of it")
+            raise UserError(
+                f"{damaged}its seeds have {name} of {split}, but there is no median of it. Run the same bertzoo "
+                "finetune again."
+            )
     for split, name in names:
         value, expected = run.median[split][name], median(seed[split][name] for seed in run.seeds)
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-9):
-            raise UserError(f"{damaged}its median of {name} on {split} is {value:g}, that of its seeds {expected:g}")
+            raise UserError(
+                f"{damaged}its median of {name} on {split} is {value:g}, that of its seeds {expected:g}. Run the "
+                "same bertzoo finetune again."
+            )
 
 
 def _load(file: Path) -> dict[str, Any]:
     try:
         table = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} is damaged: it cannot be read ({error})") from error
+        raise UserError(
+            f"{file} is damaged: it cannot be read ({error}). Run the same bertzoo finetune again."
+        ) from error
     if not isinstance(table, dict):
-        raise UserError(f"{file} is damaged: it is not a table")
+        raise UserError(f"{file} is damaged: it is not a table. Run the same bertzoo finetune again.")
     return table
 
 

@@ -43,13 +43,13 @@ def read_leaderboard(path: Path) -> Submitted:
         task, split, metric = KNOWN[name]
         scores = by_task.setdefault(task, {}).setdefault(split, {})
         if metric in scores:
-            raise UserError(f"{place}: {name} occurs twice: keep one")
+            raise UserError(f"{place}: {name} occurs twice. Keep one.")
         try:
             scores[metric] = float(text)
         except ValueError:
             scores[metric] = math.nan
         if not -100 <= scores[metric] <= 100:
-            raise UserError(f"{place}, {name}: {text!r} is not a number of points from -100 to 100")
+            raise UserError(f"{place}, {name}: {text!r} is not a number from -100 to 100. Correct it.")
     if not by_task:
-        raise UserError(f"{path} holds no score: add a line such as rte/accuracy,71.2 below the header score,value")
+        raise UserError(f"{path} holds no score. Add a line such as rte/accuracy,71.2 below the header score,value.")
     return Submitted(path=path, model=path.stem, scores=by_task)

@@ -80,7 +80,7 @@ class Chain:
         known = {link.task for link in self.links}
         for task in tasks:
             if task not in known:
-                raise ConfigError(f"--tasks: the chain has no task {task}{schema.nearest(task, known)}")
+                raise ConfigError(f"--tasks={task} is not a task of the chain{schema.nearest(task, known)}")
         kept = {link.name for link in self.links if not tasks or link.task in tasks}
         for link in reversed(self.links):
             kept |= set(self.needs(link)) if link.name in kept else set()
@@ -105,16 +105,18 @@ def _build(table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> Ch
     _known(f"{ROOT}.", head, ("base", "models", "table"))
     base, models, shown = head.get("base"), head.get("models"), head.get("table", "")
     if not isinstance(base, str) or not base:
-        raise ConfigError("chain.base is missing: name the config of every run, such as finetune")
+        raise ConfigError("chain.base is missing. Name the config of every run, such as finetune.")
     if not isinstance(models, list) or not models or not all(isinstance(model, str) and model for model in models):
-        raise ConfigError('chain.models must be a list of names, such as ["student", "teacher"]')
+        raise ConfigError('chain.models is not a list of names. Write it as ["student", "teacher"].')
     if not isinstance(shown, str):
-        raise ConfigError(f"chain.table must be the name of a table of results, not {schema.show(shown)}")
+        raise ConfigError(
+            f"chain.table = {schema.show(shown)} is not the name of a table of `bertzoo results`. Correct it."
+        )
     if not stages:
-        raise ConfigError("there is no stage: add a table [stages.NAME]")
+        raise ConfigError("the chain has no stage. Add a table [stages.NAME].")
     for stage in stages:
         if stage in models:
-            raise ConfigError(f"{stage} is the name of a model and of a stage: call one of them otherwise")
+            raise ConfigError(f"{stage} is the name of a model and of a stage. Rename one of them.")
     everywhere = _options("options", table.get("options", {}))
     links = [link for stage, found in stages.items() for link in _links(base, stage, found, everywhere)]
     links = _overridden(links, overrides)
@@ -130,13 +132,15 @@ def _links(base: str, stage: str, table: Any, everywhere: Options) -> Iterator[L
     if isinstance(tasks, list) and all(isinstance(task, str) for task in tasks):
         tasks = {task: {} for task in tasks}
     if not isinstance(tasks, Mapping) or not tasks:
-        raise ConfigError(f"{where}.tasks must be a list of tasks, or a table with one for each")
+        raise ConfigError(
+            f'{where}.tasks is not a list of tasks or a table with one for each. Write it as ["cola", "rte"].'
+        )
     for task, found in tasks.items():
         place = f"{where}.tasks.{task}"
         found = check_table(place, found)
         named = {**common, **_named(place, found)}
         if "from" not in named:
-            raise ConfigError(f"{place} begins with nothing: name a model or a stage in {where}.from")
+            raise ConfigError(f"{place} has no model to start from. Name a model or a stage in {where}.from.")
         different = _options(place, {key: value for key, value in found.items() if key not in LINKS})
         yield Link(base=base, task=task, settings=different, options={**own, **different}, stage=stage, links=named)
 
@@ -145,7 +149,7 @@ def _named(where: str, table: Mapping[str, Any]) -> dict[str, str]:
     found = {key: table[key] for key in LINKS if key in table}
     for key, name in found.items():
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"{where}.{key} must be the name of a model or of a stage, not {schema.show(name)}")
+            raise ConfigError(f"{where}.{key} = {schema.show(name)} is not the name of a model or a stage. Correct it.")
     return found
 
 
@@ -164,7 +168,7 @@ def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list
         if kind in parts:
             if len(rest) < 2 or rest[0] not in parts[kind]:
                 raise ConfigError(
-                    f"--{key} names no option of one of the {kind}. The {kind} are {', '.join(sorted(parts[kind]))}."
+                    f"--{key} does not name one of the {kind}. The {kind} are {', '.join(sorted(parts[kind]))}."
                 )
             which, name = rest
         check_settable(f"--{key}", name, LINKS)
@@ -195,7 +199,7 @@ def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
             if name not in stages:
                 raise ConfigError(f"{where} is neither a model nor a stage{schema.nearest(name, [*models, *stages])}")
             if link.task not in stages[name] and len(stages[name]) > 1:
-                raise ConfigError(f"{where} has {len(stages[name])} tasks, of which {link.task} is none: name another")
+                raise ConfigError(f"{where} has {len(stages[name])} tasks, but not {link.task}. Name another stage.")
             found[key] = f"{name}/{link.task if link.task in stages[name] else stages[name][0]}"
         made.append(replace(link, links=found))
     return made
@@ -207,7 +211,7 @@ def _ordered(links: list[Link], models: Sequence[str]) -> tuple[Link, ...]:
     while waiting := [link for link in links if link.name not in made]:
         free = [link for link in waiting if all(name in models or name in made for name in link.links.values())]
         if not free:
-            raise ConfigError(f"{' needs '.join(_circle({link.name: link for link in waiting}))}: break the circle")
+            raise ConfigError(f"{' needs '.join(_circle({link.name: link for link in waiting}))}. Break the circle.")
         made |= {free[0].name: free[0]}
     return tuple(made.values())
 

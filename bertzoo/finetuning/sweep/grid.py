@@ -109,7 +109,7 @@ def load_sweep(name: str | Path, overrides: Sequence[tuple[str, str]] = (), task
     sweep = _override(sweep, overrides)
     for task in tasks:
         if task not in sweep.grids:
-            raise ConfigError(f"--tasks: the sweep has no task {task}{schema.nearest(task, sweep.grids)}")
+            raise ConfigError(f"--tasks={task} is not a task of the sweep{schema.nearest(task, sweep.grids)}")
     return replace(sweep, grids={task: grid for task, grid in sweep.grids.items() if not tasks or task in tasks})
 
 
@@ -125,21 +125,21 @@ def _build(table: Mapping[str, Any]) -> Sweep:
             raise ConfigError(f"unknown key sweep.{key}{schema.nearest(key, ('base', 'tasks'))}")
     base, tasks = head.get("base"), head.get("tasks")
     if not isinstance(base, str) or not base:
-        raise ConfigError("sweep.base is missing: name the config of every run, such as finetune")
+        raise ConfigError("sweep.base is missing. Name the config of every run, such as finetune.")
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) and task for task in tasks):
-        raise ConfigError('sweep.tasks must be a list of tasks, such as ["cola", "rte"]')
+        raise ConfigError('sweep.tasks is not a list of tasks. Write it as ["cola", "rte"].')
     if len(set(tasks)) < len(tasks):
-        raise ConfigError(f"sweep.tasks = {tasks} names a task twice")
+        raise ConfigError(f"sweep.tasks = {tasks} names a task twice. Remove one.")
     options = {key: to_text(f"options.{key}", value) for key, value in flatten(table.get("options", {}))}
     grid = _lists("grid", table.get("grid", {}))
     for key in options:
         if key in grid:
-            raise ConfigError(f"{key} is in [options] and in [grid]; keep one")
+            raise ConfigError(f"{key} is in [options] and in [grid]. Keep one.")
         check_settable(f"options.{key}", key)
     grids = {task: dict(grid) for task in tasks}
     for task, lists in table.get("tasks", {}).items():
         if task not in tasks:
-            raise ConfigError(f"[tasks.{task}]: sweep.tasks has no {task}{schema.nearest(task, tasks)}")
+            raise ConfigError(f"[tasks.{task}] is not a task in sweep.tasks{schema.nearest(task, tasks)}")
         grids[task] |= _lists(f"tasks.{task}", check_table(f"tasks.{task}", lists))
     return Sweep(base=base, options=options, grids=grids)
 
@@ -149,17 +149,17 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     for key, values in flatten(table):
         check_settable(f"{where}.{key}", key)
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"{where}.{key} must be a list of values, not {schema.show(values)}")
+            raise ConfigError(f"{where}.{key} = {schema.show(values)} is not a list of values. Write it as [1, 2].")
         lists[key] = tuple(to_text(f"{where}.{key}", value) for value in values)
         if len(set(lists[key])) < len(values):
-            raise ConfigError(f"{where}.{key} = {values} has a value twice")
+            raise ConfigError(f"{where}.{key} = {values} has a value twice. Remove one.")
     return lists
 
 
 def check_table(where: str, value: Any) -> Mapping[str, Any]:
     """The value; raises ConfigError unless it is a table."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a table, not {schema.show(value)}")
+        raise ConfigError(f"{where} = {schema.show(value)} is not a table. Write it as [{where}].")
     return value
 
 
@@ -175,7 +175,7 @@ def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 def check_settable(where: str, key: str, more: Sequence[str] = ()) -> None:
     """Raise ConfigError for an option that is set for every run anyway."""
     if key in OWN or key in more:
-        raise ConfigError(f"{where} cannot be set: it is set for every run")
+        raise ConfigError(f"{where} cannot be set, because the sweep sets it for every run. Remove it.")
 
 
 def to_text(where: str, value: Any) -> str:
@@ -186,7 +186,9 @@ def to_text(where: str, value: Any) -> str:
         return str(value)
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return json.dumps(value, ensure_ascii=False)
-    raise ConfigError(f"{where} = {schema.show(value)} is not text, a number, true, false or a list of these")
+    raise ConfigError(
+        f"{where} = {schema.show(value)} has an unknown type. Use text, a number, true, false or a list of these."
+    )
 
 
 def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
@@ -201,7 +203,7 @@ def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
             continue
         _, task, name = (*key.split(".", 2), "")[:3]
         if task not in grids or not name:
-            raise ConfigError(f"--{key}: tasks.NAME.option sets an option of one of the tasks {', '.join(grids)}")
+            raise ConfigError(f"--{key} does not name a task of the sweep. The tasks are {', '.join(grids)}.")
         check_settable(f"--{key}", name)
         grids[task][name] = (value,)
     everywhere = {name for name in options if all(name in grid for grid in grids.values())}

@@ -25,7 +25,7 @@ class Record:
     """
 
     def __init__(self, name: str, points: Sequence[SweepPoint], kind: str = "sweep", folder: str = POINTS):
-        self.path = on_disk(name, "the run directory", "name a directory, a mounted one perhaps")
+        self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
         self._kind, self._folder = kind, folder
         self.points = points
         self.states: dict[str, tuple[str, str]] = {}  # of unfinished points: failed or stopped, and the error
@@ -56,7 +56,7 @@ class Record:
     def locked(self) -> Iterator[None]:
         """Hold the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
         if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"--run_dir={self.path} is a file; name a directory")
+            raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
             marks = [f"{self._kind}.json", self._folder]
             check_vacant(str(self.path), [path.name for path in self.path.iterdir()], marks, [lock.NAME])
@@ -73,7 +73,7 @@ class Record:
         if file.is_file():
             config.reject(str(self.path), changes(_read_identity(file), identity))
         elif (self.path / self._folder).exists():
-            raise UserError(f"{self.path} has {self._folder} but no {file.name}; use a different --run_dir")
+            raise UserError(f"{self.path} has {self._folder} but no {file.name}. Use a different --run_dir.")
         atomic.write_json(file, identity, indent=2)
 
     def write(self) -> None:
@@ -117,7 +117,9 @@ def _read_identity(file: Path) -> dict[str, Any]:
     try:
         identity = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} is damaged: it cannot be read ({error})") from error
+        raise UserError(f"{file} is damaged: {error}. Restore a copy or use a different --run_dir.") from error
     if not isinstance(identity, dict) or identity.get("version") != VERSION:
-        raise UserError(f"{file} is not of version {VERSION}, which this bertzoo reads: use a different --run_dir")
+        raise UserError(
+            f"{file} has another version than {VERSION}, which this bertzoo reads. Use a different --run_dir."
+        )
     return identity

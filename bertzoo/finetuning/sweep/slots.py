@@ -26,10 +26,15 @@ def device_environments(processes: int | None) -> list[Environment]:
     if platform == "cpu":
         return [{} for _ in range(processes or 1)]
     if (processes or 0) > count:
-        raise UserError(f"--processes={processes} is more than the {count} devices of this machine, one for each")
+        raise UserError(
+            f"--processes={processes} is more than the {count} devices of this machine. Use at most {count}, one for "
+            "each."
+        )
     make = {"tpu": _chip, "gpu": _card}.get(platform)
     if make is None and (processes or 1) > 1:
-        raise UserError(f"--processes={processes}: devices of the platform {platform} cannot be shared out; use 1")
+        raise UserError(
+            f"--processes={processes}: several processes cannot share the devices of the platform {platform}. Use 1."
+        )
     return [make(number) for number in range(processes or count)] if make else [{}]
 
 

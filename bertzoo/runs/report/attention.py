@@ -45,15 +45,17 @@ def attentions(
     model, origin = pretrained.model, pretrained.origin
     for layer in layers:
         if not 1 <= layer <= model.layers:
-            raise UserError(f"{origin} has no layer {layer}: its layers are numbered 1 to {model.layers}")
+            raise UserError(f"layer {layer} does not exist in {origin}. Use 1 to {model.layers}.")
     longest = max(len(row.input_ids) for row in rows)
     if longest > model.max_positions:
         raise UserError(
-            f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}; give a shorter one"
+            f"the text has {longest} tokens, but {origin} reads at most {model.max_positions}. Give a shorter one."
         )
     types = 1 + max(int(row.token_type_ids.max()) for row in rows)
     if 0 < model.token_types < types:
-        raise UserError(f"the rows have {types} segments, but {origin} knows {model.token_types}; give --text")
+        raise UserError(
+            f"the rows have {types} segments, but {origin} has {model.token_types} token types. Give --text."
+        )
     module, params = pretrained.module()
 
     @jax.jit
@@ -68,7 +70,7 @@ def attentions(
         arrays = [np.asarray(array)[0, :, :length, :length] for array in maps(params, ids, types, mask)]
         for layer, array in zip(layers, arrays, strict=True):
             if not len(array):
-                raise UserError(f"layer {layer} of {origin} has no attention heads")
+                raise UserError(f"layer {layer} of {origin} has no attention heads. Leave it out of --layers.")
         return arrays
 
     return map(of_row, rows)

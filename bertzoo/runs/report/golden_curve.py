@@ -88,20 +88,23 @@ def compare_with_golden_curve(
     if apart[name]:
         more = f" and {len(apart[name]) - 3} more" if len(apart[name]) > 3 else ""
         raise UserError(
-            f"{run.directory} is not a run of a config with a golden curve ({', '.join(shipped)}); it differs from "
-            f"{name} in {'; '.join(apart[name][:3])}{more}"
+            f"{run.directory} is not a run of {' or '.join(shipped)}, which have golden curves. It differs from "
+            f"{name} in {'; '.join(apart[name][:3])}{more}. Run the shipped config unchanged."
         )
     record = recorded[name]
     corpus, known = run.provenance.get("corpus_sha256"), record["corpus_sha256"]
     if corpus != known:
         raise UserError(
-            f"{run.directory} was trained on another corpus than the golden curve of {name}: its hash is {corpus}, the "
-            f"curve's {known} ({record['corpus']}). Losses on other text cannot be compared."
+            f"{run.directory} was trained on another corpus than the golden curve of {name}: its hash is {corpus}, "
+            f"the curve's {known} ({record['corpus']}). Train on that corpus to compare."
         )
     points = list(_points(run, record["points"]))
     if not points:
         steps = ", ".join(str(point["step"]) for point in record["points"])
-        raise UserError(f"{run.directory} has no held-out losses at the steps of the golden curve of {name}: {steps}")
+        raise UserError(
+            f"{run.directory} has no held-out losses at the steps of the golden curve of {name}: {steps}. Let it "
+            "train that far."
+        )
     whole = sum(len(point) - 1 for point in record["points"])
     return Comparison(name=name, tolerance=record["tolerance"], points=points, recorded=whole)
 

@@ -75,7 +75,10 @@ def read_run(directory: str | Path) -> RunRecord:
         return _read_pruning(directory, parts)
     for name in ("config.toml", "metrics.jsonl"):
         if not (directory / name).is_file():
-            raise UserError(f"{directory} is not the directory of a run: it has no {name}")
+            raise UserError(
+                f"{directory} is not the directory of a run: it has no {name}. Name a run that `bertzoo pretrain`, "
+                "transfer or prune wrote."
+            )
     return RunRecord(
         directory=directory,
         history=read_history(directory / "metrics.jsonl"),
