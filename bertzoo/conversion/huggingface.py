@@ -62,25 +62,31 @@ def read_huggingface(directory: Path) -> Pretrained:
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):
         source["sentence"] = family.sentence
-    if license := stated_license(directory):
-        source["license"] = license
+    source |= stated_in_card(directory)
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(directory), source=source)
 
 
-def stated_license(directory: Path) -> str | None:
-    """The licence that a directory states: `license` in its model card, or the first line of its LICENSE; or None."""
-    card = directory / "README.md"
+def stated_in_card(directory: Path) -> dict[str, str]:
+    """What the header of a directory's model card states of license, language and base_model, of a list the first.
+
+    Without a licence there, the first line of the directory's LICENSE is its name.
+    """
+    card, stated = directory / "README.md", {}
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
         header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
-        license_field = header and re.search(r"^license:[ \t]*[\"']?([\w.+-]+)", header[1], re.MULTILINE)
-        if license_field:
-            return license_field[1]
-    for name in ("LICENSE", "LICENSE.txt", "LICENSE.md"):
-        if (directory / name).is_file():
-            lines = (directory / name).read_text(encoding="utf-8", errors="replace").splitlines()
-            return next((line.strip("# \t")[:80] for line in lines if line.strip("# \t")), None)
-    return None
+        pattern = r"^(license|license_name|language|base_model):[ \t]*(?:\n[ \t]*-[ \t]*)?[\"']?([\w.+/-]+)"
+        stated = dict(re.findall(pattern, header[1], re.MULTILINE)) if header else {}
+    named = stated.pop("license_name", None)
+    if stated.get("license") == "other" and named:
+        stated["license"] = named
+    if stated.get("license") in ("unknown", None):
+        stated.pop("license", None)
+        for file in (directory / name for name in ("LICENSE", "LICENSE.txt", "LICENSE.md")):
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+            if line := next((line.strip("# \t")[:80] for line in lines if line.strip("# \t")), None):
+                return stated | {"license": line}
+    return stated
 
 
 def _finite(text: str) -> float:

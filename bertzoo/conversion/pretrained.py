@@ -1,5 +1,6 @@
 """A model from any directory: config, head, parameters and tokenizer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,11 @@ class Pretrained:
         """The model under its head as a Linen module, and its parameters as that module's nested dict."""
         arrays = {name: jnp.asarray(array) for name, array in self.params.items()}
         return self.head.build(self.model, Compute()), flax.traverse_util.unflatten_dict(arrays, sep="/")
+
+
+def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a source, or of a record of one, that also hold for models made from it."""
+    return {key: source[key] for key in ("license", "language", "base_model") if key in source}
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:

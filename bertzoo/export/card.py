@@ -1,25 +1,48 @@
-"""The model card of a file for phones, from the description in its JSON."""
+"""Model cards in Hugging Face's format, of a file for phones from its JSON and of a model directory."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from bertzoo.core import markdown
+from huggingface_hub import EvalResult, ModelCardData
+
+from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core import config, markdown
+from bertzoo.core.version import __version__
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
 SPANS = ("span", "joint_span")
+_PIPELINES = {  # of the Hub, by the kind of head; it has none for replaced tokens
+    "masked": "fill-mask",
+    "sequence_classification": "text-classification",
+    "token_classification": "token-classification",
+    **dict.fromkeys(SPANS, "question-answering"),
+    "none": "feature-extraction",
+}
+_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch"}  # else the format
+_DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
+_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # else our name
+_NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}
+_SOURCES = {
+    "run": "a pretraining run",
+    "finetune": "a fine-tuning run",
+    "prune": "a pruning run",
+    "huggingface": "a Hugging Face directory",
+    "tensorflow": "a TensorFlow 1 checkpoint",
+}
+_LICENSES = {"apache license": "apache-2.0", "mit license": "mit", "the mit license (mit)": "mit"}  # first lines
+_LICENSE_IDS = ("apache-2.0", "mit", "cc0-1.0", "bsd-2-clause", "bsd-3-clause", "gpl-3.0", "mpl-2.0", "openrail")
 
 
 def card(name: str, description: Mapping[str, Any]) -> str:
-    """The card as Markdown; `name` is the file's, `description` the content of its JSON."""
+    """The card of a file as Markdown; `name` is the file's, `description` the content of its JSON."""
     head = ["signature", "output", "largest error", "of values up to", "cosine", *["FLOPs"] * ("flops" in description)]
+    scores = description["scores"]
     lines = [
-        f"# {name}",
-        "",
-        _summary(description),
-        "",
-        f"Made from {_source(description['source'])}.",
-        "",
+        *_opening(name, description, {scores["split"]: scores["file"]} if scores else {}),
         "## Use",
         "",
         *(f"{number}. {step}" for number, step in enumerate(use_steps(description), 1)),
@@ -28,13 +51,13 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         "",
         _license(description["source"]),
         "",
-        "## Differences from the model it was made from",
+        "## Differences from the source model",
         "",
         markdown.table(head, _errors(description)),
         "",
         _limits(description),
     ]
-    if scores := description["scores"]:
+    if scores:
         points = ", ".join(
             f"{metric} {value:.2f} (the model's {scores['model'][metric]:.2f})"
             for metric, value in scores["file"].items()
@@ -47,6 +70,116 @@ def card(name: str, description: Mapping[str, Any]) -> str:
     if "delegated" in description:
         lines += ["", "## Operators", "", *_delegation(description)]
     return "\n".join(lines) + "\n"
+
+
+def write_directory_card(
+    directory: Path, name: str, form: str, pretrained: Pretrained, origin: Mapping[str, Any]
+) -> None:
+    """Write README.md into a model directory that has all its other files.
+
+    name: of the directory once it is complete; form: one of DIRECTORIES; origin: the source, with names of paths only.
+    """
+    scores: Mapping[str, Mapping[str, float]] = origin.get("scores", {})
+    description = {
+        "bertzoo": __version__,
+        "format": form,
+        "parameters": pretrained.parameter_count,
+        "layers": pretrained.model.layers,
+        "model": config.plain(pretrained.model),
+        "head": config.plain(pretrained.head),
+        "source": origin,
+    }
+    rows = [
+        [split, metric, f"{value:.2f}"]
+        for split, values in scores.items()
+        for metric, value in values.items()
+        if not is_threshold(metric)
+    ]
+    lines = [
+        *_opening(name, description, scores),
+        "## Use",
+        "",
+        *_directory_use(directory, name, form),
+        "",
+        *(["## Scores", "", markdown.table(["split", "metric", "points"], rows), ""] if rows else []),
+        "## Licence",
+        "",
+        _license(origin),
+    ]
+    (directory / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _directory_use(directory: Path, name: str, form: str) -> list[str]:
+    """Lines of Markdown with the code that loads a model directory of a format."""
+    match form:
+        case "huggingface":
+            (model,) = json.loads((directory / "config.json").read_text(encoding="utf-8"))["architectures"]
+            classes = ["AutoTokenizer", model] if (directory / "tokenizer.json").is_file() else [model]
+            loads = [f'{"model" if one == model else "tokenizer"} = {one}.from_pretrained("{name}")' for one in classes]
+            return ["```python", f"from transformers import {', '.join(classes)}", "", *loads, "```"]
+        case "pytorch":
+            code = ["from modeling_bertzoo import load  # of this directory", "", f'model = load("{name}")']
+            return ["```python", *code, "```"]
+        case _:
+            return ["```", f"bertzoo convert {name} {name}.tflite --to=litert", "```"]
+
+
+def _opening(name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The YAML header, the title, a summary and the source."""
+    header = metadata(name, description, scores).to_yaml()
+    source = _source(description["source"])
+    return ["---", header.rstrip(), "---", "", f"# {name}", "", _summary(description), "", f"Made from {source}.", ""]
+
+
+def metadata(
+    name: str, description: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]] | None = None
+) -> ModelCardData:
+    """The metadata of a card, as the Hub reads it; scores: points by split and metric."""
+    head, source, form = description["head"]["kind"], description["source"], description["format"]
+    task, pipeline, precision = source.get("task"), _PIPELINES.get(head), description.get("precision", "fp32")
+    dataset = _DATASETS.get(task)
+    results = [
+        EvalResult(
+            task_type=pipeline or "other",
+            dataset_type=dataset or "other",
+            dataset_name=str(task),
+            dataset_config=task if task in GLUE else None,
+            dataset_split=split,
+            metric_type=_METRICS.get(metric, metric),
+            metric_name=f"{metric} in points",
+            metric_value=round(value, 2),
+        )
+        for split, values in (scores or {}).items()
+        for metric, value in values.items()
+        if not is_threshold(metric)
+    ]
+    return ModelCardData(
+        **_license_fields(source.get("license")),
+        language=source.get("language"),
+        library_name=_LIBRARIES.get(form, form),
+        pipeline_tag=pipeline,
+        base_model=source.get("base_model"),
+        datasets=[dataset] if dataset else None,
+        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        tags=[
+            "bertzoo",
+            description["model"]["kind"],
+            *["tflite"] * (form == "litert"),
+            *[precision] * (precision != "fp32"),
+        ],
+        model_name=name if results else None,  # required beside results
+        eval_results=results or None,
+    )
+
+
+def _license_fields(license: str | None) -> dict[str, str]:
+    """The Hub's fields for a licence, which has a list of identifiers; others have a name."""
+    if not license:
+        return {"license": "unknown"}
+    known = _LICENSES.get(license.lower(), license.lower())
+    if known in _LICENSE_IDS or known.startswith("cc-by"):
+        return {"license": known}
+    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", known).strip("-")}
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
@@ -190,21 +323,25 @@ def _limits(description: Mapping[str, Any]) -> str:
 
 def _summary(description: Mapping[str, Any]) -> str:
     head, model, kind = description["head"], description["model"], description["format"]
-    width = f" and {model['hidden_size']} units" if "hidden_size" in model else ""
+    width = f", {model['hidden_size']} units" if "hidden_size" in model else ""
+    form = f"in {_NAMES.get(kind, kind)}'s format"
+    if "bytes" in description:
+        article, size = "an" if kind[0] in "aeiou" else "a", f"{description['bytes'] / 1e6:,.1f} MB"
+        form = f"as {article} {kind} file of {size} in {description['precision']}"
     labels = f" Its labels are {', '.join(map(str, head['labels']))}." if head.get("labels") else ""
     memory = f" Running it takes {size / 1e6:,.1f} MB of memory." if (size := description.get("memory")) else ""
+    hashed = f" SHA-256 {description['sha256']}." if "sha256" in description else ""
     return (
         f"A {model['kind']} model of {description['layers']} layers{width} and {description['parameters']:,} "
-        f"parameters, head {head['kind']}, as {'an' if kind[0] in 'aeiou' else 'a'} {kind} file of "
-        f"{description['bytes'] / 1e6:,.1f} MB in {description['precision']}, written by bertzoo "
-        f"{description['bertzoo']}.{labels}{memory} SHA-256 {description['sha256']}."
+        f"parameters with the head {head['kind']}, {form}, written by bertzoo {description['bertzoo']}."
+        f"{labels}{memory}{hashed}"
     )
 
 
-def _source(source: Any) -> str:
-    if isinstance(source, Mapping):
-        source = ", ".join(f"{key} {value}" for key, value in source.items() if key not in ("license", "own"))
-    return str(source or "a model of unknown origin")
+def _source(source: Mapping[str, Any]) -> str:
+    left_out = ("format", "license", "own", "scores")
+    details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in source.items() if key not in left_out)
+    return f"{_SOURCES.get(source.get('format', ''), 'a model')} ({details})"
 
 
 def _errors(description: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -65,12 +65,15 @@ def convert(
         "bertzoo": any_model.write_model,
         "pytorch": pytorch.write_pytorch,
     }[options.to]
+    form = options.to
     with atomic.new_directory(destination) as temporary:
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
             tell(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
             pytorch.write_pytorch(pretrained, temporary)
+            form = "pytorch"
+        card.write_directory_card(temporary, destination.name, form, pretrained, _origin(pretrained))
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so {destination} has none either")
     return Converted(pretrained, None)
@@ -85,6 +88,8 @@ def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
             tell(f"left out: {name}")
     for kind in pretrained.others if options.head is None else ():
         tell(f"left out: the generator (--head={kind} takes it)")
+    if options.license is not None:
+        pretrained = replace(pretrained, source=pretrained.source | {"license": options.license})
     return heads.leak_padding(pretrained) if options.leak_padding else pretrained
 
 
@@ -115,8 +120,6 @@ def _convert_to_file(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
             "Add --head=none."
         )
-    if options.license is not None:
-        pretrained = replace(pretrained, source=pretrained.source | {"license": options.license})
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)

@@ -23,7 +23,6 @@ _ONLY = {
     "pooling": FILES,
     "examples": FILES,
     "calibration": ("litert",),
-    "license": FILES,
     "no_optimize": ("litert",),
     "python": ("executorch",),
 }
@@ -35,11 +34,12 @@ class ExportOptions:
     """Options of a conversion; raises UserError for a value or a combination that does not exist.
 
     to: the format, one of DIRECTORIES or FILES; tflite is litert. head: keep only this head, one of HEADS; None keeps
-    all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do.
+    all. leak_padding: let convolutions and trigrams see padding, as Hugging Face's do. license of the weights, for the
+    card; None keeps the source's.
 
     For files only, None by default: lengths, tokens in a row; precision of the weights; pooling of an embedding;
-    calibration, a file of texts for int8-static; license of the weights, for the card; examples of the task to score
-    on, 0 for all; no_optimize, keep the training graph; python, a Python that has ExecuTorch.
+    calibration, a file of texts for int8-static; examples of the task to score on, 0 for all; no_optimize, keep the
+    training graph; python, a Python that has ExecuTorch.
     """
 
     to: str

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import model_name
@@ -188,8 +188,9 @@ class Seed:
             "from": model_name(start.record["path"]),
             "from_sha256": start.record["parameters_sha256"],
             **({"from_step": start.record["step"]} if "step" in start.record else {}),
-            **({"license": start.license} if start.license else {}),
+            **inherited(start.record),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
+            "scores": entry["scores"],
             **job.data.notes,
             **({"own": job.recipe.own.columns} if job.task == "own" else {}),
         }

@@ -26,8 +26,7 @@ HEADS = (
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
     """model, head: configs; initial: by path, the loaded parameters, while the others start fresh; record: of the
-    source, for run.json; license: that the source states, or empty; report: lines for a person about what is loaded and
-    what starts fresh.
+    source, for run.json; report: lines for a person about what is loaded and what starts fresh.
     """
 
     model: Any
@@ -36,7 +35,6 @@ class StartingModel:
     initial: dict[str, np.ndarray]
     tokenizer: Tokenizer
     record: dict[str, Any]
-    license: str
     report: list[str]
 
     @property
@@ -71,6 +69,5 @@ def load_starting_model(path: Path, recipe: Finetune, task: TaskKind) -> Startin
         initial={name: pad_vocabulary(source.params[name], padded[name].shape) for name in loaded},
         tokenizer=source.tokenizer,
         record=origin_record(source, path),
-        license=str(source.source.get("license", "")),
         report=match.report(str(path)),
     )

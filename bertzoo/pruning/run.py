@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import optax
 
+from bertzoo.conversion.pretrained import inherited
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
@@ -260,8 +261,13 @@ class Pruning:
             if (self.run.model / any_model.MODEL).is_file():
                 return
             tuned = any_model.read_model(last.path)
-            source = {name: value for name, value in tuned.source.items() if name in ("step", "sentence")}
-            source = {"format": "prune", "from": str(self.origin), **source}
+            trained = {name: value for name, value in tuned.source.items() if name in ("step", "sentence", "language")}
+            source = {
+                "format": "prune",
+                "from": str(self.origin),
+                **inherited(self.run.origin("from") or {}),
+                **trained,
+            }
             with atomic.new_directory(self.run.model) as temporary:
                 any_model.write_model(replace(tuned, source=source), temporary)
 

@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 
 from bertzoo.conversion import huggingface, tensorflow1, tensors
-from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
+from bertzoo.conversion.pretrained import Pretrained, check_vocabulary, inherited
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import missing_model, on_disk
@@ -105,13 +105,21 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     trained = load_run(path, which)  # pyright: ignore[reportArgumentType] (latest, or a step)
     params = {name: np.asarray(leaf) for name, leaf in named(trained.params).items()}
     recipe = trained.recipe
+    origin = trained.run.origin("from") or trained.run.origin("teacher") or {}
     model = Pretrained(
         model=recipe.model,
         head=head_of(recipe),
         params={name: array for name, array in params.items() if not name.startswith("generator/")},
         tokenizer=trained.tokenizer,
         origin=str(path),
-        source={"format": "run", "path": str(path), "step": trained.step, "sentence": recipe.objective.sentence},
+        source={
+            "format": "run",
+            "path": str(path),
+            "step": trained.step,
+            "sentence": recipe.objective.sentence,
+            **inherited(origin),
+            "language": recipe.data.language,
+        },
         generator={name: array for name, array in params.items() if name.startswith("generator/")},
     )
     if not isinstance(recipe.objective, Replaced):

@@ -200,7 +200,8 @@ def _warm_start(
         return None, None
     start, before = warm_start.read_warm_start(origin, recipe), run.origin("from")
     _check_same_everywhere(start.record, "what the run starts from", origin)
-    if before and before["path"] == start.record["path"] and before != start.record:
+    old, new = (record or {} for record in (before, start.record))
+    if before and old["path"] == new["path"] and old["parameters_sha256"] != new["parameters_sha256"]:
         tell(f"changed since the run began: the parameters in {origin}")
     for line in start.report:
         tell(line)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertzoo.conversion import tensors
-from bertzoo.conversion.pretrained import Pretrained, fits
+from bertzoo.conversion.pretrained import Pretrained, fits, inherited
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.settings import Data
@@ -148,10 +148,10 @@ def read_warm_start(path: Path, recipe: Pretrain) -> WarmStart:
 
 
 def origin_record(source: Pretrained, path: Path) -> dict[str, Any]:
-    """Return the entry of run.json for a model that a run is made from: its path, hash and, for a run, its step."""
+    """Return the entry of run.json for a model that a run is made from: its path, hash, step, licence and language."""
     digest = tensors.digest(source.params | source.generator)
     record: dict[str, Any] = {"path": str(path.resolve()), "parameters_sha256": digest}
-    return record | ({"step": source.source["step"]} if "step" in source.source else {})
+    return record | inherited(source.source) | ({"step": source.source["step"]} if "step" in source.source else {})
 
 
 def check_same_model(source: Pretrained, model: Model, table: str) -> list[str]:

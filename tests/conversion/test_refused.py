@@ -154,7 +154,7 @@ def test_a_model_without_a_class_is_written_with_its_own_module(
     assert mentions(said, *parts, "PyTorch") and said.count("\n") == 2
     assert mentions(said, tmp_path / "ours", "no tokenizer")
     files = {path.name for path in (tmp_path / "hf").iterdir()}
-    assert files == {"config.json", "model.safetensors", "modeling_bertzoo.py"}
+    assert files == {"README.md", "config.json", "model.safetensors", "modeling_bertzoo.py"}
 
 
 def test_a_list_of_sizes_in_config_json_prints_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

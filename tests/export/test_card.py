@@ -1,12 +1,15 @@
 """The card of an exported file: what an app needs, from the tokenizer, the head and the source of each model."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import planted
 import pytest
+import yaml
+from huggingface_hub import ModelCard
 from messages import mentions
 
 import bertzoo
@@ -14,7 +17,7 @@ from bertzoo.conversion import huggingface
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-from bertzoo.export.card import use_steps
+from bertzoo.export.card import metadata, use_steps
 from bertzoo.export.check import verify
 from bertzoo.runs import any_model
 
@@ -94,10 +97,98 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path: 
     (source / "LICENSE").write_text("\n                  Apache License\n            Version 2.0\n")
     assert mentions(licence(), "Apache License")
     (source / "README.md").write_text("---\nlanguage: en\nlicense: cc-by-4.0 # of the weights\n---\nlicense: other\n")
-    assert mentions(licence(), "cc-by-4.0") and huggingface.stated_license(source) == "cc-by-4.0"
+    assert mentions(licence(), "cc-by-4.0") and huggingface.stated_in_card(source)["license"] == "cc-by-4.0"
     assert "cc-by-4.0" not in (stated := licence("--license=mit")) and mentions(stated, "mit")
     any_model.write_model(any_model.read_model(source), tmp_path)  # a model directory keeps it
     assert any_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
+
+
+def header(card: str) -> dict[str, Any]:
+    """The YAML between the first two lines of dashes, which huggingface_hub reads alike."""
+    fields = yaml.safe_load(card.split("---\n")[1])
+    assert ModelCard(card, ignore_metadata_errors=False).data.to_dict().keys() >= fields.keys() - {"model-index"}
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("name", "pipeline", "datasets"),
+    [
+        ("rte", "text-classification", ["nyu-mll/glue"]),
+        ("tags", "token-classification", None),
+        ("joint", "question-answering", ["rajpurkar/squad_v2"]),
+        ("masked", "fill-mask", None),
+        ("none", "feature-extraction", None),
+    ],
+)
+def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | None, models: Path, export: Any) -> None:
+    fields = header(card_of(export(models / name, "--lengths=24", "--license=mit")))
+    assert (fields["pipeline_tag"], fields.get("datasets"), fields["license"]) == (pipeline, datasets, "mit")
+    assert fields["library_name"] == "litert" and fields["tags"] == ["bertzoo", "bert", "tflite"]
+    assert "model-index" not in fields and "base_model" not in fields  # nothing was scored
+
+
+def test_the_header_has_the_scores_of_a_file(tmp_path: Path, export: Any) -> None:
+    planted.fill(tmp_path)
+    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
+    file = export(tmp_path / "run", "--lengths=16", "--examples=8")
+    scores, fields = described(file)["scores"], header(card_of(file))
+    (index,) = fields["model-index"]
+    (result,) = index["results"]
+    assert index["name"] == file.name and result["dataset"]["split"] == scores["split"] == "dev"
+    measured = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert measured == {name: round(value, 2) for name, value in scores["file"].items()}
+    assert fields["metrics"] == list(measured)
+
+
+@pytest.mark.parametrize(
+    ("form", "library", "part"),
+    [
+        ("huggingface", "transformers", "BertForSequenceClassification"),
+        ("pytorch", "pytorch", "import load"),
+        ("bertzoo", "bertzoo", "bertzoo convert out"),
+    ],
+)
+def test_the_card_of_a_directory(form: str, library: str, part: str, models: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(models / "rte", source)
+    table = (source / "model.toml").read_text()
+    scores = '[source]\nbase_model = "nobody/tiny"\nscores = { dev = { accuracy = 61.234 } }\n'
+    (source / "model.toml").write_text(table.replace("[source]\n", scores))
+    out = tmp_path / "out"
+    assert planted.cli.main(["convert", str(source), str(out), f"--to={form}", "--license=Apache License"]) == 0
+    text = (out / "README.md").read_text()
+    fields = header(text)
+    assert (fields["library_name"], fields["license"], fields["base_model"]) == (library, "apache-2.0", "nobody/tiny")
+    (metric,) = fields["model-index"][0]["results"][0]["metrics"]
+    assert (metric["type"], metric["value"]) == ("accuracy", 61.23)
+    assert mentions(text, part, 61.23, "Apache License")
+    if form != "pytorch":  # which nothing of ours reads
+        assert any_model.read_model(out).source["base_model"] == "nobody/tiny"
+
+
+@pytest.mark.parametrize(
+    ("stated", "fields"),
+    [
+        (None, {"license": "unknown"}),
+        ("CC-BY-SA-3.0", {"license": "cc-by-sa-3.0"}),
+        ("MIT License", {"license": "mit"}),
+        ("My own, for 2 friends", {"license": "other", "license_name": "my-own-for-2-friends"}),
+    ],
+)
+def test_a_licence_becomes_the_hubs_and_is_read_back(
+    stated: str | None, fields: dict[str, str], tmp_path: Path
+) -> None:
+    description = {
+        "head": {"kind": "none"},
+        "source": {"license": stated},
+        "format": "bertzoo",
+        "model": {"kind": "bert"},
+    }
+    data = metadata("x", description)
+    assert {name: data[name] for name in fields} == fields
+    (tmp_path / "README.md").write_text(f"---\n{data.to_yaml()}\n---\n")
+    expected = fields.get("license_name", fields["license"])
+    assert huggingface.stated_in_card(tmp_path).get("license") == (None if stated is None else expected)
 
 
 def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> None:

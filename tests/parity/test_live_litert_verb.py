@@ -97,7 +97,7 @@ def test_the_description_matches_the_file(source: Path, tmp_path: Path) -> None:
     assert 0 < said["memory"] < 1e8
     for text in (
         f"takes {said['memory'] / 1e6:,.1f} MB of memory",
-        "bert model of 2 layers and 16 units",
+        "bert model of 2 layers, 16 units",
         "labels are no, yes",
         said["sha256"],
         "| EMBEDDING_LOOKUP | 2 | 0 |",

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    run = folder / "run"
+    run, file = folder / "run", folder / "unpruned" / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"from": {"path": "x", "license": "cc0-1.0"}}))
     assert prune(folder, run, f"--from={folder / 'unpruned'}") == 0
     return run
 
@@ -71,6 +72,7 @@ def test_the_log_shows_what_a_cut_would_keep(finished):
 @pytest.mark.slow
 def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
     found, last = any_model.read_model(finished), any_model.read_model(prune_layout.part(finished, 2, "tune"))
+    assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     chex.assert_trees_all_equal(found.params, last.params)
     recipe = config.load(Pretrain, [finished / prune_layout.RECIPE])
