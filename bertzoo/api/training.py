@@ -91,7 +91,7 @@ def pretrain(
 ) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain`.
 
-    from_model: the model that a new run starts from, whose [model] it has if `config` has none. options: `workers`
+    from_model: the model that a new run starts from; its [model] applies if `config` has none. options: `workers`
     (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a thread),
     `corpus` (where a resumed run's corpus is now).
     """

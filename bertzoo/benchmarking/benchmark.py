@@ -211,9 +211,9 @@ def _check_backends(
         if missing and len(missing) == len(settings.precisions or ()):
             raise UserError(f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add one of these.")
         for precision in missing:
-            tell(f"left out: {precision} in {name}, which does not have it")
+            tell(f"left out: {precision}, which {name} does not have")
     if max(settings.threads) > (cores := os.cpu_count() or 1):
-        tell(f"{max(settings.threads)} threads share {cores} cores")
+        tell(f"warning: {max(settings.threads)} threads share {cores} cores")
 
 
 def prepare(

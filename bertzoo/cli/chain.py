@@ -83,7 +83,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
-    """The models by their names; raises UserError for those that are not there, not given, or not asked for."""
+    """Return the models by name; raises UserError for one that is missing, has no path, or is not in the chain."""
     from bertzoo.cli.support.training import model_path
     from bertzoo.core.schema import nearest
     from bertzoo.runs import any_model
@@ -110,7 +110,7 @@ def _layout(chain: "Chain") -> Any:
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What differs of the runs that have begun."""
+    """Return the changed settings of the runs that have begun."""
     from bertzoo.core import config as loader
 
     begun = [point.name for point in record.points if record.run_dir(point).exists()]
@@ -129,4 +129,4 @@ def _print_table(record: "Record", layout: Any) -> None:
     if render.has_own_rows(table):
         print(f"\n{render.markdown(table)}")
     else:
-        say(f"no task of the chain stands in the table of {layout.title}")
+        say(f"no task of the chain is in the table of {layout.title}")

@@ -82,7 +82,7 @@ def dump(config: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as TOML has it; None is left out if it is the field's default, else written as `none`."""
+    """Return `value` as plain TOML data; None is left out if it is the field's default, else written as `none`."""
     if dataclasses.is_dataclass(value):
         values = {f: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
         return {

@@ -115,9 +115,9 @@ class RowPlan:
         if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
             return []
         return [
-            f"{self.fallback_share:.0%} of the sentence-order rows at length {self.max_length} have a"
-            " second segment from a random document, because their chunk was one sentence: split the text into"
-            " shorter sentences or use another objective"
+            f"warning: {self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
+            " second segment is from a random document and not the other half. Split the text into shorter sentences"
+            " or use another objective."
         ]
 
 

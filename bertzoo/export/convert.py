@@ -70,7 +70,7 @@ def convert(
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
-            tell(f"{error}; written with a PyTorch module of its own instead, as --to=pytorch does")
+            tell(f"{error}; wrote a PyTorch module instead, as --to=pytorch does")
             pytorch.write_pytorch(pretrained, temporary)
             form = "pytorch"
         card.write_directory_card(temporary, destination.name, form, pretrained, _origin(pretrained))

@@ -56,7 +56,7 @@ def evaluate_split(
             advice = _advise_predict(model, input, split, task, data_dir)
             raise UserError(f"the {split} set of {questions.name} has no answers, so it cannot be scored. {advice}")
         if model.recipe.squad.heldout and split != "test":
-            tell(f"{split}: the texts {'held out' if split == 'dev' else 'not held out'} by squad.heldout")
+            tell(f"{split}: the articles that squad.heldout {'holds out' if split == 'dev' else 'leaves for training'}")
         warn_unknown(model.tokenizer, data.questions, split, tell)
         figures, save = model.score(questions, data.questions, split, batch_size)
         if output is not None:

@@ -58,7 +58,7 @@ class LabelModel(SavedModel):
         return GLUE[self.task_name].range if self.task_name in GLUE else None
 
     def task(self, name: str = "", data_dir: str = "") -> Task:
-        """The task `name`, by default that of its training; the user's own gets the head's labels. ConfigError."""
+        """The task `name`, by default that of its training; a task `own` gets the head's labels. Raises ConfigError."""
         name = name or self.task_name
         if not name:
             raise ConfigError(f"{self.path} does not record its task. Name one with --task.")

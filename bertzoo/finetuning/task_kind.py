@@ -126,7 +126,7 @@ class TaskKind(ABC):
         lengths: Sequence[int],
         finish: Callable[[HostBatch, Slot], HostBatch] = lambda batch, slot: batch,
     ) -> Batches:
-        """`TaskData.batches` of the Rows or Windows `data`; `finish` completes each batch."""
+        """Return `TaskData.batches` for `data` (Rows or Windows); `finish` completes each batch."""
         size = self.recipe.batch_size
 
         def batches(seed: int, row: int) -> Iterator[HostBatch]:
@@ -150,7 +150,7 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
 def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str, tell: Say) -> None:
     """Warn if a model reads more than 20 % of the tokens as [UNK]."""
     if (share := _unknown_share(tokenizer, examples)) > UNKNOWN_ERROR:
-        tell(f"warning: {describe_unknown(share, place)}: the model was trained on other text")
+        tell(f"warning: {describe_unknown(share, place)}. The model was trained on other text.")
 
 
 def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str, tell: Say) -> None:

@@ -1,4 +1,4 @@
-"""Affine maps: of one vector, with a kernel that keeps its named axes (heads, head size), and of a pair of vectors."""
+"""Affine maps of one vector, whose kernel keeps its named axes (heads, head size), and of two vectors."""
 
 import math
 from collections.abc import Callable

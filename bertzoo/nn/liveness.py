@@ -37,7 +37,7 @@ def _peak(
     count_constants: bool = False,
     skipped: Collection[core.Var] = (),
 ) -> tuple[int, list[bool]]:
-    """Return (peak bytes beside the arguments, which outputs depend on the inputs).
+    """Return the peak bytes without the arguments, and for each output whether it depends on the inputs.
 
     input_dependent: which arguments do; count_constants: count values that depend on no argument too, such as dropout
     masks of a fixed key; skipped: variables that are not counted.

@@ -109,7 +109,7 @@ def _iterations(condition: Iterable[str]) -> int:
 
 
 def _result_bytes(shape: str, kind: str, start: bool) -> int:
-    """Return the bytes of a result. An asynchronous start, but for all-reduce, has (operands, results, counters)."""
+    """Return the bytes of a result; asynchronous starts, except all-reduce, return (operands, results, counters)."""
     shapes = [(_BYTES.get(name, 0), sizes) for name, sizes in _ARRAY.findall(shape)]
     arrays = [width * math.prod(int(n) for n in sizes.split(",") if n) for width, sizes in shapes]
     if start and kind != "all-reduce":

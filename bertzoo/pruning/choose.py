@@ -112,7 +112,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
 
 
 def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return all bundles that may be cut, in the order in which they are."""
+    """Return all bundles that may be cut, in the order of cutting."""
     ties: dict[str, list[Dimension]] = defaultdict(list)
     for name, dimension in structure.dimensions.items():
         ties[dimension.tie or f"{name} alone"].append(dimension)

@@ -99,16 +99,15 @@ def describe(cut: Mapping[str, Any]) -> list[str]:
 
     lines = [
         f"iteration {cut['iteration']} of {cut['iterations']}: {amount(cost['before'])} -> {amount(cost['after'])} "
-        f"{unit}, of at most {amount(cut['target'])} now and {amount(cut['budget'])} in the end"
+        f"{unit} (this iteration may keep {amount(cut['target'])}, the last one {amount(cut['budget'])})"
     ]
     for letter, saved in cut["saved"].items():
         before, after = (_range(cut["sizes"][when], letter) for when in ("before", "after"))
-        lines.append(f"  {letter}  {before} -> {after}, which alone saves {amount(saved)}")
+        lines.append(f"  {letter}  {before} -> {after} saves {amount(saved)}")
     if multiples := cut.get("multiples"):
         lines.append(
-            f"  the multiples leave {amount(multiples['after'])} {unit} instead of "
-            f"{amount(multiples['after_without'])}, and cut {multiples['weight']:.1%} of the weight instead of "
-            f"{multiples['weight_without']:.1%}"
+            f"  with multiples: {amount(multiples['after'])} {unit} and {multiples['weight']:.1%} of the weight cut; "
+            f"without: {amount(multiples['after_without'])} and {multiples['weight_without']:.1%}"
         )
     return lines
 

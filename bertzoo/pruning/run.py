@@ -68,7 +68,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Path | None, options: Opti
         any_model.check_model(Path(path))
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
-            options.tell_once(f"changed since the run began: {line}")
+            options.tell_once(f"changed since the run started: {line}")
         mesh = devices(recipe)
         tuned = recipe.distillation_recipe(recipe.model)
         check_memory(tuned, mesh, options.tell_once, lambda stage: f"tuning.{stage}")
@@ -161,7 +161,9 @@ class Pruning:
         budget = self.whole - share * (self.whole - self.budget)
         params = source.params
         if cost(structure.sizes) <= budget:  # an earlier iteration cut more than it had to
-            self.tell(f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing, as one before cut enough")
+            self.tell(
+                f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing, because an earlier one cut enough"
+            )
         else:
             unpruned = structure_of(self.recipe, self.recipe.model).sizes
 

@@ -160,8 +160,8 @@ def open_corpus(recipe: Checked, run: RunDirectory, vocabulary: Tokenizer | None
 
 
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
-    """Yield lines if most rows of the model's word table stay untrained. rows: model.vocab_size; advise: add the
-    options that avoid it, which a model with another's tokenizer does not have.
+    """Yield lines if most rows of the model's word table stay untrained. rows: model.vocab_size;
+    advise: name the options that avoid it, which apply only if the run trains its own tokenizer.
     """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
     if entries < _FEW_ENTRIES * rows:
@@ -172,8 +172,8 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
         )
     if occurring is not None and occurring < _FEW_OCCURRING * entries:
         yield (
-            f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text: more text, or a "
-            "smaller vocabulary trained on it, suits the model better"
+            f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text. Use more text, or "
+            "train a smaller vocabulary on it."
         )
 
 
@@ -182,7 +182,7 @@ def _checked_devices(
 ) -> jax.sharding.Mesh:
     """Return the mesh once the config is checked against the run, before the corpus, which may take hours."""
     for line in hosts.share("the run's config", lambda: run.changes(recipe, origin)):
-        tell(f"changed since the run began: {line}")
+        tell(f"changed since the run started: {line}")
     mesh = job.make_mesh(recipe)
     hosts.share("the newest checkpoint's model", lambda: job.check_checkpoint(recipe, run, mesh))
     step_memory.check_memory(recipe, mesh, tell)
@@ -202,7 +202,7 @@ def _warm_start(
     _check_same_everywhere(start.record, "what the run starts from", origin)
     old, new = (record or {} for record in (before, start.record))
     if before and old["path"] == new["path"] and old["parameters_sha256"] != new["parameters_sha256"]:
-        tell(f"changed since the run began: the parameters in {origin}")
+        tell(f"changed since the run started: the parameters in {origin}")
     for line in start.report:
         tell(line)
     return start, start.tokenizer

@@ -100,10 +100,11 @@ def figures_line(record: Record, stages: Sequence[Stage]) -> str:
     parts += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
-    for ending in ("left", "stays"):  # shares of the prune vectors, and of the sizes if they were pruned now
+    # The prune vectors' shares of their first values, and the sizes' shares if they were pruned now.
+    for ending, label in (("left", "vectors at"), ("stays", "would keep")):
         names = [name for name in record if name.endswith(f"_{ending}")]
         if names:
-            parts.append(" ".join([ending, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))
+            parts.append(" ".join([label, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))
     if "learning_rate" in record:
         parts.append(f"lr {record['learning_rate']:.2e}")
     rates = ("examples_per_second", "ex/s"), ("tokens_per_second", "tok/s"), ("flops_per_second", "FLOP/s")
@@ -130,8 +131,8 @@ def tokens_left(stages: Sequence[Stage], step: int) -> int:
 def event_line(record: Record) -> str:
     """Format an event as one line: its name, step and details."""
     if record["event"] == "stage":
-        sizes = f"{record['steps']:,} steps of {record['batch_size']:,} x {record['max_length']}"
-        return f"after step {record['step']}  {record['name']} begins: {sizes}"
+        sizes = f"{record['steps']:,} steps of {record['batch_size']:,} rows of {record['max_length']} tokens"
+        return f"{record['name']} starts after step {record['step']}: {sizes}"
     if record["event"] == "compiling":
         return (
             f"compiling the step of stage {record['stage']}: {record['rows']:,} rows of {record['length']} tokens ..."

@@ -166,11 +166,11 @@ def place(
                 f"{', '.join(map(str, logical))} or {REPLICATE}{_SPARE if logical[index] == 'vocab' else ''}"
             )
         if fallback == REPLICATE:
-            taken.append(f"{name}: {problem} {axis}={parts}; whole on every device")
+            taken.append(f"{name}: {problem} {axis}={parts}; every device holds it whole")
         else:
             dimension = logical.index(fallback)
             spec[dimension] = axis
-            taken.append(f"{name}: {problem} {axis}={parts}; {fallback} of {shape[dimension]} is split instead")
+            taken.append(f"{name}: {problem} {axis}={parts}; {fallback} ({shape[dimension]}) is split instead")
     return Placement(PartitionSpec(*spec), tuple(taken))
 
 

@@ -1,8 +1,8 @@
 """Run a per-tensor optimiser on equal-shaped leaves at once, for compilers that pay by the operation.
 
-Compile time of LAMB alone over a MobileBERT-like tree of 1108 leaves on a CPU (jax 0.10.2): 142 s stacked, 24 s leaf by
-leaf, and a step twice as slow, because every slice of a stack becomes a kernel of its own with the whole update fused
-into it. The whole training step for a v5e: 108 s stacked, 198 s leaf by leaf. So `optim.build` stacks only on TPUs.
+`optim.build` stacks only on TPUs. On a CPU (jax 0.10.2), LAMB over a MobileBERT-like tree of 1108 leaves compiles in
+142 s stacked and 24 s leaf by leaf, and a stacked step takes twice as long: XLA makes a kernel of every slice and fuses
+the whole update into each. The whole training step for a v5e compiles in 108 s stacked and 198 s leaf by leaf.
 """
 
 import functools

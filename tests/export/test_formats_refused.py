@@ -72,8 +72,8 @@ def test_wrong_options_and_destinations_are_rejected(
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
     file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
     for option, message in {
-        "--lengths=17": ("--lengths: 17 ", " 16 "),
-        "--lengths=3": ("--lengths: 3 ", " 4"),
+        "--lengths=17": ("--lengths=17 ", 16),
+        "--lengths=3": ("--lengths=3 ", 4),
         "--precision=fp16": ("--precision=fp16", "--to=litert", f"--to={to} ", "fp32"),
         "--precision=int8-dynamic": ("--precision=int8-dynamic", "--to=litert", f"--to={to} ", "fp32"),
         "--pooling=first": ("sequence_classification", "--head=none"),
@@ -136,4 +136,4 @@ def test_a_failing_process_leaves_no_files(
 
 @pytest.mark.parametrize(("to", "nearest"), [("tflit", "tflite"), ("tf", "tflite"), ("hugging", "huggingface")])
 def test_an_unknown_format_names_the_nearest(to: str, nearest: str, capsys: pytest.CaptureFixture) -> None:
-    failed(capsys, 2, (f"--to={to} ", f"did you mean {nearest}?"), "runs/x", "model.tflite", f"--to={to}")
+    failed(capsys, 2, (f"--to={to} ", f" {nearest}?"), "runs/x", "model.tflite", f"--to={to}")

@@ -196,7 +196,7 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
     said = error(capsys, "pretrain", str(folder / "unpruned.toml"), f"--run_dir={finished}")
     assert mentions(said, finished, "prune")
     command[-1] = f"--run_dir={folder / 'unpruned'}"
-    assert mentions(error(capsys, *command, f"--from={other}"), folder / "unpruned", "no pruning")
+    assert mentions(error(capsys, *command, f"--from={other}"), folder / "unpruned", "--run_dir")
     assert (folder / "unpruned" / "config.toml").read_text() == text
 
 

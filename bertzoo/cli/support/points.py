@@ -103,7 +103,7 @@ def run_points(
         if point.name not in record.finished:
             waiting.append(point)
     side = f", {len(environments)} side by side" if len(environments) > 1 else ""
-    say(f"{len(record.points)} points, {len(record.finished)} of them finished already{side}")
+    say(f"{len(record.points)} points, {len(record.finished)} already finished{side}")
 
     def ended(point: "SweepPoint", how: "ProcessExit") -> None:
         outcome = _record_outcome(record, point, how)
@@ -148,5 +148,5 @@ def report_outcomes(record: "Record") -> int:
     if stopped:
         raise Stopped(f"{stopped} of {len(record.points)} points were stopped. Run the same command again to resume.")
     if failed:
-        say(f"{failed} of {len(record.points)} points failed; run the same command again to try them again")
+        say(f"{failed} of {len(record.points)} points failed; run the same command to try them again")
     return 1 if failed else 0

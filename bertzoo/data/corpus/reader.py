@@ -73,7 +73,7 @@ class Corpus:
         return self._splits[split]
 
     def unknown_share(self) -> float:
-        """The share of [UNK] among all tokens or, if the manifest has none, among the first millions of training."""
+        """The share of [UNK] among all tokens or, if the manifest lacks it, among the first tokens of training."""
         if (share := self.manifest.unknown_share) is not None:
             return share
         return float(np.mean(next(self.stream("train")) == self.tokenizer.specials.unk))

@@ -62,7 +62,7 @@ def open_remote_corpus(url: str, tell: Tell) -> Corpus:
             try:
                 return Corpus.open(directory, url)
             except CorpusError:
-                tell(f"{directory} is damaged: what differs from {url} is copied again")
+                tell(f"{directory} is damaged; copying what differs from {url} again")
         _download(folder, manifest, directory, tell)
         atomic.write_json(directory / NAME, manifest.raw)
         return Corpus.open(directory, url)

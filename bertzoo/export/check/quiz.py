@@ -41,7 +41,7 @@ def build_quiz(
             )
         model = replace(model, pretrained=replace(model.pretrained, model=pretrained.model))
         if longest < model.max_length:
-            tell(f"{model.task_name}: scored in rows of {longest} tokens, the file's; training had {model.max_length}")
+            tell(f"{model.task_name}: scored on rows of {longest} tokens; training had {model.max_length}")
         answering = predict_answers.question_model(model)
         quiz = (
             _labels(predict_labels.label_model(model), pretrained, longest, most, tell)
@@ -51,7 +51,7 @@ def build_quiz(
     except UserError as error:
         if examples is not None:
             raise
-        tell(f"the task's scores are not measured: {error}")
+        tell(f"the task's scores were not measured: {error}")
         return None
     count, whole = quiz.share
     if count < whole:

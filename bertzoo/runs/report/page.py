@@ -61,7 +61,7 @@ class RunRecord:
         return [end for end in ends if end <= self.history.train[-1]["step"]]
 
     def stages(self) -> list[Mapping[str, Any]]:
-        """Return the config's stages or, for a transfer, whose config generates them, those that have begun."""
+        """Return the config's stages; for a transfer, whose stages are generated, those that have begun."""
         if "stages" in self.config:
             return self.config["stages"]
         begun = {event["stage"]: event for event in self.history.events if event["event"] == "stage"}
@@ -203,13 +203,17 @@ def page(run: RunRecord) -> str:
 
 
 def _setup(run: RunRecord) -> str:
-    record = ", ".join(f"{key} {_plain(value)}" for key, value in run.provenance.items() if key != provenance.TOKENIZER)
+    record = "\n".join(
+        f"- {key.replace('_', ' ')}: {_plain(value)}"
+        for key, value in run.provenance.items()
+        if key != provenance.TOKENIZER
+    )
     model = ", ".join(f"{key} {_plain(v)}" for key, v in run.config.get("model", {}).items() if not isinstance(v, dict))
     stages = run.stages()
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
     table = markdown.table(["stage", *columns], rows) if stages else ""
-    lines = [f"Model: {model}." if model else "", f"Run: {record}." if record else "", table]
+    lines = [f"Model: {model}." if model else "", f"Run:\n\n{record}" if record else "", table]
     return "\n\n".join(line for line in lines if line)
 
 
@@ -281,6 +285,8 @@ def show(key: str, value: float) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {item}" for key, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
