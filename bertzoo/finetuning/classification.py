@@ -94,7 +94,7 @@ class LabelTask(TaskKind):
         train, dev, skipped = self._read(tokenizer, padding, tell)
         splits, size = {"train": train, **dev}, recipe.batch_size
         lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
-        tell(f"rows of {', '.join(map(str, lengths))} tokens")
+        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
         scorer = LabelScorer(task, objective, mesh, batch_size=size, lengths=lengths, scale=recipe.scale)
         soft_labels = record = None
         if teacher is not None:

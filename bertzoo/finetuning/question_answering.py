@@ -82,7 +82,7 @@ class QuestionTask(TaskKind):
         recipe, size = self.recipe, self.recipe.batch_size
         train, dev = self._read(tokenizer, padding, tell)
         lengths = bucket_lengths([train.rows, dev.rows], recipe.buckets, recipe.max_length)
-        tell(f"rows of {', '.join(map(str, lengths))} tokens")
+        tell(f"batches of rows of {', '.join(map(str, lengths))} tokens")
         decoding = recipe.squad.decoding(self.task.nulls)
         return TaskData(
             rows=len(train.rows),

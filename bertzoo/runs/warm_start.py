@@ -63,7 +63,7 @@ class Match:
         if self.fresh:
             lines.append("starting fresh: " + ", ".join(f"{name} ({why})" for name, why in self.fresh.items()))
         if self.left:
-            lines.append(f"left out, without a place in this model: {', '.join(self.left)}")
+            lines.append(f"left out, because this model has no place for it: {', '.join(self.left)}")
         return lines
 
 

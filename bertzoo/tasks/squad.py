@@ -123,7 +123,9 @@ def _read_json(file: Path) -> Iterator[Question]:
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read as JSON in UTF-8: {error}. Download it again.") from error
+        raise UserError(
+            f"{file} is not valid JSON in UTF-8, or is nested too deeply: {error}. Download it again."
+        ) from error
     for i, article in enumerate(_list(table, "data", str(file))):
         place = f"{file} article {i}"
         title = article.get("title", f"article {i}") if isinstance(article, dict) else ""

@@ -10,7 +10,7 @@ import fsspec
 import numpy as np
 import pytest
 from made_up import small
-from messages import mentioning
+from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus import manifest, remote

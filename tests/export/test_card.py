@@ -20,6 +20,7 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.card import metadata, use_steps
 from bertzoo.export.check import verify
 from bertzoo.runs import any_model
+from bertzoo.runs.warm_start import origin_record
 
 
 def card_of(file: Path) -> str:
@@ -189,6 +190,19 @@ def test_a_licence_becomes_the_hubs_and_is_read_back(
     (tmp_path / "README.md").write_text(f"---\n{data.to_yaml()}\n---\n")
     expected = fields.get("license_name", fields["license"])
     assert huggingface.stated_in_card(tmp_path).get("license") == (None if stated is None else expected)
+
+
+@pytest.mark.parametrize("key", ["from", "teacher"])
+def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    model = any_model.read_model(run)
+    assert model.source["language"] == "en" and "license" not in model.source
+    source = replace(model, source={"license": "cc-by-4.0", "language": "de", "step": 3})
+    record = json.loads((run / "run.json").read_text()) | {key: origin_record(source, run)}
+    (run / "run.json").write_text(json.dumps(record))
+    assert record[key]["license"] == any_model.read_model(run).source["license"] == "cc-by-4.0"
+    assert any_model.read_model(run).source["language"] == "en"  # of its own text
 
 
 def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path: Path) -> None:

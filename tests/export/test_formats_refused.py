@@ -80,7 +80,7 @@ def test_wrong_options_and_destinations_are_rejected(
         "--no-optimize": ("--no-optimize", "--to=litert", f"--to={to}"),
     }.items():
         failed(capsys, 2, message, source, file, f"--to={to}", option)
-    failed(capsys, 2, ("ends", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")
+    failed(capsys, 2, ("end", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")
     nowhere = f"/proc/nowhere/model{SUFFIXES[to]}"
     failed(capsys, 2, (f"{nowhere} ",), source, nowhere, f"--to={to}")
     assert not list(tmp_path.iterdir())

@@ -112,7 +112,7 @@ def test_the_report_shows_the_whole_chain(finished, capsys, tmp_path):
     page = (run / "report.md").read_text()
     for number, name in enumerate(("1-weigh", "1-tune", "2-weigh", "2-tune")):
         assert f"| {number} | {name} | 2 |" in page
-    assert "After step 8 " in page
+    assert "after step 8 " in page
     assert re.search(r"^\| penalty loss \| [0-9.]+ at step 6 \|", page, re.MULTILINE)  # which tuning has not
     one, two = cuts(run)
     left = [("0", one, "before"), ("1", one, "after"), ("2", two, "after")]

@@ -183,4 +183,6 @@ def test_the_line_of_a_new_stage_has_its_name():
     """And by no number: --stages counts from 1, and stages.N from 0."""
     sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
     record = {"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes}
-    assert event_line(record) == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"
+    assert (
+        event_line(record) == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"
+    )

@@ -213,7 +213,7 @@ def _setup(run: RunRecord) -> str:
     columns = list(dict.fromkeys(key for stage in stages for key, v in stage.items() if not isinstance(v, dict | list)))
     rows = [[str(i), *(_plain(stage.get(key, "")) for key in columns)] for i, stage in enumerate(stages)]
     table = markdown.table(["stage", *columns], rows) if stages else ""
-    lines = [f"Model: {model}." if model else "", f"Run:\n\n{record}" if record else "", table]
+    lines = [f"Model: {model}." if model else "", record, f"## Stages\n\n{table}" if table else ""]
     return "\n\n".join(line for line in lines if line)
 
 
@@ -223,7 +223,7 @@ def _figures(run: RunRecord) -> str:
         top = best([line for line in history.heldout if line["step"] > run.since], key)
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
         rows.append([title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
-    head = f"After step {history.train[-1]['step']} (losses in nats):"
+    head = f"## Results after step {history.train[-1]['step']} (losses in nats)"
     return head + "\n\n" + markdown.table(["", "train, last", "held-out, last", "held-out, best"], rows)
 
 
@@ -245,7 +245,7 @@ def _events(history: History) -> str:
     ]
     if history.torn:
         lines.append("- the last line of metrics.jsonl was cut off and is left out")
-    return "\n".join(lines)
+    return "\n".join(["## Events", "", *lines]) if lines else ""
 
 
 def _changes(event: Line) -> list[str]:
@@ -270,7 +270,7 @@ def _speed(run: RunRecord) -> str:
         lines = [line for line in run.history.train if line.get("stage", 0) == stage]
         values = {key: series(lines, key)[1] for key in columns}
         rows.append([str(stage), *(show(key, median(v)) if v else "" for key, v in values.items())])
-    return "Speed, the median of the logged intervals:\n\n" + markdown.table(["stage", *columns.values()], rows)
+    return "## Speed (median of the logged intervals)\n\n" + markdown.table(["stage", *columns.values()], rows)
 
 
 def show(key: str, value: float) -> str:

@@ -48,7 +48,7 @@ def table(cuts: Sequence[Cut]) -> str:
     drawn = markdown.table(
         head, ([number, amount(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
     )
-    return f"What was cut, to a budget of {amount(cuts[-1]['budget'])} {cuts[0]['unit']}:\n\n{drawn}"
+    return f"## Sizes after every iteration (budget: {amount(cuts[-1]['budget'])} {cuts[0]['unit']})\n\n{drawn}"
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
