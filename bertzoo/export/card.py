@@ -137,7 +137,7 @@ def metadata(
     """The metadata of a card, as the Hub reads it; scores: points by split and metric."""
     head, source, form = description["head"]["kind"], description["source"], description["format"]
     task, pipeline, precision = source.get("task"), _PIPELINES.get(head), description.get("precision", "fp32")
-    dataset = _DATASETS.get(task)
+    dataset, (license, license_name) = _DATASETS.get(task), _license_id(source.get("license"))
     results = [
         EvalResult(
             task_type=pipeline or "other",
@@ -154,7 +154,8 @@ def metadata(
         if not is_threshold(metric)
     ]
     return ModelCardData(
-        **_license_fields(source.get("license")),
+        license=license,
+        license_name=license_name,
         language=source.get("language"),
         library_name=_LIBRARIES.get(form, form),
         pipeline_tag=pipeline,
@@ -172,14 +173,14 @@ def metadata(
     )
 
 
-def _license_fields(license: str | None) -> dict[str, str]:
-    """The Hub's fields for a licence, which has a list of identifiers; others have a name."""
+def _license_id(license: str | None) -> tuple[str, str | None]:
+    """The Hub's identifier of a licence and, if the Hub has none, its name."""
     if not license:
-        return {"license": "unknown"}
+        return "unknown", None
     known = _LICENSES.get(license.lower(), license.lower())
     if known in _LICENSE_IDS or known.startswith("cc-by"):
-        return {"license": known}
-    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", known).strip("-")}
+        return known, None
+    return "other", re.sub(r"[^a-z0-9.]+", "-", known).strip("-")
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:

@@ -131,7 +131,7 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
             raise UserError(
-                f"{name} has no {letter}, {LETTERS[letter]}, which the run cuts. Leave it out of cut.dimensions, or "
+                f"{name} has no {letter} ({LETTERS[letter]}), which the run cuts. Leave it out of cut.dimensions, or "
                 f"measure it with {letter} among --dimensions."
             )
     fields = common(structure.model, list(table.sizes))

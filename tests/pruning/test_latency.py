@@ -171,10 +171,10 @@ def test_a_table_of_something_else():
     assert mentions(said, "table.json", "hidden_size", 24, 28)
     squeezed = CASES["squeezebert"][0]
     assert mentions(refused(planted(BERT, ("f",)), squeezed), "table.json", "kind", "schubert", "squeezebert")
-    assert mentions(refused(planted(BERT, ("h", "f"))), "table.json", "no a, ", "heads")
+    assert mentions(refused(planted(BERT, ("h", "f"))), "table.json", "no a (", "heads")
     uneven = CASES["schubert"][0]
     said = refused(planted(BERT, ("h", "f")), uneven, ("h", "f"))
-    assert mentions(said, "heads", "layer", "no a, ")
+    assert mentions(said, "heads", "layer", "no a (")
     deeper = Bert(**SIZES | {"vocab_size": 99}, **LAYERS | {"layers": 5})  # is the same to a table
     structure = declare(deeper, NoHead())
     assert latency(structure, planted(BERT), "table")(structure.sizes) > 0
@@ -183,13 +183,13 @@ def test_a_table_of_something_else():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.pop("sizes"), ("whole table", "lacks 'sizes'")),
-        (lambda d: d.update(format="other"), ("whole table", "format")),
-        (lambda d: d["encoders"].pop(), ("whole table", "lacks (")),
-        (lambda d: d["sizes"].update(h=[24, 1]), ("whole table", "sizes", "rise")),
-        (lambda d: d["sizes"].update(q=[1, 2]), ("whole table", "sizes", "rise")),
-        (lambda d: d["encoders"][0].update(one_ms=float("nan")), ("whole table", "time", "number")),
-        (lambda d: d.update(encoders=3), ("whole table",)),
+        (lambda d: d.pop("sizes"), ("complete table", "lacks 'sizes'")),
+        (lambda d: d.update(format="other"), ("complete table", "format")),
+        (lambda d: d["encoders"].pop(), ("complete table", "lacks (")),
+        (lambda d: d["sizes"].update(h=[24, 1]), ("complete table", "sizes", "rise")),
+        (lambda d: d["sizes"].update(q=[1, 2]), ("complete table", "sizes", "rise")),
+        (lambda d: d["encoders"][0].update(one_ms=float("nan")), ("complete table", "time", "number")),
+        (lambda d: d.update(encoders=3), ("complete table",)),
     ],
 )
 def test_a_damaged_table(change, says, tmp_path):
@@ -232,9 +232,9 @@ def test_invalid_options_of_a_table(words, message, capsys, tmp_path, monkeypatc
 
 
 def test_dimensions_that_a_model_does_not_have():
-    with pytest.raises(UserError, match=mentioning("--dimensions", '"x"', "h, e, f, a, k, v")):
+    with pytest.raises(UserError, match=mentioning("--dimensions=x", "h, e, f, a, k, v")):
         measuring.grid(BERT, ("x",), 3)
-    with pytest.raises(UserError, match=mentioning("--dimensions: h, ", "kind squeezebert")):
+    with pytest.raises(UserError, match=mentioning("--dimensions: h (", "kind squeezebert")):
         measuring.grid(CASES["squeezebert"][0], ("h",), 3)
     assert measuring.grid(CASES["squeezebert"][0], (), 4) == {"f": (4, 8, 16, 20)}
     assert measuring.grid(BERT, ("k", "h"), 3) == {"h": (1, 12, 24), "k": (1, 4, 6)}

@@ -206,7 +206,7 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
         (["--target.share=none", "--target.count=7168"], ("budget", "own 7,168")),
         (["--target.share=0.01"], ("budget", " 72 ", "least")),
         (['--cut.dimensions=["f", "q"]'], ('"q"', "h, e, f, a, k, v")),
-        (['--cut.dimensions=["e"]'], ("e, ", "embedding", "kind bert")),
+        (['--cut.dimensions=["e"]'], ("e (", "embedding", "kind bert")),
         (["--weigh.gamma=0"], ("gamma = 0.0", "nothing")),
         (["--weigh.gamma=inf"], ("gamma = inf", "everything")),
         *(

@@ -1,7 +1,5 @@
 """The declared dimensions equal the modules'; other dimensions raise an error."""
 
-import re
-
 import pytest
 from messages import mentioning, mentions
 from zoo import CASES, LAYERS, MOBILE, SIZES
@@ -77,20 +75,19 @@ def test_an_empty_cut_leaves_the_same_model():
 @pytest.mark.parametrize(
     ("model", "letter", "says"),
     [
-        (BERT, "e", ("e, ", "embedding", "h, f, a, k, v")),
+        (BERT, "e", ("e (", "embedding", "h, f, a, k, v")),
         (BERT, "x", ('"x"', "h, e, f, a, k, v")),
         (SqueezeBert(**SIZES, **LAYERS), "h", ("h, ", "layers", "squeezebert")),
-        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", ("e, ", "embedding", "kind electra", ": f ")),
-        (Electra(**SIZES, **LAYERS, embedding_size=10), "a", ("a, ", "heads", ": e, f ")),
-        (MobileBert(**MOBILE), "e", ("e, ", "tied", ": f ")),
-        (DistilBert(**SIZES, **LAYERS), "k", ("k, ", "keys", "distilbert")),
+        (Electra(**SIZES, **LAYERS, embedding_size=24), "e", ("e (", "embedding", "kind electra", " f.")),
+        (Electra(**SIZES, **LAYERS, embedding_size=10), "a", ("a (", "heads", " e, f.")),
+        (MobileBert(**MOBILE), "e", ("e (", "tied", " f.")),
+        (DistilBert(**SIZES, **LAYERS), "k", ("k (", "keys", "distilbert")),
     ],
 )
 def test_an_uncuttable_dimension_raises(model, letter, says):
     with pytest.raises(ConfigError) as raised:
         declare(model, NoHead(), ("f", letter))
     assert mentions(str(raised.value), *says)
-    assert len(re.findall(r"\. ", str(raised.value))) == 0
 
 
 def test_a_head_of_another_width_raises():
