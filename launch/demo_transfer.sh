@@ -18,8 +18,8 @@ say "Curves of the student"
 bertzoo report "$student"
 
 say "Teacher and student on held-out text"
-bertzoo evaluate "$teacher" --below_unigram=0.3
-bertzoo evaluate "$student" --below_unigram=0.3
+bertzoo evaluate "$teacher" --hidden_below_unigram=1.2
+bertzoo evaluate "$student" --hidden_below_unigram=1.2
 
 say "Where they look"
 bertzoo inspect attention "$student" --teacher="$teacher" --text='The argument must be an array of integers.' --layers=1,2 \

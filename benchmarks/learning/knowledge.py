@@ -29,6 +29,9 @@ from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train.state import name_of
 
+STUDENT_RECIPE, TEACHER_RECIPE = (
+    str(Path(__file__).with_name(f"knowledge_{model}.toml")) for model in ("student", "teacher")
+)
 LAYERS, TRANSFER, AFTER = 3, 100, 300  # layers; steps for each of them; steps of the distillation
 RATE, BEFORE = 4e-3, 2400  # every learning rate; steps of the teacher
 BELOW, ATTENDS = 0.3, 0.05  # targets: nats below the unigram entropy; nats that a teacher's attention is worth
@@ -44,7 +47,7 @@ OPTIMISED = ["--model.norm=no_norm", "--model.activation=relu"]
 ALONE = ["--transfer.kind=nothing", f"--distillation.0.steps={LAYERS * TRANSFER + AFTER}"]
 TAUGHT = [f"--distillation.0.steps={AFTER}", f"--transfer.learning_rate={RATE}"]
 EACH, WHOLE = [*TAUGHT, f"--transfer.steps={TRANSFER}"], [*TAUGHT, f"--transfer.steps={LAYERS * TRANSFER}"]
-TEACHER = ["--teacher.attention_dropout=0.1", "--teacher.initializer_range=0.02"]  # as in demo_teacher; unused
+TEACHER = ["--teacher.attention_dropout=0.1", "--teacher.initializer_range=0.02"]  # as in the teacher's recipe; unused
 NO_TEACHER = ["--knowledge.ground_truth=1.0"]
 SHAPE = ["--transfer.batch_size=64", "--transfer.max_length=64", "--transfer.max_predictions=10"]
 TOGETHER = [*WHOLE, *SHAPE]
@@ -76,7 +79,7 @@ def sized(table: str, sizes: dict[str, int]) -> list[str]:
 def bare(options: list[str], file: Path) -> list[str]:
     """The command of a student without a teacher, whose config, equal in all else, is written to a file."""
     pairs = [option.removeprefix("--").split("=", 1) for option in options]
-    recipe = config.load(Transfer, ["demo_transfer"], [(key, value) for key, value in pairs])
+    recipe = config.load(Transfer, [STUDENT_RECIPE], [(key, value) for key, value in pairs])
     tables = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(Pretrain)}
     tables["model"] = dataclasses.replace(recipe.model, dropout=0.0, attention_dropout=0.0)  # as under a teacher
     file.write_text(config.dump(Pretrain(**tables)), encoding="utf-8")
@@ -112,7 +115,7 @@ def teacher(seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """The figures of a seed's teacher, which must use its attention."""
     run = args.runs / f"{seed}-teacher"
     words = [*sized("model", SIZES), *LEARNING, *SAVING, f"--stages.0.steps={args.before}", f"--seed={seed}"]
-    bertzoo("pretrain", "demo_teacher", *words, f"--run_dir={run}")
+    bertzoo("pretrain", TEACHER_RECIPE, *words, f"--run_dir={run}")
     result = figures(run, args.glue)
     if result["worth"] < ATTENDS:
         sys.exit(f"the attention of {run} is worth {result['worth']:.3f} nats, not {ATTENDS}: it has little to teach")
@@ -123,7 +126,7 @@ def student(seed: int, name: str, args: argparse.Namespace) -> dict[str, Any]:
     """The figures of one student of a seed's teacher."""
     run, source = args.runs / f"{seed}-{name.replace(' ', '_').replace(',', '')}", args.runs / f"{seed}-teacher"
     options = [*sized("model", NARROW), *sized("teacher", SIZES), *TEACHER, *LEARNING, *STUDENTS[name]]
-    words = ["transfer", "demo_transfer", *options, f"--teacher={source}"]
+    words = ["transfer", STUDENT_RECIPE, *options, f"--teacher={source}"]
     if name == "bare":
         words = bare(options, args.runs / f"{seed}-bare.toml")
     bertzoo(*words, f"--seed={seed}", f"--data.source={source / 'corpus'}", f"--run_dir={run}")

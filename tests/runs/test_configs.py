@@ -41,7 +41,7 @@ LEAVES = {
     "bert_small": (127, 77),
     "demo": (28, 18),
     "demo_replaced": (62, 48),  # two trunks of two layers
-    "demo_teacher": (2 * 16 + 9, 2 * 8 + 7),  # its head is as wide as its embedding
+    "demo_teacher": (2 * 16 + 9, 2 * 8 + 8),
     "distilbert": (66, 39),  # neither token types nor pooler nor sentence head
     # A layer has 31 biases and norms and 15 kernels; other configs have fewer.
     "ib_bert_large": (24 * 16 + 9, 24 * 8 + 8),
