@@ -22,7 +22,7 @@ import quiz
 import tiny
 import tomli_w
 from in_jax import Export
-from test_documented_commands import COMMANDS, snippets
+from test_documented_commands import COMMANDS, ROOT, snippets
 from tiers import quick
 
 from bertzoo.cli import main as cli
@@ -47,6 +47,8 @@ NOT_HERE = {
     r"^bertzoo models$": "tests/planning/test_sizes.py runs it",
     r"inspect .*(runs/student|runs/mobilebert)": "a pair needs a transfer: tests/runs/test_attention_maps.py has one",
 }
+# The tutorials run from end to end: tests/docs/test_tutorials.py.
+ELSEWHERE = tuple(f"{page.name}:" for page in (ROOT / "docs" / "tutorials").glob("*.md"))
 SHORT = """
 [data]
 heldout = 0.2
@@ -69,7 +71,11 @@ def runs_here(command: str) -> bool:
 
 # Every command once; the help of a verb and the README come before the other pages.
 FIRST = sorted(COMMANDS, key=lambda name: ("--help" not in name, "README" not in name))
-CASES = {command: name for name in reversed(FIRST) if ".toml:" not in name and runs_here(command := COMMANDS[name])}
+CASES = {
+    command: name
+    for name in reversed(FIRST)
+    if not name.startswith(ELSEWHERE) and ".toml:" not in name and runs_here(command := COMMANDS[name])
+}
 # What newcomers do with their first run; everything else runs with the slow tests.
 QUICK = [
     "bertzoo convert runs/demo exported --to=huggingface --head=masked",
