@@ -144,6 +144,24 @@ def first_tpu() -> None:
     assert (record["processes"], len(record["devices"])) == (2, 4)
 
 
+def shape(line: str) -> str:
+    """Return a line of a log with its source, run and numbers replaced."""
+    line = re.sub(r"embedded:python|text/\*\.txt", "SOURCE", re.sub(r"(\S*/)?runs/[\w-]+", "RUN", line))
+    return re.sub(r"ETA \S+", "ETA", re.sub(r"\d[\d.,]*(e[-+]\d+)?[kMG]?", "0", line))
+
+
+def check_log_page(printed: str) -> None:
+    """Compare the shapes of the lines that docs/start/log.md quotes with those of a run's log."""
+    page = (ROOT / "docs" / "start" / "log.md").read_text(encoding="utf-8")
+    quoted = {
+        shape(line)
+        for block in re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+    }
+    missing = quoted - set(map(shape, printed.splitlines()))
+    assert all(line.startswith(("tokenising", "stopped", "bertzoo: stopped", "resumed")) for line in missing), missing
+
+
 PAGE_CHECKS: dict[str, Callable[[], None]] = {
     check.__name__: check for check in (own_text, teach_student, prune, own_csv, hugging_face, first_tpu)
 }
@@ -156,5 +174,9 @@ def test_every_tutorial_runs_somewhere() -> None:
 
 
 @pytest.mark.parametrize("name", quick(HERE, "own_text", "own_csv"))
-def test_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tutorial_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_page(name, tmp_path, monkeypatch)
+    if name == "own_text":
+        check_log_page(capsys.readouterr().err)
