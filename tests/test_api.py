@@ -93,7 +93,7 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
 def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=mentioning(*named)):
         bertzoo.convert(tmp_path, tmp_path / "other", to=to, **options)
-    with pytest.raises(UserError, match=mentioning("gs://", "copy it")):
+    with pytest.raises(UserError, match=mentioning("gs://", "source")):
         bertzoo.convert("gs://bucket/run", tmp_path / "other", to="bertzoo")
 
 

@@ -70,7 +70,7 @@ def missing_model(name: Path | str) -> str:
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
     download = hub_download(name)
     advice = download or "Name a run or the directory of a model."
-    return f"{name} does not exist{', and models are not downloaded' if download else ''}. {advice}"
+    return f"{name} is not a directory{', and models are not downloaded' if download else ''}. {advice}"
 
 
 def hub_download(name: Path | str) -> str:

@@ -54,7 +54,7 @@ class BlankFiller:
             )
         parts = text.split(BLANK)
         if len(parts) == 1:
-            raise UserError(f"the text {text} has no blank. Write {BLANK} in place of a word.")
+            raise UserError(f"the text {text!r} has no blank. Write {BLANK} in place of a word.")
         pieces = tokenizer.encode_batch(parts)
         ids, places = [specials.cls], []
         for index, piece in enumerate(pieces):

@@ -157,7 +157,7 @@ def test_speed_is_relative_to_the_base_in_the_same_setting() -> None:
         (["MODEL", "MODEL"], ("MODEL",)),
         (["MODEL", "--backends=jax", "--model.layers=3"], ("--model.layers", "MODEL")),
         (["MODEL", "--backends=jax", "--lengths=17"], ("--lengths", 17, 16)),
-        (["MODEL", "--lengths=0"], ("0 ", "1,4")),
+        (["MODEL", "--lengths=0"], ("--lengths", 0, "1,4")),
         (["MODEL", "--runs=3", "--rounds=4"], ("--runs=3", "--rounds=4")),
         (
             ["MODEL", "--backends=jax", "--threads=1,4096"],

@@ -104,7 +104,7 @@ def test_a_missing_or_truncated_file_is_named_when_opening(copy, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flipped_bit_is_named(copy, name, place):
     flip(copy / name, place)
-    with pytest.raises(CorpusError, match=mentioning(copy / name, "sha256")):
+    with pytest.raises(CorpusError, match=mentioning(copy / name, "SHA-256")):
         Corpus.open(copy).verify()
 
 

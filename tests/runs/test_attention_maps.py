@@ -383,7 +383,7 @@ def test_long_strips_are_cut_alike_and_a_huge_picture_raises(tmp_path: Path) -> 
         ("mute", ["--text=a"], ("/mute",)),
         ("teacher", ["--teacher=HOME/mute", "--text=a"], ("/mute",)),
         ("foreign", ["--teacher=HOME/teacher", "--text=a"], ("/teacher", 250, 200)),
-        ("foreign", ["--heldout=HOME/run"], ("vocabulary",)),
+        ("foreign", ["--heldout=HOME/run"], ("vocabular", 250, 200)),
         ("nothing", ["--text=a"], ("/nothing",)),
         ("teacher", ["--text=a", "--out=a.jpg"], ("--out=a.jpg", "PNG")),
         ("teacher", ["--text=a", "--out=HOME/no/a.png"], ("directory",)),

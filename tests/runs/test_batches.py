@@ -120,7 +120,7 @@ def test_a_warning_counts_rows_with_a_random_second_segment(make):
     for _ in range(2):
         feed.plan("train", 32)
         feed.plan("heldout", 32)
-    assert len(said) == 1 and re.search(r"\d+% of the sentence-order rows at length 32", said[0])
+    assert len(said) == 1 and re.search(r"\d+% of the rows of 32 tokens", said[0])
 
 
 def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):

@@ -74,7 +74,7 @@ def test_models_that_fill_no_blanks_raise(models: dict[str, Pretrained], capsys:
     masked = models["masked"].origin
     for words, parts in (
         ((models["none"].origin, TEXT), ("none", "none")),
-        ((models["replaced"].origin, TEXT), ("replaced", "fine-tune")),
+        ((models["replaced"].origin, TEXT), ("replaced", "Fine-tune")),
         ((masked, "bara"), ("'bara'", "[MASK]")),
         ((masked, "bara [MASK] " * 8), (18, 16)),
         ((masked, TEXT, "--top=0"), ("--top=0", models["masked"].tokenizer.vocab_size)),

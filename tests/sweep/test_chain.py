@@ -251,7 +251,7 @@ def test_other_options_of_a_started_run_raise(place: Place) -> None:
         (("[stages.first]", "[stages.student]"), [], ("student ", "model", "stage")),
         (('from = "teacher"\n', ""), [], ("stages.first.tasks.mrpc", "stages.first.from")),
         (("", ""), ["--model.techer=m"], ("teacher", "--model.techer")),
-        (("", ""), ["--model.teacher=m"], ("m is neither", "Hugging Face")),
+        (("", ""), ["--model.teacher=m"], ("m is not a ", "Hugging Face")),
         (("", ""), ["--data_dir=nowhere"], ("nowhere", "train", "CoLA")),
         (("", ""), ["--tasks=sst2"], ("--tasks", "sst2")),
         (("", ""), ["--stages.studens.seeds=1"], ("--stages.studens.seeds", "students")),

@@ -138,7 +138,7 @@ GOOD = '[sweep]\nbase = "b"\ntasks = ["cola", "rte"]\n'
         ('[sweep]\nbase = "b"', ("sweep.tasks", "list")),
         ('[sweep]\nbase = "b"\ntasks = "cola"', ("sweep.tasks", "list")),
         ('[sweep]\nbase = "b"\ntasks = ["a", "a"]', ("sweep.tasks", "['a', 'a']", "twice")),
-        (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "list", "not 1.0")),
+        (GOOD + "[grid]\nalpha = 1.0", ("grid.alpha", "list", 1.0)),
         (GOOD + "[grid]\nalpha = []", ("grid.alpha", "list", "[]")),
         (GOOD + "[grid]\nalpha = [1.0, 1.0]", ("grid.alpha", "[1.0, 1.0]", "twice")),
         (GOOD + "[grid]\nalpha = [{ a = 1.0 }]", ("grid.alpha", "{'a': 1.0}")),
@@ -155,7 +155,7 @@ def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         grid.load_sweep(tmp_path / "s.toml")
-    assert mentions(str(caught.value), *message) and "s.toml: " in str(caught.value) and "\n" not in str(caught.value)
+    assert mentions(str(caught.value), *message) and "s.toml" in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple
         (
             [("tasks.colla.from", "m")],
             (),
-            ("--tasks.colla.from", "tasks.NAME.option", "mnli"),
+            ("--tasks.colla.from", "--tasks.NAME.KEY", "mnli"),
         ),
-        ([("tasks.cola", "m")], (), ("--tasks.cola:", "tasks.NAME.option")),
+        ([("tasks.cola", "m")], (), ("--tasks.cola ", "--tasks.NAME.KEY")),
         ([("task", "cola")], (), ("--task ", "cannot")),
         ([("tasks.cola.run_dir", "x")], (), ("--tasks.cola.run_dir", "cannot")),
         ([], ["cola", "colla"], ("--tasks", "colla", "cola?")),

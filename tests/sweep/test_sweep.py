@@ -69,7 +69,7 @@ def test_every_point_is_run_once_and_the_best_is_named(place) -> None:
     assert mentions(cola, "alpha=0.9", "optimizer.learning_rate=1e-05", run) and mentions(rte, "alpha=0.9")
     assert (Path(run) / "results.json").is_file()
     assert len(out.splitlines()) == 1 + 6 + 2 and out.splitlines()[0].split()[:3] == ["task", "state", "score"]
-    assert mentions(err, "6 points", "0 of", "2/6 cola alpha=0.9")
+    assert mentions(err, "6 points", "0 already", "2/6 cola alpha=0.9")
     # A sweep is a directory of runs for `bertzoo results`.
     assert cli.main(["results", "runs/s"]) == 0
 
@@ -153,7 +153,7 @@ def test_runs_side_by_side_have_a_device_each(place, monkeypatch) -> None:
     place.behave({"--task": {"together": 2}})  # none ends before two are at work
     _, err = place.sweep("--from=m", "--tasks=cola")
     calls = place.calls()
-    assert mentions(err, "3 points", "0 of", "2 side") and len(calls) == 3
+    assert mentions(err, "3 points", "0 already", "2 side") and len(calls) == 3
     assert {call["devices"]["CUDA_VISIBLE_DEVICES"] for call in calls[:2]} == {"0", "1"}
     assert [line["state"] for line in table()] == ["finished"] * 3
 

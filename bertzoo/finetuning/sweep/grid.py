@@ -203,7 +203,10 @@ def _override(sweep: Sweep, overrides: Sequence[tuple[str, str]]) -> Sweep:
             continue
         _, task, name = (*key.split(".", 2), "")[:3]
         if task not in grids or not name:
-            raise ConfigError(f"--{key} does not name a task of the sweep. The tasks are {', '.join(grids)}.")
+            raise ConfigError(
+                f"--{key} is not of the form --tasks.NAME.KEY with a task of the sweep. The tasks are "
+                f"{', '.join(grids)}."
+            )
         check_settable(f"--{key}", name)
         grids[task][name] = (value,)
     everywhere = {name for name in options if all(name in grid for grid in grids.values())}
