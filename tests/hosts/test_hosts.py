@@ -64,9 +64,9 @@ def test_a_tpu_machine_uses_its_metadata_server(monkeypatch: pytest.MonkeyPatch)
         ({**EXPLICIT, "coordinator": "host"}, ("--distributed.coordinator=host",)),
         (
             {**EXPLICIT, "coordinator": "host:99999"},
-            ("--distributed.coordinator=host:99999", "ports", 1, 65535),
+            ("--distributed.coordinator=host:99999", "port", 1, 65535),
         ),
-        ({**EXPLICIT, "coordinator": "host:0"}, ("--distributed.coordinator=host:0", "ports", 1, 65535)),
+        ({**EXPLICIT, "coordinator": "host:0"}, ("--distributed.coordinator=host:0", "port", 1, 65535)),
         ({"heartbeat_timeout": 0}, ("--distributed.heartbeat_timeout=0",)),
         ({"start_timeout": -3}, ("--distributed.start_timeout=-3",)),
     ],

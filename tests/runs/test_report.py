@@ -132,7 +132,7 @@ def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
     assert "| MLM loss | 3.0000 | 4.5000 | 4.0000 at step 10 |" in page
     assert "| MLM accuracy | 25.0 % | 18.2 % | 20.0 % at step 10 |" in page
     assert "| 0 | 600 | 32 | 64 |" in page and "| 1 | 400 | 8 | 128 |" in page
-    assert "kind squeezebert, layers 4" in page and "version 0.1.0" in page
+    assert "kind squeezebert, layers 4" in page and "version: 0.1.0" in page
     assert "| 1 | 101.0 | 6,400.0 | 25.0 G | 1.00 GiB |" in page
     assert mentions(page, "step 700")
 
