@@ -1,6 +1,5 @@
 """`bertzoo inspect attention`: divergences, matchings and averages against plain loops, and the picture's pixels."""
 
-import argparse
 import itertools
 import json
 import math
@@ -21,6 +20,7 @@ from PIL import Image
 import bertzoo
 from bertzoo.cli import inspect as verb
 from bertzoo.cli import main as cli
+from bertzoo.cli.support.options import Parser
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
@@ -256,7 +256,7 @@ def test_the_layers_match_the_papers_figure(
     given: list[str], student: int, teacher: int | None, chosen: dict[str, list[int]]
 ) -> None:
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     verb.arguments(parser)
     args = parser.parse_args(["attention", "m", "--out=a.png", *given])
     roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}

@@ -87,7 +87,7 @@ def test_finished_points_are_not_run_again(place) -> None:
     place.calls()
     before = table()
     _, err = place.sweep("--from=m", "--tasks=rte")
-    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 of")
+    assert alphas(place.calls()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")
     assert table()[0] == before[0]
     # More points in the grid: only those are new.
     text = Path("sweep.toml").read_text().replace("[0.8, 0.9, 1.0]", "[0.5, 0.8, 0.9, 1.0]")
