@@ -60,11 +60,8 @@ MEMORY_HEAD = (
     "slice",
     "stage",
     "rows",
-    "parameters + optimizer + gradients + batch, MiB",
-    "activations at most, MiB",
-    "compiled, MiB",
+    "memory, MiB",
     "fits",
-    "padded / computed",
     "least time of a step, ms (bound)",
     "steps/s",
     "chip-hours",
@@ -72,38 +69,35 @@ MEMORY_HEAD = (
 OPENING = """# Plans
 
 For readers who rent TPUs: the memory, time and chip-hours of every shipped recipe on a TPU slice, at its paper's own
-batch size, and how these figures are made. `make plans` writes this page. `bertzoo plan CONFIG --topology=KIND:SHAPE`
-prints the same for any config, and more.
+batch size. `make plans` writes this page. `bertzoo plan CONFIG --topology=KIND:SHAPE` prints the same for any config,
+with the parts of the memory, the operations, and the messages between devices.
 
 ## How a plan is made
 
 1. A slice such as `v5e:16x16` becomes a mesh of absent devices, with the chip's numbers from `planning/chips.py`.
-2. A run's own code builds the state, the batch and the step of every stage on that mesh, as shapes without arrays.
-   Shapes and shardings give the exact bytes of parameters, moments, gradients and batch.
-3. The step's jaxpr gives its operations and an upper bound of its activations; no compiler is needed so far.
-4. libtpu, where it is installed, compiles the step for the slice in a process of its own ({compiler}). Its account
-   replaces the bounds: the memory that it allocates, and what the devices send one another.
+2. A run's own code builds state, batch and step of every stage on that mesh, as shapes without arrays. They give the
+   exact bytes of parameters, moments, gradients and batch.
+3. The step's jaxpr gives its operations and an upper bound of its activations.
+4. libtpu, where it is installed, compiles the step for the slice ({compiler}). Its account replaces the bounds: the
+   memory that it allocates, and what the devices send one another.
 5. A roofline turns operations, bytes and messages into the least time of a step, and a range of utilisation into
-   steps/s and chip-hours. [Assumptions](#assumptions) lists what this takes for granted.
+   steps/s and chip-hours, under these [assumptions](#assumptions).
 
 ## Memory and time
 
-Memory is of one device. {progress}
+Memory is per device. {progress}
 
 - rows: of the batch, on one device at a time.
-- parameters, optimizer, gradients, batch: exact, from shapes and shardings.
-- activations at most: the upper bound, as if nothing were fused.
-- compiled: what the compiler allocates for the step, or wants for one that does not fit; "not yet" before `make plans`
+- memory: what the compiler allocates for the step, or wants for one that does not fit; "not yet" before `make plans`
   has compiled it.
 - fits: a program may use {capacities}.
-- padded / computed: operations of the matrix products padded to the chip's matrix unit, over those without padding.
 - least time of a step: the largest of the times that compute, memory and interconnect need, which the bound names.
-- steps/s, chip-hours: worst to best; chip-hours are of the whole run.
+- steps/s, chip-hours: worst to best; chip-hours cover the whole run.
 """
 SPLIT_MESHES = """## Meshes that split parameters
 
-All plans above use meshes of `data` alone. These first stages, with other numbers of layers and rows, were compiled
-with libtpu 0.0.42.1 for v5e:2x2:
+All plans above use meshes of `data` alone, and their only messages are all-reduces. These first stages,
+with other numbers of layers and rows, were compiled with libtpu 0.0.42.1 for v5e:2x2:
 
 | config | layers | batch | mesh | compiled, MiB | MB a device sends |
 | --- | --- | --- | --- | --- | --- |
@@ -117,8 +111,8 @@ with libtpu 0.0.42.1 for v5e:2x2:
 
 `tensor` is Megatron-LM's split: the activations between the two maps of a layer are split, and the second map's result
 and the first one's gradient are summed. `fsdp` gathers parameters when they are used and keeps their gradients split.
-With a sentence loss the compiler also transposes the gradients of hidden states from rows to columns and back
-(all-to-all), more than half of the traffic; without one (bert_small) it does not.
+With a sentence loss the compiler also transposes the gradients of hidden states from rows to columns and back. This
+all-to-all is more than half of the traffic; bert_small, without a sentence loss, has none.
 """
 
 
@@ -134,8 +128,11 @@ def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
     parts = [opening + "\n" + table(MEMORY_HEAD, [memory_row(*stage) for stage in stages])]
     if over := [f"- `{name}` on {p.topology}, stage {s.index}: {s.advice}." for name, p, s in stages if not s.fits]:
         parts.append("Steps that do not fit, and the remedy:\n\n" + "\n".join(over))
-    if refused := [f"- `{name}`: {reason}" for name, _, reason in plans if reason]:
-        parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(refused))
+    refused: dict[str, list[str]] = {}
+    for name, _, reason in plans:
+        refused.setdefault(reason, []).append(f"`{name}`")
+    if lines := [f"- {', '.join(names)}: {reason}" for reason, names in refused.items() if reason]:
+        parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(lines))
     parts += [SPLIT_MESHES.strip(), "## Operations of whole runs"]
     parts.append(
         table(
@@ -153,40 +150,21 @@ def markdown(plans: Sequence[tuple[str, RunPlan, str]], compiler: str) -> str:
             ],
         )
     )
-    sent = [
-        (
-            name,
-            plan.topology,
-            str(stage.index),
-            one.kind,
-            str(one.group),
-            str(one.count),
-            *map(megabytes, (one.size, one.sent)),
-        )
-        for name, plan, stage in stages
-        for one in ((stage.compiled.collectives or ()) if stage.compiled is not None else ())
-    ]
-    head = ("config", "slice", "stage", "operation", "devices", "count", "MB", "MB a device sends")
-    parts += ["## Messages between devices in a step", table(head, sent)]
     parts += ["## Assumptions", "\n".join(f"- {line}" for line in ASSUMPTIONS)]
     return "\n\n".join(parts) + "\n"
 
 
 def memory_row(name: str, plan: RunPlan, stage: StagePlan) -> tuple[str, ...]:
     """A row under MEMORY_HEAD; the chip-hours are the run's."""
-    memory, best, worst = stage.estimated, *stage.step_seconds
-    exact = (memory.parameters, memory.optimizer, memory.gradients, memory.batch)
+    best, worst = stage.step_seconds
     fits = {True: "yes", False: "no", None: "unknown"}[stage.fits]
     return (
         name,
         plan.topology,
         str(stage.index),
         f"{stage.rows:,}",
-        f"{' + '.join(mib(size) for size in exact)} = {mib(sum(exact))}",
-        mib(memory.activations),
         "not yet" if stage.compiled is None else mib(stage.compiled.wanted),
         f"{fits}{'' if stage.compiled else ', by the bound'}",
-        f"{stage.padded_flops / stage.computed_flops:.2f}",
         f"{digits(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
         f"{digits(1 / worst)} to {digits(1 / best)}",
         "" if stage.index else f"{digits(plan.chip_hours[0])} to {digits(plan.chip_hours[1])}",
@@ -207,11 +185,6 @@ def progress(stages: Sequence[StagePlan]) -> str:
 def digits(number: float) -> str:
     """Three digits of a number, or all before the point."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def megabytes(size: int) -> str:
-    """MB of a number of bytes."""
-    return f"{size / 1e6:,.1f}"
 
 
 def mib(size: int) -> str:

@@ -23,17 +23,18 @@ from bertzoo.train import sharding
 # Model operations over peak operations in the time of a step, of runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
 ASSUMPTIONS = (
-    "activations: an upper bound, as if all values of the forward and backward pass of a device's rows were alive at "
-    "once, nothing were fused or split by tensor, and everything that fsdp splits were gathered at once",
+    "activations: an upper bound, as if nothing were fused or split by tensor. All values of a device's rows are alive "
+    "at once, and all that fsdp splits is gathered at once",
     "fits, without the compiler: room for the bound and a second copy of parameters and moments, which stands for the "
     "program, the padding of arrays and the optimiser's temporaries",
     f"steps/s and chip-hours: the model's operations take {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
     "where the three times below allow it: at best they overlap wholly, at worst not at all",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
-    "memory: everything that a step holds (without the compiler, state and batch) read once, parameters and moments "
-    "written once, at full bandwidth; a floor, because arrays that share a place count once",
-    "interconnect: what the collectives send on rings, over all links of a chip at once; without the compiler, the "
-    "sums of float32 gradients and the gathers of what fsdp splits, and nothing for tensor",
+    "memory: all that a step holds read once, parameters and moments written once, at full bandwidth; a floor, because "
+    "arrays that share a place count once",
+    "interconnect: what the collectives send on rings, over all links of a chip at once",
+    "without the compiler: a step holds state and batch, and sends the sums of float32 gradients and the gathers of "
+    "what fsdp splits, nothing for tensor",
 )
 
 

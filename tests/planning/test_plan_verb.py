@@ -120,7 +120,7 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
     unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
     text = plans.markdown([("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2")
     rows = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
-    assert len(rows) == 3  # two stages, and one collective
+    assert len(rows) == 2
     assert "| 10,240 |" in rows[0] and "| yes |" in rows[0] and "| 20,480 |" in rows[1] and "| no |" in rows[1]
     (other,) = [line for line in text.splitlines() if line.startswith("| small | v5e:2x2 |")]
     assert "| not yet |" in other and mentions(other, "| yes,", "bound")
@@ -132,12 +132,13 @@ def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
 
 
 def test_the_page_has_the_prose_of_its_script():
-    """Compiling takes hours, so the prose is changed in both places by hand."""
+    """Compiling takes hours, so prose and columns are changed in both places by hand."""
     from benchmarks.speed import plans
 
     text = plans.PAGE.read_text(encoding="utf-8")
     for part in (*re.split(r"\{\w+\}", plans.OPENING), plans.SPLIT_MESHES.strip(), *estimate.ASSUMPTIONS):
         assert part in text
+    assert f"| {' | '.join(plans.MEMORY_HEAD)} |" in text
 
 
 def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
