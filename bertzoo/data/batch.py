@@ -35,7 +35,11 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
 def array_shapes(
     rows: int, max_length: int, max_predictions: int, *, sentence: bool
 ) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Name -> (shape, dtype) of the batches of `pipeline.Batches`; `sentence`: with `sentence_label`."""
+    """Name -> (shape, dtype) of the batches of `pipeline.Batches`.
+
+    Weights are 0 in unused slots and in rows that fill up the last held-out batch. sentence: with `sentence_label`,
+    which is 1 for a random next sentence (NSP) or a swapped pair (SOP).
+    """
     tokens, slots = (rows, max_length), (rows, max_predictions)
     shapes = {name: (tokens, "int32") for name in ("input_ids", "token_type_ids", "attention_mask")}
     shapes |= {name: (slots, "int32") for name in ("masked_positions", "masked_ids")}

@@ -115,7 +115,7 @@ def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
 
 
 class Batches:
-    """The batches of a plan: arrays as in docs/formats.md, with `row_weight` (B,) float32, 0 for padding rows.
+    """The batches of a plan: arrays as in `batch.array_shapes`, with `row_weight` (B,) float32, 0 for padding rows.
 
     share: the predicted share at each step of `batch`, by default masking's, which `sequential` always has.
     """

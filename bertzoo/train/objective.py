@@ -11,9 +11,10 @@ Metrics = dict[str, tuple[jax.Array, jax.Array]]
 
 
 class Objective(Protocol):
-    """A loss Σ sums[term] / weights[term] (docs/formats.md).
+    """A loss Σ sums[term] / weights[term].
 
-    The weights depend on the batch alone, so that sums add over microbatches and devices.
+    The weights depend on the batch alone, so that sums add over microbatches and devices. Both are therefore exact,
+    except for random draws (dropout, replacements), which depend on the microbatch.
     """
 
     def init(self, key: jax.Array) -> Params:
@@ -25,5 +26,8 @@ class Objective(Protocol):
         ...
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        """Return loss terms summed over the batch, and metrics as (sum, weight); without a key there is no dropout."""
+        """Return loss terms summed over the batch, and metrics as (sum, weight).
+
+        Without a key there is no dropout, and what is sampled depends on the row alone.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Hugging Face state dictionaries under our names and in our layouts (docs/formats.md), in plain numpy.
+"""Hugging Face state dictionaries under our names and in our layouts, in plain numpy.
 
 The map only transposes and reshapes, so that gradients and updated parameters go through it as well. It is written out
 by hand and apart from the package: it is the other side of the comparison.

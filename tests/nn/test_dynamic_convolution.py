@@ -173,7 +173,7 @@ def module(kind: str, before_window: Any) -> nn.Module:
 
 
 def tree(kind: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as the module names them (docs/formats.md)."""
+    """The parameters as the module names them."""
     params: dict[str, Any] = {"value": {"kernel": given["value"], "bias": given["value_bias"]}}
     if kind == "fixed":
         return params | {"depthwise": {"kernel": given["spread"]}}
