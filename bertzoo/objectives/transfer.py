@@ -1,5 +1,5 @@
 """Knowledge transfer from a teacher to a student: layer by layer, and distillation during pretraining (MobileBERT, Sun
-et al. 2020, https://arxiv.org/abs/2004.02984, §3.3 to §3.5), for any two models.
+et al. 2020, https://arxiv.org/abs/2004.02984, §3.5, §3.6), for any two models.
 """
 
 import functools
@@ -40,11 +40,12 @@ class Knowledge:
     variance: float = 5.0  # weight of the distance between the feature maps' variances; 0 leaves it out
     attention: float = 1.0  # weight of the divergence between attention maps; 0 leaves it out
     pads: bool = False  # count padding in these distances, as the authors' code does
-    # share of the true token in the labels (the paper's α, §3.3); the rest is the teacher's prediction; 1: no teacher
+    # share of the true token in the labels (the paper's α, §3.5); the rest is the teacher's prediction; 1: no teacher
     ground_truth: float = 0.5
     # for each student layer, the teacher layer (from 1) that it learns from; required if their numbers differ
     layers: tuple[int, ...] = ()
-    copy: bool = True  # start with the teacher's embedding and heads where kind and shape agree
+    # start with the teacher's embedding and heads where kind and shape agree; "none": unless transfer.kind is auxiliary
+    copy: bool | None = None
     dropout: bool = False  # apply the student's dropout while it learns from the teacher
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
 
@@ -122,7 +123,7 @@ def build_teacher(model: Model, generator: Model | None, predicts: bool, compute
 
 @dataclass(frozen=True)
 class TransferObjective:
-    """Discrepancies between layers of a student and its teacher and, with `masked`, distillation (§3.3 to §3.5).
+    """Discrepancies between layers of a student and its teacher and, with `masked`, distillation (§3.5, §3.6).
 
     For each discrepancy, the sum over pairs of layers of weight · mean over tokens, divided by the student's layers.
     With `masked` also the masked language model, α of its labels true and 1 − α the teacher's, and the sentence head's

@@ -1,4 +1,4 @@
-"""The config of a transfer from teacher to student (MobileBERT, Sun et al. 2020, §3.3 to §3.5), and its stages.
+"""The config of a transfer from teacher to student (MobileBERT, Sun et al. 2020, §3.5 and §3.6), and its stages.
 
 `Transfer` has the attributes of `Pretrain` that a run reads; its `stages` are the strategy's, then the distillation's.
 """
@@ -52,7 +52,7 @@ class StrategyStages:
 
 @dataclass(frozen=True, kw_only=True)
 class Progressive(StrategyStages):
-    """One stage of `steps` for each layer of the student, from the first (PKT, §3.5)."""
+    """One stage of `steps` for each layer of the student, from the first (PKT, §3.6)."""
 
     kind: Literal["progressive"] = "progressive"
     lower_rate: float = 0.1  # factor of the learning rate for the layers below the current one; 0 freezes them
@@ -71,16 +71,21 @@ class Progressive(StrategyStages):
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(StrategyStages):
-    """One stage for all layers together (JKT, §3.5)."""
+    """One stage for all layers together (JKT, §3.6)."""
 
     kind: Literal["joint"] = "joint"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auxiliary(StrategyStages):
-    """One stage for all layers, with the distillation in the same loss; everything is trained (AKT, §3.5)."""
+    """One stage with a single loss: the transfer of all layers and the distillation (AKT, §3.6).
+
+    Everything trains, nothing is copied from the teacher, and no stage follows. The schedule is the authors'
+    distillation's, 10 k of 500 k steps of warm-up, because this stage takes its place.
+    """
 
     kind: Literal["auxiliary"] = "auxiliary"
+    schedule: Schedule = field(default_factory=lambda: Schedule(warmup_share=0.02, end_factor=1e-4))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +114,22 @@ class Transfer:
     transfer: Strategy  # the strategy that transfers layers
     data: Data = field(default_factory=Data)  # the text and how it becomes rows
     optimizer: Optimizer  # the update rule; its schedule is that of the distillation
-    distillation: tuple[Stage, ...]  # stages after the transfer; may be empty
+    distillation: tuple[Stage, ...] = ()  # stages after the transfer; none under transfer.kind = "auxiliary"
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
     run: RunSettings = field(default_factory=RunSettings)  # when to log, evaluate and save
     EXTRACTS: ClassVar[frozenset[str]] = Pretrain.EXTRACTS
 
     def __post_init__(self):
+        auxiliary = isinstance(self.transfer, Auxiliary)
+        if self.knowledge.copy is None:  # resolved, so that a run's config.toml has the value
+            object.__setattr__(self, "knowledge", dataclasses.replace(self.knowledge, copy=not auxiliary))
+        if auxiliary and self.distillation:
+            raise ConfigError(
+                'transfer.kind = "auxiliary" has the distillation in its own loss, but distillation has '
+                f"{len(self.distillation)} stages after it. Use distillation = [] and set transfer.steps to all steps "
+                'of the run, or use transfer.kind = "joint".'
+            )
         if not self.stages:
             raise ConfigError(
                 'transfer.kind = "nothing" and an empty distillation leave no stage. Add a [[distillation]] with '

@@ -21,7 +21,7 @@ from bertzoo.objectives import discrepancy
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import optim, sharding, stages
+from bertzoo.train import optim, schedule, sharding, stages
 from bertzoo.train import state as states
 from bertzoo.train.state import named
 from bertzoo.train.step import gradients, make_train_step
@@ -183,6 +183,7 @@ def together(kind, layers, **knowledge):
         model={**SIZES, "layers": layers},
         knowledge={"dtype": "float32"} | knowledge,
         transfer={"kind": kind, **TOGETHER},
+        distillation=[] if kind == "auxiliary" else [STRETCH],
     )
 
 
@@ -203,9 +204,8 @@ def drawn(made, seed=0):
 
 def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     """The auxiliary stage's loss is the joint one's and the distillation's together."""
-    (joint, _), (auxiliary, after) = (
-        stage_setups.build_setups(made := together(kind, 2)) for kind in ("joint", "auxiliary")
-    )
+    joint, after = stage_setups.build_setups(made := together("joint", 2))
+    (auxiliary,) = stage_setups.build_setups(alone := together("auxiliary", 2))
     assert [setup.name for setup in (auxiliary, after)] == ["transfer, all 2 layers", "distillation"]
     assert [stage.carry for stage in made.stages] == ["params"] * 2
     assert after.objective.pairs == () and auxiliary.objective.pairs == joint.objective.pairs == ((1, 1), (2, 2))
@@ -216,6 +216,7 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     assert {name for name in every if joint.rates(name) == 1} == layers
     assert {name for name in every if joint.rates(name) == 0} == set(every) - layers
     assert {auxiliary.rates(name) for name in every} == {1.0}
+    assert stage_setups.copied_names(made) and not stage_setups.copied_names(alone)
 
     rows = batch()
 
@@ -232,6 +233,22 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     expected = {name: float(value) for name, value in (compared | distilled).items()}
     assert {name: float(value) for name, value in whole.items()} == pytest.approx(expected, rel=1e-5)
     assert [name for name, leaf in named(grads).items() if not leaf.any()] == []
+
+
+def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
+    """MobileBERT §3.6: "a single loss" in one stage; only joint and progressive transfer copy embedding and head."""
+    options = {"kind": "auxiliary", "steps": 740, "batch_size": 8, "max_length": 512, "learning_rate": 1e-3}
+    words = [(f"transfer.{key}", str(value)) for key, value in options.items()]
+    with pytest.raises(ConfigError, match=mentioning("transfer.kind", "auxiliary", "distillation = []", "joint")):
+        config.load(Transfer, ["mobilebert_transfer"], words)
+    made = config.load(Transfer, ["mobilebert_transfer"], [*words, ("distillation", "[]")])
+    assert [stage.steps for stage in made.stages] == [740] and not made.knowledge.copy
+    assert config.load(Transfer, ["mobilebert_transfer"]).knowledge.copy
+    # The rate of a step is that of the authors' distillation: 2 % of warm-up, then linear to a ten-thousandth.
+    rate = schedule.build(made.optimizer_of(0).schedule, 1.0, 1000)
+    steps = np.array([0, 10, 20, 500, 1000])
+    expected = np.where(steps < 20, steps / 20, 1 - (1 - 1e-4) * steps / 1000)
+    np.testing.assert_allclose(jax.vmap(rate)(steps), expected, rtol=1e-5)
 
 
 def divided(sums, weights):
@@ -261,7 +278,7 @@ def test_a_discriminator_without_a_separate_generator_has_no_distribution():
 
 
 def test_the_distribution_is_mixed_of_truth_and_teacher():
-    """α of the label is the true token and the rest the teacher's: one cross-entropy with mixed labels (§3.3)."""
+    """α of the label is the true token and the rest the teacher's: one cross-entropy with mixed labels (§3.5)."""
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 0.3})
     found, teacher, frozen = teaching(made)
     setup, params = found[-1], student(found[-1])
