@@ -144,7 +144,7 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
 
 
 def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:
-    """The four terms of a layer, counted from 1, from the outputs of whole models (MobileBERT §3.3, §3.4)."""
+    """The four terms of a layer, counted from 1, from the outputs of whole models (MobileBERT §3.5)."""
     other, weights = recipe.layer_map[layer], recipe.knowledge.weights
     tokens = np.asarray(batch["attention_mask"] * batch["row_weight"][:, None], np.float64)
     teacher, student = (np.asarray(x, np.float64) for x in (theirs.hidden_states[other], mine.hidden_states[layer]))
@@ -168,7 +168,7 @@ def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: A
 
 
 def distilled(recipe: Transfer, mine_BPV: Any, theirs_BPV: Any, batch: Any) -> dict[str, float]:
-    """The terms of the masked positions: the true token's and the teacher's distribution's (§3.3)."""
+    """The terms of the masked positions: the true token's and the teacher's distribution's (§3.5)."""
     truth, slots = recipe.knowledge.ground_truth, np.asarray(batch["masked_weights"], np.float64)
     log_mine, log_theirs = _log_softmax(mine_BPV), _log_softmax(theirs_BPV)
     right = np.take_along_axis(log_mine, np.asarray(batch["masked_ids"])[:, :, None], -1)[..., 0]

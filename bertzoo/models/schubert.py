@@ -13,7 +13,7 @@ from bertzoo.nn import Encoder, MaskedHead
 class SchuBert(ModelSizes):
     """Sizes of schuBERT; the defaults are BERT-base.
 
-    One width, and for each layer a feed-forward size, heads, and a head's key and value sizes (§3, Table 1).
+    One width, and for each layer a feed-forward size, heads, and a head's key and value sizes (§4, Table 3).
     """
 
     kind: Literal["schubert"] = "schubert"

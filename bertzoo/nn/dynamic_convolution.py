@@ -142,7 +142,7 @@ class DynamicConvolution(nn.Module):
     """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with kernels made from the input.
 
     With a span key, kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W)
-    (ConvBERT Eq. 6); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 4, Wu et al. 2019).
+    (ConvBERT Eq. 4–5); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 3, Wu et al. 2019).
     `before_window` maps (B,L,...) and the mask before every window. With `positions_BR` query and output have only the
     tokens there.
     """

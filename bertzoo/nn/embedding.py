@@ -40,7 +40,7 @@ class OnlyRow(nn.Module):
 
 
 class Trigram(nn.Module):
-    """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token with its neighbours (MobileBERT §3.2).
+    """(B,L,E), mask (B,L) -> (B,L,D): a dense map of every token with its neighbours (MobileBERT §3.4).
 
     The kernel (W,E,D) is ordered next token, token, previous token, with zeros beyond the ends. `mask_padding` zeroes
     padding too, so that the last token does not see what follows it.

@@ -1,4 +1,4 @@
-"""Distances between a student's layer and a teacher's, summed over tokens (MobileBERT, Sun et al. 2020, §3.3, §3.4).
+"""Distances between a student's layer and a teacher's, summed over tokens (MobileBERT, Sun et al. 2020, §3.5).
 
 Hidden states T and S are (B,L,D), attention maps (B,H,L,M) of probabilities; `weights_BL` is 0 for tokens that do not
 count. No gradient reaches the teacher.
@@ -12,7 +12,7 @@ TINY = 1.2e-38  # smallest normal float32; keeps the logarithm of a probability 
 
 
 def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: squared difference of the normalised states (§3.3, Eq. 4).
+    """Σ_bl w · (1/D) Σ_d (LN(T) − LN(S))²: squared difference of the normalised states (§3.5, Eq. 2).
 
     LN(x) = (x − μ(x)) / √(σ²(x) + EPSILON), without scale and bias.
     """
@@ -22,19 +22,19 @@ def feature_map(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.
 
 
 def mean(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (μ(T) − μ(S))², with the mean over a token's features (§3.4)."""
+    """Σ_bl w · (μ(T) − μ(S))², with the mean over a token's features (§3.5)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * (jnp.mean(teacher_BLD, axis=-1) - jnp.mean(student_BLD, axis=-1)) ** 2)
 
 
 def variance(teacher_BLD: jax.Array, student_BLD: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · |σ²(T) − σ²(S)|, with the variance over a token's features (§3.4)."""
+    """Σ_bl w · |σ²(T) − σ²(S)|, with the variance over a token's features (§3.5)."""
     teacher_BLD, student_BLD = _pair(teacher_BLD, student_BLD)
     return jnp.sum(weights_BL * jnp.abs(jnp.var(teacher_BLD, axis=-1) - jnp.var(student_BLD, axis=-1)))
 
 
 def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.Array) -> jax.Array:
-    """Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.3, Eq. 5).
+    """Σ_bl w · (1/H) Σ_h KL(T ‖ S), where KL = −Σ_m T·log S − (−Σ_m T·log T) (§3.5, Eq. 3).
 
     The teacher's entropy is constant, so that the gradient is that of the cross-entropy. If the numbers of heads
     differ, the maps are averaged over heads first.
@@ -47,7 +47,7 @@ def attention(teacher_BHLM: jax.Array, student_BHLM: jax.Array, weights_BL: jax.
 
 
 def soft_cross_entropy(teacher_BPV: jax.Array, student_BPV: jax.Array) -> jax.Array:
-    """(B,P): −Σ_v softmax(T)·log softmax(S) of logits T and S (pre-training distillation, §3.3)."""
+    """(B,P): −Σ_v softmax(T)·log softmax(S) of logits T and S (pre-training distillation, §3.5)."""
     teacher_BPV, student_BPV = _pair(teacher_BPV, student_BPV)
     return -jnp.sum(jax.nn.softmax(teacher_BPV) * jax.nn.log_softmax(student_BPV), axis=-1)
 

@@ -34,7 +34,7 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure) -> dict[str, float]:
-    """Return for every dimension the parameters that one of its elements removes, relative to a head (§4.2).
+    """Return for every dimension the parameters that one of its elements removes, relative to a head (§5).
 
     The unit is the costliest head or, without heads to cut, the costliest element; γ absorbs the scale.
     """

@@ -1,4 +1,4 @@
-"""Discrepancies of teacher and student, against numpy from the equations (MobileBERT §3.3, §3.4)."""
+"""Discrepancies of teacher and student, against numpy from the equations (MobileBERT §3.5)."""
 
 import jax
 import jax.numpy as jnp

@@ -186,7 +186,7 @@ def test_the_same_scores_give_the_same_choice():
 def test_betas_are_the_published_ones():
     structure = declare(Bert(), MaskedLanguageModel(sentence=True))
     found = betas(structure)
-    # §4.2 prints 1.0, 0.73, 0.093, 0.093 and 0.0078.
+    # §5 prints 1.0, 0.73, 0.093, 0.093 and 0.0078.
     at = "encoder/layers_7/attention"
     assert found[f"{at}/a"] == 1.0
     assert found[f"{at}/k"] == pytest.approx(0.093, abs=1e-3)
