@@ -1,4 +1,4 @@
-"""Optimisers composed from optax: LAMB in Google's and optax's variants, AdamW, BERT's Adam, and Muon."""
+"""Optimisers composed from optax: LAMB in Google's, NVIDIA's and optax's variants, AdamW, BERT's Adam, and Muon."""
 
 import dataclasses
 import math
@@ -45,12 +45,21 @@ class Lamb(_Adaptive):
     """LAMB (You et al. 2020, Algorithm 2).
 
     "google" (albert/lamb_optimizer.py): no bias correction; biases and norms have no decay and no trust ratio.
+    "nvidia" (DeepLearningExamples' FusedLAMB): the same with bias correction.
     "optax" (`optax.lamb` with the decay masked): bias correction; every tensor has a trust ratio.
     """
 
     kind: Literal["lamb"] = "lamb"
-    # google: no bias correction, biases and norms without trust ratio; optax: both
-    variant: Literal["google", "optax"] = "google"
+    # google: no bias correction, biases and norms without trust ratio; nvidia: bias correction; optax: both
+    variant: Literal["google", "nvidia", "optax"] = "google"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.variant == "nvidia" and not self.weight_decay:
+            raise ConfigError(
+                f'variant = "nvidia" has a trust ratio only for tensors with decay, but weight_decay = '
+                f'{self.weight_decay}. Set a decay, or use variant = "google" or "optax".'
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +125,7 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def excluded(params: Any) -> Any:
-    """Mark the leaves without decay and (in Google's LAMB) without a trust ratio: biases and norms, by leaf name."""
+    """Mark the leaves without decay and (in Google's and NVIDIA's LAMB) without a trust ratio: biases and norms, by leaf name."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
 
 
@@ -129,11 +138,11 @@ def per_tensor(config: Optimizer) -> optax.GradientTransformation:
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
     match config:
-        case Lamb(variant="google"):
-            ratio = optax.masked(optax.scale_by_trust_ratio(), _included)
-            return optax.chain(scale_by_moments(*moments), decay, ratio)
-        case Lamb():
+        case Lamb(variant="optax"):
             return optax.chain(optax.scale_by_adam(*moments), decay, optax.scale_by_trust_ratio())
+        case Lamb():
+            adam = optax.scale_by_adam if config.variant == "nvidia" else scale_by_moments
+            return optax.chain(adam(*moments), decay, optax.masked(optax.scale_by_trust_ratio(), _included))
         case AdamW() | Muon():  # of Muon all but the matrices
             return optax.chain(optax.scale_by_adam(*moments), decay)
         case BertAdam():

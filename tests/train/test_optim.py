@@ -28,6 +28,7 @@ STEPS = 10
 ODD = {"learning_rate": 0.1, "beta1": 0.8, "beta2": 0.97, "epsilon": 1e-3, "weight_decay": 0.03, "schedule": SCHEDULE}
 CONFIGS = {
     "google": Lamb(**ODD),
+    "nvidia": Lamb(**ODD, variant="nvidia"),
     "optax": Lamb(**ODD, variant="optax"),
     "adamw": AdamW(**ODD),
     "bert_adam": BertAdam(**ODD),
@@ -75,12 +76,13 @@ def by_numpy(config: optim.Optimizer, count: int):
             g = grads[key] * (min(1, config.clip_norm / norm) if config.clip_norm else 1)
             m[key] = 0.8 * m[key] + 0.2 * g
             v[key] = 0.97 * v[key] + 0.03 * g**2
-            corrected = isinstance(config, AdamW) or (isinstance(config, Lamb) and config.variant == "optax")
+            corrected = isinstance(config, AdamW) or (isinstance(config, Lamb) and config.variant != "google")
             c1, c2 = (1 - 0.8 ** (k + 1), 1 - 0.97 ** (k + 1)) if corrected else (1, 1)
             u = m[key] / c1 / (np.sqrt(v[key] / c2) + 1e-3)
-            plain = key[1] in ("bias", "scale")
-            u = u if plain else u + 0.03 * w
-            if isinstance(config, Lamb) and not (plain and config.variant == "google"):
+            decay = 0 if key[1] in ("bias", "scale") else 0.03
+            u = u + decay * w
+            # NVIDIA's second kernel: `if (use_nvlamb || decay != 0)`, with use_nvlamb false; Google has a list of names.
+            if isinstance(config, Lamb) and (decay != 0 or config.variant == "optax"):
                 a, b = np.linalg.norm(w), np.linalg.norm(u)
                 u = u * (a / b if a and b else 1)
             flat[key] = w - rate * u
@@ -131,6 +133,12 @@ def test_variant_optax_is_optax_lamb():
     assert_close(last(optim.build(config, STEPS), 3)[0], last(theirs, 3)[0], 1e-6)
 
 
+def test_nvidias_lamb_without_decay_raises():
+    """Its code then has no trust ratio at all, which is Adam."""
+    with pytest.raises(ConfigError, match=mentioning("nvidia", "weight_decay", 0.0, "google")):
+        Lamb(learning_rate=0.1, variant="nvidia", weight_decay=0.0)
+
+
 def test_adamw_is_optax_adamw():
     config = dataclasses.replace(CONFIGS["adamw"], clip_norm=0.0)
     mask = jax.tree.map(lambda out: not out, optim.excluded(draw(0)))
@@ -173,7 +181,7 @@ def test_carry(name: str):
         assert float(optax.tree.norm(get(kept, moment))) > 0
     counts = optax.tree_utils.tree_get_all_with_path(kept, "count")
     found = {path[-1].tuple_name: int(count) for path, count in counts}
-    corrected = {"ScaleByAdamState": 3} if name in ("optax", "adamw") else {}
+    corrected = {"ScaleByAdamState": 3} if name in ("nvidia", "optax", "adamw") else {}
     assert found == {"ScaleByScheduleState": 0, **corrected}
 
 
