@@ -44,9 +44,10 @@ class Published:
 # those of the 6 layers and the operations of ELECTRA-small its Table 3; those of 4 and 3 layers and of TinyBERT are
 # MobileBERT's Table 4, BERT-large's its Table 1; MobileBERT's and IB-BERT's its Tables 1, 4 and 7, but the operations
 # of the released model SqueezeBERT's Table 2; the sizes of ConvBERT, BERT-small and ELECTRA are ConvBERT's Tables 1
-# and 3; schuBERT's and the 9 layers' are schuBERT's tables.
+# and 3; schuBERT's and the 9 layers' are schuBERT's tables. ALBERT-e's is the 64 of ALBERT's Table 3.
 PUBLISHED = {
     "albert_base": Published(paper="Lan et al. 2020", params=12, gflops=22.5),
+    "albert_e": Published(paper="Lan et al. 2020", params=87),
     "bert_3l": Published(paper="Sun et al. 2019", params=45.3, gflops=5.7),
     "bert_4l": Published(paper="Sun et al. 2019", params=52.2, gflops=7.6),
     "bert_6l": Published(paper="Sun et al. 2019", params=67.0, gflops=11.3),

@@ -28,6 +28,7 @@ COUNTS |= {"ib_bert_large": 306_483_516, "mobilebert": 36_597_564, "mobilebert_p
 COUNTS |= {"mobilebert_tiny": 27_501_372}
 LEAVES = {
     "albert_base": (19, 13),  # one layer, and the projection
+    "albert_e": (127, 78),  # BERT-base's with a projection, without a pooler
     "bert_3l": (38, 24),
     "bert_4l": (48, 30),
     "bert_6l": (68, 42),
@@ -160,6 +161,29 @@ def test_the_recipes_of_electra_and_convbert(name, generator, steps, rows, lengt
     assert recipe.data.packing.kind == "electra" and recipe.objective.weight == 50
     assert (recipe.data.masking.share, recipe.data.masking.mask_share) == (0.15, 0.85)
     assert recipe.data.masking.random_share == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "predictions"),
+    [
+        # Sun et al. 2020, Appendix D: 15 % of the tokens. The authors' README: 20.
+        *((name, round(0.15 * 512)) for name in ("mobilebert_paper", "mobilebert_layernorm", "ib_bert_large")),
+        ("mobilebert", 20),
+    ],
+)
+def test_mobilebert_predicts_as_many_tokens_as_its_paper_or_its_readme(name, predictions):
+    recipe = config.load(Pretrain, [name])
+    assert recipe.data.masking.share == 0.15
+    assert [(stage.max_length, stage.max_predictions) for stage in recipe.stages] == [(512, predictions)]
+
+
+def test_squeezeberts_lamb_is_that_of_nvidias_code():
+    """Iandola et al. 2020, Appendix B.2, and the schedule of that code: step/w, then (1 - p)^0.5."""
+    recipe = config.load(Pretrain, ["squeezebert"])
+    assert (recipe.optimizer.kind, recipe.optimizer.variant) == ("lamb", "nvidia")
+    rate = optim.schedule_of(recipe.optimizer, 1000)
+    for step, factor in ((140, 0.5), (279, 279 / 280), (280, 0.72**0.5), (640, 0.6)):
+        assert float(rate(step)) == pytest.approx(2.5e-3 * factor, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["electra_small", "convbert_small", "convbert_medium_small", "convbert_base"])
