@@ -51,7 +51,12 @@ TEACHER = ["--teacher.attention_dropout=0.1", "--teacher.initializer_range=0.02"
 NO_TEACHER = ["--knowledge.ground_truth=1.0"]
 SHAPE = ["--transfer.batch_size=64", "--transfer.max_length=64", "--transfer.max_predictions=10"]
 TOGETHER = [*WHOLE, *SHAPE]
-SINGLE = [*SHAPE, f"--transfer.learning_rate={RATE}", f"--transfer.steps={LAYERS * TRANSFER + AFTER}", "--distillation=[]"]
+SINGLE = [
+    *SHAPE,
+    f"--transfer.learning_rate={RATE}",
+    f"--transfer.steps={LAYERS * TRANSFER + AFTER}",
+    "--distillation=[]",
+]
 # GLUE tasks: folder and metric; how models are fine-tuned on both.
 TASKS = {"sst2": ("SST-2", "accuracy"), "stsb": ("STS-B", "spearman")}
 TUNING = ["--seeds=1", "--epochs=2", "--train_rows=2000", "--max_length=64", "--optimizer.learning_rate=1e-3"]

@@ -11,7 +11,7 @@ from bertzoo.nn.flops import flops_by_scope
 # projections are 24.3 %, attention 2.70 %, and FFN 8.1 + 64.9 = 73.0 %.
 PARTS = {
     "embedding": r"/embedding/|/encoder/projection/",
-    "projections": r"/layers_\d+/attention/(convolution/)?(query|key|value)/",
+    "projections": r"/layers_\d+/attention/(convolution/)?(query|key|value|gate)/",
     "attention_output": r"/layers_\d+/attention/output/",
     "attention": r"/layers_\d+/attention/",
     "feed_forward": r"/layers_\d+/feed_forward",

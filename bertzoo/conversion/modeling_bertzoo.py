@@ -181,20 +181,29 @@ class SpanKey(Part):
         return self.pointwise(self.depthwise(x))
 
 
-class DynamicConvolution(Part):
-    """Values convolved with kernels made from the input, one for every position and head."""
+def convolved(value: Tensor, kernel: Tensor) -> Tensor:
+    """Values (B,L,H,K) convolved with a kernel (B,L,H,W) of every position and head."""
+    taps = zip(kernel.unbind(-1), shifted(value, kernel.shape[-1]), strict=True)
+    return sum(weight[..., None] * part for weight, part in taps)
 
+
+class SpanConvolution(Part):
     def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
-        source = x if self.span_key is None else self.span_key(self.before_window(x, mask)) * query
+        source = self.span_key(self.before_window(x, mask)) * query
         kernel = self.kernel_generator(source.flatten(2)).softmax(-1)
-        value = self.before_window(self.value(x), mask)
-        taps = zip(kernel.unbind(-1), shifted(value, kernel.shape[-1]), strict=True)
-        return sum(weight[..., None] * part for weight, part in taps)
+        return convolved(self.before_window(self.value(x), mask), kernel)
+
+
+class DynamicConvolution(Part):
+    def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
+        gated = self.value(x) * self.gate(x).sigmoid()
+        kernel = self.kernel_generator(gated.flatten(2)).softmax(-1)
+        return convolved(self.before_window(gated, mask), kernel)
 
 
 class FixedConvolution(Part):
     def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
-        return self.depthwise(self.before_window(self.value(x), mask))
+        return self.value(self.depthwise(self.before_window(x, mask)))
 
 
 class FeedForward(Part):

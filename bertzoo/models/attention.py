@@ -16,6 +16,7 @@ from bertzoo.nn import (
     FixedConvolution,
     MixedAttention,
     SelfAttention,
+    SpanConvolution,
     SpanKey,
     keep_padding,
     zero_padding,
@@ -79,7 +80,7 @@ class MixedHeads:
 
     kind: Literal["mixed"] = "mixed"
     head_ratio: int = 2  # one in this many heads attends, and as many convolve
-    # kernels from the span around a token (§3.3), from the token alone, fixed ones, or none: only the bottleneck
+    # kernels from the span around a token (§3.3), from the gated token alone, fixed ones, or none: only the bottleneck
     convolution: Convolution = "span"
     kernel_size: int = 9  # tokens that a kernel covers
     # zero the padding before every window, so that it cannot leak into tokens; not in the released models
@@ -123,23 +124,27 @@ class MixedHeads:
 
     def _convolution(self, make: Leaves, split: tuple[int, int]) -> nn.Module:
         before_window = zero_padding if self.mask_padding else keep_padding
-        value = make.dense(split, "model", "heads", "head_size")
-        if self.convolution == "fixed":
-            depthwise = self._depthwise(make, "heads", "head_size")
-            return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
-        span_key = SpanKey(
-            depthwise=self._depthwise(make, "model"), pointwise=make.dense(split, "model", "heads", "head_size")
+        value, second = (make.dense(split, "model", "heads", "head_size") for _ in range(2))
+        generator = make.dense((split[0], self.kernel_size), "model", "heads", "window")
+        depthwise = Depthwise(
+            window=self.kernel_size,
+            axes=("model",),
+            kernel_init=_around(1 / self.kernel_size),
+            dtype=make.compute.jax_dtype,
         )
-        return DynamicConvolution(
-            span_key=span_key if self.convolution == "span" else None,
-            kernel_generator=make.dense((split[0], self.kernel_size), "model", "heads", "window"),
+        match self.convolution:
+            case "fixed":
+                return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
+            case "dynamic":
+                return DynamicConvolution(
+                    gate=second, kernel_generator=generator, value=value, before_window=before_window
+                )
+        return SpanConvolution(
+            span_key=SpanKey(depthwise=depthwise, pointwise=second),
+            kernel_generator=generator,
             value=value,
             before_window=before_window,
         )
-
-    def _depthwise(self, make: Leaves, *axes: str) -> Depthwise:
-        init = _around(1 / self.kernel_size)
-        return Depthwise(window=self.kernel_size, axes=axes, kernel_init=init, dtype=make.compute.jax_dtype)
 
 
 @functools.cache  # the same function for all layers, so that `partial.alike` finds them equal

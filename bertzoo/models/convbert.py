@@ -26,7 +26,7 @@ class ConvBert(ModelSizes):
     layers: int = 12
     heads: int = 4  # heads of a plain model of this width; head_ratio divides them
     head_ratio: int = MixedHeads.head_ratio  # one in this many heads attends, and as many convolve
-    # kernels from the span around a token (§3.3), from the token alone, fixed ones, or none: only the bottleneck
+    # kernels from the span around a token (§3.3), from the gated token alone, fixed ones, or none: only the bottleneck
     convolution: Convolution = MixedHeads.convolution
     kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
     # zero the padding before every window, so that it cannot leak into tokens; not in the released models

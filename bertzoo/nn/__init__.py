@@ -19,6 +19,7 @@ from bertzoo.nn.dynamic_convolution import (
     Depthwise,
     DynamicConvolution,
     FixedConvolution,
+    SpanConvolution,
     SpanKey,
     depthwise_convolution,
     dynamic_convolution,

@@ -138,16 +138,28 @@ class SpanKey(nn.Module):
         return self.pointwise(take_tokens(self.depthwise(x_BLD), positions_BR))
 
 
-class DynamicConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with kernels made from the input.
+def _kernels(generator: Callable[[jax.Array], jax.Array], source_BLHK: jax.Array) -> jax.Array:
+    """(B,L,H,K) -> (B,L,H,W): softmax over W of generator(source), in float32."""
+    logits_BLHW = generator(source_BLHK.reshape(*source_BLHK.shape[:2], -1))
+    return jax.nn.softmax(logits_BLHW.astype(jnp.float32), axis=-1)
 
-    With a span key, kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W)
-    (ConvBERT Eq. 4–5); without one, of kernel_generator(x), from the token alone (ConvBERT Eq. 3, Wu et al. 2019).
+
+def _convolved(value_BLHJ: jax.Array, kernel_BLHW: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
+    """Values convolved with the kernels of all positions, or with those of `positions_BR` there."""
+    if positions_BR is not None:
+        return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
+    return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
+
+
+class SpanConvolution(nn.Module):
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with kernels of a token's span.
+
+    kernel = softmax over W of kernel_generator(span_key(x) · query), from (B,L,H·K) to (B,L,H,W) (ConvBERT Eq. 4–5).
     `before_window` maps (B,L,...) and the mask before every window. With `positions_BR` query and output have only the
     tokens there.
     """
 
-    span_key: nn.Module | None
+    span_key: nn.Module
     kernel_generator: nn.Module
     value: nn.Module
     before_window: BeforeWindow
@@ -155,21 +167,33 @@ class DynamicConvolution(nn.Module):
     def __call__(
         self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array, positions_BR: jax.Array | None = None
     ) -> jax.Array:
-        if self.span_key is None:
-            source = take_tokens(x_BLD, positions_BR)
-        else:
-            source = self.span_key(self.before_window(x_BLD, mask_BL), positions_BR) * query_BLHK
-        kernel_BLHW = jax.nn.softmax(
-            self.kernel_generator(source.reshape(*query_BLHK.shape[:2], -1)).astype(jnp.float32), axis=-1
-        )
-        value_BLHJ = self.before_window(self.value(x_BLD), mask_BL)
-        if positions_BR is not None:
-            return convolution_at(value_BLHJ, kernel_BLHW, positions_BR)
-        return dynamic_convolution(value_BLHJ, kernel_BLHW.astype(value_BLHJ.dtype))
+        source_BLHK = self.span_key(self.before_window(x_BLD, mask_BL), positions_BR) * query_BLHK
+        kernel_BLHW = _kernels(self.kernel_generator, source_BLHK)
+        return _convolved(self.before_window(self.value(x_BLD), mask_BL), kernel_BLHW, positions_BR)
+
+
+class DynamicConvolution(nn.Module):
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): gated values convolved with kernels of the token alone.
+
+    y = value(x) · sigmoid(gate(x)), a gated linear unit (ConvBERT §3.1); kernel = softmax over W of kernel_generator(y)
+    (ConvBERT Eq. 3, Wu et al. 2019). Nothing reads the query; the rest is as in `SpanConvolution`.
+    """
+
+    gate: nn.Module
+    kernel_generator: nn.Module
+    value: nn.Module
+    before_window: BeforeWindow
+
+    def __call__(
+        self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array, positions_BR: jax.Array | None = None
+    ) -> jax.Array:
+        gated_BLHJ = self.value(x_BLD) * jax.nn.sigmoid(self.gate(x_BLD))
+        kernel_BLHW = _kernels(self.kernel_generator, take_tokens(gated_BLHJ, positions_BR))
+        return _convolved(self.before_window(gated_BLHJ, mask_BL), kernel_BLHW, positions_BR)
 
 
 class FixedConvolution(nn.Module):
-    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): values convolved with one learnt kernel per channel.
+    """(B,L,D), query (B,L,H,K), mask (B,L) -> (B,L,H,J): value(depthwise(x)), a depth-wise separable convolution.
 
     With `positions_BR` only those positions are returned.
     """
@@ -181,4 +205,4 @@ class FixedConvolution(nn.Module):
     def __call__(
         self, x_BLD: jax.Array, query_BLHK: jax.Array, mask_BL: jax.Array, positions_BR: jax.Array | None = None
     ) -> jax.Array:
-        return take_tokens(self.depthwise(self.before_window(self.value(x_BLD), mask_BL)), positions_BR)
+        return self.value(take_tokens(self.depthwise(self.before_window(x_BLD, mask_BL)), positions_BR))

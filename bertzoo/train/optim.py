@@ -125,7 +125,7 @@ def scale_by_moments(beta1: float, beta2: float, epsilon: float) -> optax.Gradie
 
 
 def excluded(params: Any) -> Any:
-    """Mark the leaves without decay and (in Google's and NVIDIA's LAMB) without a trust ratio: biases and norms, by leaf name."""
+    """Mark biases and norms, by leaf name: no decay and, in Google's and NVIDIA's LAMB, no trust ratio."""
     return jax.tree.map_with_path(lambda path, _: leaf_name(path) in EXCLUDED_NAMES, params)
 
 

@@ -15,6 +15,7 @@ from bertzoo.nn import (
     Depthwise,
     DynamicConvolution,
     FixedConvolution,
+    SpanConvolution,
     SpanKey,
     depthwise_convolution,
     dynamic_convolution,
@@ -133,43 +134,50 @@ MORE = {
         "generator": (HEADS * SIZE, HEADS, WINDOW),
         **GENERATOR,
     },
-    "dynamic": {"generator": (WIDTH, HEADS, WINDOW), **GENERATOR},
-    "fixed": {"spread": (WINDOW, HEADS, SIZE)},
+    "dynamic": {
+        "gate": (WIDTH, HEADS, SIZE),
+        "gate_bias": (HEADS, SIZE),
+        "generator": (HEADS * SIZE, HEADS, WINDOW),
+        **GENERATOR,
+    },
+    "fixed": {"spread": (WINDOW, WIDTH)},
 }
 MASK = np.array([[1] * LENGTH, [1] * (LENGTH - 2) + [0] * 2])
 
 
 def equation(kind: str, mask: np.ndarray) -> Callable[..., np.ndarray]:
-    """ConvBERT §3.2 and §3.3 in numpy, everything before a window times `mask`."""
+    """ConvBERT §3.1 to §3.3 in numpy, everything before a window times `mask`.
+
+    dynamic: a gated linear unit a · σ(b) (Dauphin et al. 2017) makes the kernels and is what they convolve. fixed: a
+    depth-wise separable convolution (Chollet 2017) is a depth-wise one, then a pointwise one.
+    """
 
     def project(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
         return np.einsum("bld,dhk->blhk", x, kernel) + bias
 
     def apply(x, query, value, value_bias, spread=None, pointwise=None, pointwise_bias=None, generator=None, **more):
-        values = project(x, value, value_bias) * mask[:, :, None, None]
         if kind == "fixed":
-            return depthwise(values, spread)
-        source = x
+            return project(depthwise(x * mask[:, :, None], spread), value, value_bias)
+        values = project(x, value, value_bias)
         if kind == "span":
-            span = project(depthwise(x * mask[:, :, None], spread), pointwise, pointwise_bias)
-            source = (span * query).reshape(ROWS, LENGTH, -1)
-        return convolve(values, softmax(project(source, generator, more["generator_bias"])))
+            source = project(depthwise(x * mask[:, :, None], spread), pointwise, pointwise_bias) * query
+        else:
+            source = values = values / (1 + np.exp(-project(x, more["gate"], more["gate_bias"])))
+        kernels = softmax(project(source.reshape(ROWS, LENGTH, -1), generator, more["generator_bias"]))
+        return convolve(values * mask[:, :, None, None], kernels)
 
     return apply
 
 
 def module(kind: str, before_window: Any) -> nn.Module:
-    value = dense(HEADS, SIZE)
-    if kind == "fixed":
-        depthwise = Depthwise(window=WINDOW, axes=("heads", "head_size"), kernel_init=INIT, dtype=FLOAT)
-        return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
+    common = {"value": dense(HEADS, SIZE), "before_window": before_window}
     depthwise = Depthwise(window=WINDOW, axes=("model",), kernel_init=INIT, dtype=FLOAT)
-    return DynamicConvolution(
-        span_key=SpanKey(depthwise=depthwise, pointwise=dense(HEADS, SIZE)) if kind == "span" else None,
-        kernel_generator=dense(HEADS, WINDOW, axes=("model", "heads", "window")),
-        value=value,
-        before_window=before_window,
-    )
+    if kind == "fixed":
+        return FixedConvolution(depthwise=depthwise, **common)
+    common["kernel_generator"] = dense(HEADS, WINDOW, axes=("model", "heads", "window"))
+    if kind == "dynamic":
+        return DynamicConvolution(gate=dense(HEADS, SIZE), **common)
+    return SpanConvolution(span_key=SpanKey(depthwise=depthwise, pointwise=dense(HEADS, SIZE)), **common)
 
 
 def tree(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +185,8 @@ def tree(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     params: dict[str, Any] = {"value": {"kernel": given["value"], "bias": given["value_bias"]}}
     if kind == "fixed":
         return params | {"depthwise": {"kernel": given["spread"]}}
+    if kind == "dynamic":
+        params["gate"] = {"kernel": given["gate"], "bias": given["gate_bias"]}
     if kind == "span":
         pointwise = {"kernel": given["pointwise"], "bias": given["pointwise_bias"]}
         params["span_key"] = {"depthwise": {"kernel": given["spread"]}, "pointwise": pointwise}

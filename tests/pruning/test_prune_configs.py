@@ -55,7 +55,10 @@ def test_the_budget_is_met_within_one_per_cent(name):
             sizes = {name: len(indices) for name, indices in kept.items()}
             assert resized(recipe.model, sizes) == published.model
     if name == "prune_albert_e":
-        assert isinstance(recipe.model, Electra) and len(kept["e"]) == config.load(Pretrain, ["albert_e"]).model.embedding_size
+        assert (
+            isinstance(recipe.model, Electra)
+            and len(kept["e"]) == config.load(Pretrain, ["albert_e"]).model.embedding_size
+        )
 
 
 def test_a_mesh_that_does_not_divide_the_cut_sizes_raises_first():

@@ -81,7 +81,7 @@ def by_numpy(config: optim.Optimizer, count: int):
             u = m[key] / c1 / (np.sqrt(v[key] / c2) + 1e-3)
             decay = 0 if key[1] in ("bias", "scale") else 0.03
             u = u + decay * w
-            # NVIDIA's second kernel: `if (use_nvlamb || decay != 0)`, with use_nvlamb false; Google has a list of names.
+            # NVIDIA's second kernel: `if (use_nvlamb || decay != 0)`, without use_nvlamb; Google has a list of names.
             if isinstance(config, Lamb) and (decay != 0 or config.variant == "optax"):
                 a, b = np.linalg.norm(w), np.linalg.norm(u)
                 u = u * (a / b if a and b else 1)

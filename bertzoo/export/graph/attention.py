@@ -10,7 +10,7 @@ from bertzoo.export.graph.layers import Array, Map
 
 
 class Projection(struct.PyTreeNode):
-    """The map that makes `name` (query, key, value, convolved or kernel) of the input that `reads` names."""
+    """The map that makes `name` (query, key, value, convolved or gate) of the input that `reads` names."""
 
     map: Any  # an affine or grouped map, or their split
     name: str = struct.field(pytree_node=False)
@@ -41,7 +41,7 @@ def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
 
-class SpanKeyMap(struct.PyTreeNode):
+class SeparableMap(struct.PyTreeNode):
     """(L,D) -> (R,H·K): pointwise(depthwise(x))."""
 
     depthwise: Array
@@ -52,42 +52,42 @@ class SpanKeyMap(struct.PyTreeNode):
 
 
 class Dynamic(struct.PyTreeNode):
-    """Values convolved with kernels from the span around a token or, without a span key, from the token itself."""
+    """Values convolved with kernels from the span around a token or, without a span key, from the gated value."""
 
-    span_key: SpanKeyMap | None
-    generator: Map | None
+    span_key: SeparableMap | None
+    generator: Map
     window: int = struct.field(pytree_node=False)
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """(R,H,J) from the projections `convolved`, `query` and, without a span key, `kernel`."""
-        rows = len(projected["query"])
-        if self.span_key is None or self.generator is None:
-            logits = projected["kernel"]
+        """(R,H,J) from the projections `convolved`, `query` and, without a span key, `gate`."""
+        rows, value_LC = len(projected["query"]), projected["convolved"]
+        if self.span_key is None:
+            value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
+            source_RC = value_LC[:rows]
         else:
-            logits = self.generator(self.span_key(_zeroed(x_LD, mask_L, self.mask_padding), rows) * projected["query"])
-        kernel_RHW = jax.nn.softmax(logits.reshape(rows, heads, self.window), axis=-1)
-        value_LC = _zeroed(projected["convolved"], mask_L, self.mask_padding)
+            source_RC = self.span_key(_zeroed(x_LD, mask_L, self.mask_padding), rows) * projected["query"]
+        kernel_RHW = jax.nn.softmax(self.generator(source_RC).reshape(rows, heads, self.window), axis=-1)
+        value_LC = _zeroed(value_LC, mask_L, self.mask_padding)
         value_XHJ = _padded(value_LC, self.window, rows).reshape(rows + self.window - 1, heads, -1)
         taps = [kernel_RHW[..., tap, None] * value_XHJ[tap : tap + rows] for tap in range(self.window)]
         return sum(taps[1:], taps[0])
 
 
 class Fixed(struct.PyTreeNode):
-    """Values convolved with one kernel (W,H·J) per channel."""
+    """A depth-wise separable convolution, the same at every token."""
 
-    kernel: Array
+    separable: SeparableMap
     mask_padding: bool = struct.field(pytree_node=False)
 
     @property
     def window(self) -> int:
-        return self.kernel.shape[0]
+        return self.separable.depthwise.shape[0]
 
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """(R,H,J) from the projection `convolved`; `query` has R rows."""
+        """(R,H,J) of the input; `query` has R rows."""
         rows = len(projected["query"])
-        value_LC = _zeroed(projected["convolved"], mask_L, self.mask_padding)
-        return depthwise(value_LC, self.kernel, rows).reshape(rows, heads, -1)
+        return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 
 
 def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array:

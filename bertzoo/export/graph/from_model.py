@@ -8,7 +8,7 @@ import numpy as np
 from bertzoo import nn
 from bertzoo.export.graph import heads
 from bertzoo.export.graph import layers as parts
-from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SpanKeyMap
+from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
 from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer, GraphTrigram
 from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.partial import names
@@ -150,23 +150,27 @@ def _projection(name: str, module: Any, params: Params, reads: str = "source") -
 
 
 def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence[Projection]]:
-    value = _projection("convolved", module.value, params["value"])
     mask_padding = _WINDOWED[module.before_window]
     if isinstance(module, nn.FixedConvolution):
-        kernel = np.asarray(params["depthwise"]["kernel"])
-        return Fixed(kernel=kernel.reshape(len(kernel), -1), mask_padding=mask_padding), [value]
-    if not isinstance(module, nn.DynamicConvolution):
+        return Fixed(
+            separable=_separable(module.value, params["depthwise"], params["value"]), mask_padding=mask_padding
+        ), []
+    if not isinstance(module, nn.SpanConvolution | nn.DynamicConvolution):
         raise _unknown(module)
+    projections, key = [_projection("convolved", module.value, params["value"])], None
+    if isinstance(module, nn.DynamicConvolution):
+        projections.append(_projection("gate", module.gate, params["gate"]))
+    else:
+        span_key = params["span_key"]
+        key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"])
     window = params["kernel_generator"]["bias"].shape[-1]
-    if module.span_key is None:
-        kernel = _projection("kernel", module.kernel_generator, params["kernel_generator"])
-        return Dynamic(span_key=None, generator=None, window=window, mask_padding=mask_padding), [value, kernel]
-    key = SpanKeyMap(
-        depthwise=np.asarray(params["span_key"]["depthwise"]["kernel"]),
-        pointwise=_affine(module.span_key.pointwise, params["span_key"]["pointwise"]),
-    )
     generator = _affine(module.kernel_generator, params["kernel_generator"])
-    return Dynamic(span_key=key, generator=generator, window=window, mask_padding=mask_padding), [value]
+    return Dynamic(span_key=key, generator=generator, window=window, mask_padding=mask_padding), projections
+
+
+def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableMap:
+    kernel = np.asarray(depthwise_params["kernel"])
+    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
 
 
 def _head(model: Any, params: Params, pooling: Any) -> Any:

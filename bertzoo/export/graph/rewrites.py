@@ -118,7 +118,7 @@ def first_token(graph: Graph) -> Graph:
     if not graph.head.reads_first:
         return graph
     last = graph.layers[-1]
-    reads = {"query": "first", "kernel": "first", "convolved": "near"}
+    reads = {"query": "first", "convolved": "near", "gate": "near"}
     projections = tuple(one.replace(reads=reads.get(one.name, one.reads)) for one in last.attention.projections)
     last = last.replace(attention=last.attention.replace(projections=projections), first=True)
     return graph.replace(layers=(*graph.layers[:-1], last))
