@@ -10,7 +10,9 @@ from searched import settings
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.sweep import grid
+from bertzoo.train import optim
 
 TASKS = {"MNLI": "mnli", "QQP": "qqp", "QNLI": "qnli", "SST-2": "sst2", "CoLA": "cola", "STS-B": "stsb"}
 TASKS |= {"MRPC": "mrpc", "RTE": "rte"}
@@ -56,12 +58,66 @@ def test_mobileberts_grid_is_batch_by_rate_by_epochs() -> None:
     assert set(counted(sweep.points()).values()) == {3 * 10 * 9}
 
 
+def recipes(name: str) -> dict[str, list[Finetune]]:
+    """The config of every point of a shipped sweep, by task."""
+    found: dict[str, list[Finetune]] = {}
+    for point in grid.load_sweep(name).points():
+        recipe = config.load(Finetune, [point.base], [("task", point.task), *point.options.items()])
+        found.setdefault(point.task, []).append(recipe)
+    return found
+
+
+def test_convberts_recipes_are_its_codes() -> None:
+    """finetune/ of its code, which is ELECTRA's: 3 epochs, 10 of STS-B and RTE, 2 of SQuAD; rates of small."""
+    epochs = {**dict.fromkeys(TASKS.values(), 3), "stsb": 10, "rte": 10, "squad1": 2, "squad2": 2}
+    found = recipes("convbert")
+    assert {task: recipe.epochs for task, (recipe,) in found.items()} == epochs
+    for task, (recipe,) in found.items():
+        squad = task.startswith("squad")
+        assert (recipe.seeds, recipe.batch_size, recipe.max_length) == (9, 32, 512 if squad else 128)
+        assert (recipe.layer_decay, recipe.reduction, recipe.select) == (0.8, "sum", "last")
+        assert (recipe.squad.joint, recipe.dropout) == ((True, 0.0) if squad else (False, 0.1))
+        assert recipe.double_unordered == (task in ("mrpc", "stsb")) and recipe.scale == (5 if task == "stsb" else 1)
+        optimizer = recipe.optimizer
+        assert (optimizer.kind, optimizer.weight_decay, optimizer.clip_norm) == ("bert_adam", 0.01, 1.0)
+        rate = optim.schedule_of(optimizer, 1000)
+        for step in (0, 50, 99, 100, 700, 1000):
+            expected = 3e-4 * (1 - step / 1000) * min(1, step / 100)
+            assert float(rate(step)) == pytest.approx(expected, rel=1e-5, abs=1e-12)
+
+
+def test_mobileberts_squad_grid_has_its_readmes_point() -> None:
+    found = recipes("mobilebert_squad")
+    points = {
+        task: {(r.batch_size, round(r.optimizer.learning_rate, 7), r.epochs) for r in found[task]} for task in found
+    }
+    grid_of_glue = product((16, 32, 48), [round(n * 1e-5, 7) for n in range(1, 11)], range(2, 11))
+    assert points["squad1"] == points["squad2"] == set(grid_of_glue)
+    assert (32, 4e-5, 5) in points["squad1"]
+    for recipe in found["squad1"] + found["squad2"]:
+        assert (recipe.max_length, recipe.squad.stride, recipe.optimizer.weight_decay) == (384, 128, 0.01)
+        assert float(optim.schedule_of(recipe.optimizer, 100)(100)) == pytest.approx(
+            1e-4 * recipe.optimizer.learning_rate
+        )
+
+
+def test_schuberts_recipes_are_berts() -> None:
+    """Devlin et al. 2019, §4.1 to §4.3: tasks of schuBERT's average."""
+    found = {
+        task: {(r.optimizer.learning_rate, r.epochs, r.batch_size, r.max_length) for r in rows}
+        for task, rows in recipes("schubert").items()
+    }
+    glue = {(rate, 3, 32, 128) for rate in (2e-5, 3e-5, 4e-5, 5e-5)}
+    squad = {"squad1": {(5e-5, 3, 32, 384)}, "squad2": {(5e-5, 2, 48, 384)}}
+    assert found == {**dict.fromkeys(("mnli", "mrpc", "sst2", "rte"), glue), **squad}
+
+
 def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
     for name, path in config.shipped("sweeps").items():
         header = path.read_text(encoding="utf-8").split("\n[")[0]
         assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
-    assert set(config.shipped("sweeps")) == {"squeezebert", "mobilebert"}
+    assert set(config.shipped("sweeps")) == {"squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert"}
     assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert"} & set(config.shipped())
 
 
