@@ -12,7 +12,7 @@ K size of a head, W window, G groups.
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,11 +154,10 @@ class MixedAttention(Part):
         return self.output(torch.cat([context, self.convolution(x, query, mask)], 2)), probabilities
 
 
-def shifted(x: Tensor, window: int) -> Iterator[Tensor]:
-    """(B,L,...) -> for each tap w, x[:, t + w - W//2] with zeros beyond the ends."""
-    length, around = x.shape[1], [0, 0] * (x.ndim - 2) + [window // 2, window // 2]
-    padded = functional.pad(x, around)
-    return (padded[:, tap : tap + length] for tap in range(window))
+def convolved(x: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+    """Σ_w weights[w] · x[:, t + w - W//2], with zeros beyond the ends of x (B,L,...)."""
+    padded = functional.pad(x, [0, 0] * (x.ndim - 2) + [len(weights) // 2] * 2)
+    return sum(weight * padded[:, tap : tap + x.shape[1]] for tap, weight in enumerate(weights))
 
 
 def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
@@ -173,7 +172,7 @@ class Depthwise(Part):
     tensors = ("kernel",)
 
     def forward(self, x: Tensor) -> Tensor:
-        return sum(kernel * part for kernel, part in zip(self.kernel, shifted(x, len(self.kernel)), strict=True))
+        return convolved(x, self.kernel.unbind(0))
 
 
 class SpanKey(Part):
@@ -181,24 +180,17 @@ class SpanKey(Part):
         return self.pointwise(self.depthwise(x))
 
 
-def convolved(value: Tensor, kernel: Tensor) -> Tensor:
-    """Values (B,L,H,K) convolved with a kernel (B,L,H,W) of every position and head."""
-    taps = zip(kernel.unbind(-1), shifted(value, kernel.shape[-1]), strict=True)
-    return sum(weight[..., None] * part for weight, part in taps)
-
-
 class SpanConvolution(Part):
     def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
-        source = self.span_key(self.before_window(x, mask)) * query
-        kernel = self.kernel_generator(source.flatten(2)).softmax(-1)
-        return convolved(self.before_window(self.value(x), mask), kernel)
+        kernel = self.kernel_generator((self.span_key(self.before_window(x, mask)) * query).flatten(2)).softmax(-1)
+        return convolved(self.before_window(self.value(x), mask), kernel[..., None].unbind(-2))
 
 
 class DynamicConvolution(Part):
     def forward(self, x: Tensor, query: Tensor, mask: Tensor) -> Tensor:
         gated = self.value(x) * self.gate(x).sigmoid()
         kernel = self.kernel_generator(gated.flatten(2)).softmax(-1)
-        return convolved(self.before_window(gated, mask), kernel)
+        return convolved(self.before_window(gated, mask), kernel[..., None].unbind(-2))
 
 
 class FixedConvolution(Part):

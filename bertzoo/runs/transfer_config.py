@@ -126,9 +126,9 @@ class Transfer:
             object.__setattr__(self, "knowledge", dataclasses.replace(self.knowledge, copy=not auxiliary))
         if auxiliary and self.distillation:
             raise ConfigError(
-                'transfer.kind = "auxiliary" has the distillation in its own loss, but distillation has '
-                f"{len(self.distillation)} stages after it. Use distillation = [] and set transfer.steps to all steps "
-                'of the run, or use transfer.kind = "joint".'
+                'transfer.kind = "auxiliary" has the distillation in its own loss, but a [[distillation]] of '
+                f"{self.distillation[0].steps} steps would follow. Use distillation = [] and set transfer.steps to all "
+                'steps of the run, or use transfer.kind = "joint".'
             )
         if not self.stages:
             raise ConfigError(

@@ -20,7 +20,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.runs.load_run import load_run
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import loop, state
+from bertzoo.train import loop, schedule, state
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -183,6 +183,24 @@ def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path,
     assert mentions(error(capsys, *command, "--stages=1-2"), "--stages=1-2", "stage 3")
     assert main([*command, "--stages=3-3"]) == 0
     assert_same_whole(run, finished)
+
+
+def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
+    """MobileBERT §3.6: "a single loss" in one stage; only joint and progressive transfer copy embedding and head."""
+    options = {"kind": "auxiliary", "steps": 740, "batch_size": 8, "max_length": 512, "learning_rate": 1e-3}
+    words = [(f"transfer.{key}", str(value)) for key, value in options.items()]
+    with pytest.raises(
+        ConfigError, match=mentioning("transfer.kind", "auxiliary", 500000, "distillation = []", "joint")
+    ):
+        config.load(Transfer, ["mobilebert_transfer"], words)
+    made = config.load(Transfer, ["mobilebert_transfer"], [*words, ("distillation", "[]")])
+    assert [stage.steps for stage in made.stages] == [740] and not made.knowledge.copy
+    assert config.load(Transfer, ["mobilebert_transfer"]).knowledge.copy
+    # The rate of a step is that of the authors' distillation: 2 % of warm-up, then linear to a ten-thousandth.
+    rate = schedule.build(made.optimizer_of(0).schedule, 1.0, 1000)
+    steps = np.array([0, 10, 20, 500, 1000])
+    expected = np.where(steps < 20, steps / 20, 1 - (1 - 1e-4) * steps / 1000)
+    np.testing.assert_allclose(rate(steps), expected, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from bertzoo.objectives import discrepancy
 from bertzoo.runs import stage_setups
 from bertzoo.runs.batches import batch_shapes
 from bertzoo.runs.transfer_config import Transfer
-from bertzoo.train import optim, schedule, sharding, stages
+from bertzoo.train import optim, sharding, stages
 from bertzoo.train import state as states
 from bertzoo.train.state import named
 from bertzoo.train.step import gradients, make_train_step
@@ -233,22 +233,6 @@ def test_joint_transfer_moves_the_layers_alone_and_auxiliary_everything():
     expected = {name: float(value) for name, value in (compared | distilled).items()}
     assert {name: float(value) for name, value in whole.items()} == pytest.approx(expected, rel=1e-5)
     assert [name for name, leaf in named(grads).items() if not leaf.any()] == []
-
-
-def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
-    """MobileBERT §3.6: "a single loss" in one stage; only joint and progressive transfer copy embedding and head."""
-    options = {"kind": "auxiliary", "steps": 740, "batch_size": 8, "max_length": 512, "learning_rate": 1e-3}
-    words = [(f"transfer.{key}", str(value)) for key, value in options.items()]
-    with pytest.raises(ConfigError, match=mentioning("transfer.kind", "auxiliary", "distillation = []", "joint")):
-        config.load(Transfer, ["mobilebert_transfer"], words)
-    made = config.load(Transfer, ["mobilebert_transfer"], [*words, ("distillation", "[]")])
-    assert [stage.steps for stage in made.stages] == [740] and not made.knowledge.copy
-    assert config.load(Transfer, ["mobilebert_transfer"]).knowledge.copy
-    # The rate of a step is that of the authors' distillation: 2 % of warm-up, then linear to a ten-thousandth.
-    rate = schedule.build(made.optimizer_of(0).schedule, 1.0, 1000)
-    steps = np.array([0, 10, 20, 500, 1000])
-    expected = np.where(steps < 20, steps / 20, 1 - (1 - 1e-4) * steps / 1000)
-    np.testing.assert_allclose(jax.vmap(rate)(steps), expected, rtol=1e-5)
 
 
 def divided(sums, weights):
