@@ -17,7 +17,7 @@ FENCE = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # A list item, a table row, a heading, a quotation, an HTML tag or an admonition begins a block of its own.
 BLOCK = re.compile(r" *([-*+] |\d+\. |\||#|>|<|!!!)")
-END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!et al\.)(?<=[.!?])[)\"”]?\s+(?=[\"“(]?[A-Z0-9`«])")
+END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!et al\.)(?<=[.!?])[)\"”*]*\s+(?=[\"“(*]*[A-Z0-9`«])")
 
 
 def blocks(markdown: str) -> Iterator[tuple[int, str]]:
@@ -28,13 +28,14 @@ def blocks(markdown: str) -> Iterator[tuple[int, str]]:
 
     text, start = "", 0
     for number, line in enumerate([*COMMENT.sub(blank, FENCE.sub(blank, markdown)).splitlines(), ""], start=1):
-        if not line.strip() or BLOCK.match(line):
+        marker = BLOCK.match(line)
+        if not line.strip() or marker:
             if text:
                 yield start, text
             text = ""
         if line.strip() and not re.match(r" *([|#<]|!!!)", line):
             start = start if text else number
-            text = f"{text} {BLOCK.sub('', line).strip()}".strip()
+            text = f"{text} {line[marker.end() if marker else 0 :].strip()}".strip()
 
 
 def long_sentences(markdown: str, limit: int = LIMIT) -> list[tuple[int, int, str]]:

@@ -193,6 +193,9 @@ def test_long_sentences_are_found(tmp_path: Path, capsys: pytest.CaptureFixture)
     short, long = "word " * (LIMIT - 1) + "end.", "Word " * LIMIT + "end."
     code = f"```\n{long}\n```\n\n| {long} |\n\n# {long}\n\n<!-- {long} -->\n"
     assert not long_sentences(f"{short} {short.capitalize()}\n- {short}\n- {short}\n\n{code}")
+    half = "word " * (LIMIT // 2)
+    assert not long_sentences(f"Word {half}starts at 1. The {half}end.\n\n**Word {half}end.** Word {half}end.\n")
+    assert [number for _, number, _ in long_sentences(f"Word {half}x - y {half}end.")] == [LIMIT + 4]
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\nShort one. {long}\n\n- {long} Short.\n")
     assert main([str(page)]) == 1
