@@ -1,16 +1,19 @@
-"""The strict build of the site, whole and with faults; `make rest` installs the extra `docs` for it."""
+"""The strict build of the site, whole, in a browser and with faults; `make rest` installs the extra `docs` for it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import browse
 import pytest
 from messages import mentions
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
+needs_chromium = pytest.mark.skipif(not browse.PROGRAM, reason="no Chromium is on this machine")
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:
@@ -20,29 +23,68 @@ def build(folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def copy_checkout(folder: Path) -> Path:
     """A checkout whose docs/ may be changed."""
     for path in ROOT.iterdir():
         if path.name not in ("docs", "site"):
-            (tmp_path / path.name).symlink_to(path)
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
+            (folder / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
 
 
-def test_the_site_loads_nothing_from_the_web(checkout: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    checkout = copy_checkout(tmp_path_factory.mktemp("checkout"))
     done = build(checkout)
     assert done.returncode == 0, done.stderr
-    site = checkout / "site"
-    for page in site.rglob("*.html"):
-        loaded = page.read_text(encoding="utf-8").replace("'", '"').split("<")
-        tags = [tag for tag in loaded if tag.startswith(("script", "link", "img", "iframe"))]
-        assert not [tag for tag in tags if '="http' in tag or '="//' in tag], page
+    return checkout / "site"
+
+
+def loads(text: str) -> list[str]:
+    """What a page or a style sheet would load from the web."""
+    tags = [tag for tag in text.replace("'", '"').split("<") if tag.startswith(("script", "link", "img", "iframe"))]
+    tags = [tag for tag in tags if '="http' in tag or '="//' in tag]
+    return tags + re.findall(r"""@import[^;]*;|url\(\s*["']?(?:https?:)?//[^)]*\)""", text)
+
+
+def test_the_site_loads_nothing_from_the_web(site: Path) -> None:
+    files = [file for file in site.rglob("*") if file.suffix in (".html", ".css", ".svg")]
+    assert {".html", ".css", ".svg"} == {file.suffix for file in files}
+    assert not {file: found for file in files if (found := loads(file.read_text(encoding="utf-8")))}
     assert {"CONTRIBUTING.html", "CHANGELOG.html"} <= {page.name for page in (site / "repository").iterdir()}
     assert 'href="repository/CONTRIBUTING.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
-def test_faults_stop_the_build(checkout: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["<img src='https://a.b/c.png'>", "a { src: url(//a.b/c) }", 'url( "http://a.b")', '@import "a.css";']
+)
+def test_what_comes_from_the_web_is_found(text: str) -> None:
+    assert loads(text) and not loads("<a href='https://a.b'>url</a> a { src: url(c.svg) }")
+
+
+@needs_chromium
+def test_pages_fit_a_desktop_and_a_phone(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browse, "SITE", site)
+    assert browse.main([str(tmp_path)]) == 0
+    assert len(list(tmp_path.glob("*.png"))) == len(browse.PAGES) * len(browse.WIDTHS)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("body", "code"), [("", 0), ("<div style='width: 900px'>a</div>", 1), ("<script>undefined.a</script>", 1)]
+)
+def test_a_wide_page_and_an_error_are_found(
+    body: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index.html").write_text(f"<!doctype html><title>Page</title>{body}")
+    for name, value in {"SITE": tmp_path, "PAGES": ("index",), "WIDTHS": (390,), "SEARCHES": ()}.items():
+        monkeypatch.setattr(browse, name, value)
+    assert browse.main([str(tmp_path)]) == code
+
+
+def test_faults_stop_the_build(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path)
     with (checkout / "docs" / "phone.md").open("a", encoding="utf-8") as page:
         page.write("\n[a](nowhere.md) [b](benchmark.md#nowhere) [c](../configs/nowhere.toml)\n")
     (checkout / "docs" / "lost.md").write_text("# Lost\n")
