@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 # These tests beyond `make test` run at every landing, in any slice (docs/testing.md): each family and head
-# against another implementation, each export format once, one run that is killed and resumes.
+# against another implementation, each export format once, one run that is killed and resumes, a tutorial, the site.
 EVERY_LANDING = (
     "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[bert-0]",
     "tests/parity/test_huggingface.py::test_forward_loss_and_gradients[squeezebert-0]",
@@ -39,6 +39,9 @@ EVERY_LANDING = (
     "tests/parity/test_live_onnx.py::test_every_model_and_head_at_two_lengths[mobilebert]",
     "tests/parity/test_live_torch_export.py::test_the_verb[",
     "tests/parity/test_live_executorch.py::test_models_and_heads[squeezebert]",
+    "tests/parity/test_live_tutorials.py::test_a_tutorial_runs_in_litert[hugging_face]",
+    "tests/docs/test_site_build.py::test_the_site_loads_nothing_from_the_web",
+    "tests/docs/test_site_build.py::test_faults_stop_the_build",
     "tests/runs/test_transfer.py::test_a_run_stopped_in_any_stage_resumes_to_the_same_state[3]",
     "tests/runs/test_pretrain.py::test_a_run_stopped_by_a_signal_resumes_to_the_same_parameters[3]",
     "tests/runs/test_pretrain_replaced.py::test_both_models_are_logged_apart",
@@ -55,7 +58,7 @@ LONG_FILES = tuple(
         *("launch/test_phone", "runs/test_transfer", "test_api", "runs/test_pretrain", "train/test_loop"),
         *("pruning/test_prune_run", "models/test_models", "finetuning/test_run"),
         *("finetuning/test_predict_labels", "runs/test_configs", "launch/test_tpu_vm", "export/test_rewrites"),
-        *("runs/test_transfer_stages", "train/test_checkpoint"),
+        *("runs/test_transfer_stages", "train/test_checkpoint", "docs/test_tutorials"),
     )
 )
 STALE = 14 * 86_400  # seconds after which the cache of another key is deleted
