@@ -8,9 +8,11 @@ default of its field; a table whose `kind` names another class replaces the whol
 
 import dataclasses
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +56,7 @@ def load(
             f"{path}`; `bertzoo benchmark` takes its directory, {path.parent}."
         )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
-    return _overridden(cls, table, overrides)
+    return _overridden(cls, table, overrides, files)
 
 
 def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
@@ -62,13 +64,23 @@ def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
     return _overridden(type(config), plain(config), overrides)
 
 
-def _overridden(cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]]) -> T:
+def _overridden(
+    cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]], files: Iterable[str | Path] = ()
+) -> T:
+    """Build the config; an error names the files and those options whose keys it mentions."""
+    overrides = list(overrides)
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
         with _named(f"--{key}={text}"):
             table = _override(cls, table, key.split("."), text, "", None)
             schema.build(cls, table, complete=False)
-    return schema.build(cls, table)
+    try:
+        return schema.build(cls, table)
+    except ConfigError as error:
+        words = set(re.findall(r"\w+", str(error)))
+        options = [f"--{key}={text}" for key, text in overrides if key.split(".")[-1] in words]
+        with _named(", ".join([*map(str, files), *options])):
+            raise
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
@@ -143,7 +155,11 @@ def find(name: str | Path, folder: str = "") -> Path:
         raise ConfigError(f"{name} is a directory, not a config file. Name a .toml file in it.")
     if str(name) in known:
         return known[str(name)]
-    raise ConfigError(f"{name} is neither a file nor the name of a shipped config{schema.nearest(path.stem, known)}")
+    hint = schema.nearest(path.stem, known, say_all=len(known) < 10)
+    if not hint:
+        near = get_close_matches(path.stem, known, n=3, cutoff=0)
+        hint = f". The nearest are {', '.join(near)}; `bertzoo models` lists all models."
+    raise ConfigError(f"{name} is neither a file nor the name of a shipped config{hint}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -165,7 +181,7 @@ def _named(source: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from error
+        raise ConfigError(f"{source}: {error}" if source else str(error)) from error
 
 
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:

@@ -65,7 +65,7 @@ def place(name: Path | str) -> Path:
 
 
 def missing_model(name: Path | str) -> str:
-    """Return the error for a model that is not there; what may be a name on the Hugging Face Hub gets its download."""
+    """Return the error for a model that does not exist, with a download command if the name may be one on the Hub."""
     if Path(name).is_file():
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
     download = hub_download(name)

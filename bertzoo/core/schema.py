@@ -124,7 +124,8 @@ def _value(tp: Any, value: Any, path: str, base: Any, complete: bool) -> Any:
     choices = [str(choice) for choice in literals(tp)]
     near = nearest(value, choices, say_all=False) if isinstance(value, str) else ""
     kind = _TYPES.get(type(value), type(value).__name__)
-    raise ConfigError(f"{path} must be {describe(tp)}, not {show(value)} ({kind}){near}")
+    kind = "not a number" if isinstance(value, float) and math.isnan(value) else kind
+    raise ConfigError(f"{path} = {show(value)} ({kind}) is not valid. Use {describe(tp)}{near or '.'}")
 
 
 def _scalar(tp: Any, value: Any) -> Any:

@@ -34,16 +34,19 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} must lie between 0 and 1")
+            raise ConfigError(f"share = {self.share} is not between 0 and 1. Use 0.15, as in BERT.")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
             raise ConfigError(
-                f"mask_share = {self.mask_share} and random_share = {self.random_share} must be shares of one whole"
+                f"mask_share = {self.mask_share} and random_share = {self.random_share} must be 0 or more and add up "
+                "to at most 1. Use 0.8 and 0.1, as in BERT."
             )
         if self.max_span < 0:
-            raise ConfigError(f"max_span = {self.max_span} must not be negative")
+            raise ConfigError(f"max_span = {self.max_span} is negative. Use 0 for the papers' lengths.")
         if self.max_span and _LONGEST[self.kind] == 1:
             others = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
-            raise ConfigError(f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to {others}")
+            raise ConfigError(
+                f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to {others}. Remove it."
+            )
 
     @property
     def span_probabilities(self) -> np.ndarray:

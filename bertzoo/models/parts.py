@@ -218,7 +218,11 @@ def check_divides(width: str, size: int, **parts: int) -> None:
     """Raise ConfigError unless every part (heads, groups) divides the width that it cuts."""
     for name, count in parts.items():
         if count < 1 or size % count:
-            raise ConfigError(f"{name} = {count} does not divide {width} = {size}. Change one of them.")
+            near = sorted(sorted((n for n in range(1, size + 1) if size % n == 0), key=lambda n: abs(n - count))[:3])
+            raise ConfigError(
+                f"{name} = {count} does not divide {width} = {size}. Set {name} to one of "
+                f"{', '.join(map(str, near))}, or change {width}."
+            )
 
 
 def check_sizes(config: Any) -> None:

@@ -34,10 +34,12 @@ class _Adaptive:
     def __post_init__(self):
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is not in [0, 1)")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not in [0, 1). Use {getattr(_Adaptive, name)}, the default."
+                )
         for name in ("learning_rate", "epsilon", "weight_decay", "clip_norm"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)} is not a finite number of at least 0")
+                raise ConfigError(f"{name}={getattr(self, name)} is negative or not finite. Use 0 or more.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,15 +39,15 @@ class Schedule:
         if self.warmup_steps < 0:
             raise ConfigError(f"warmup_steps={self.warmup_steps} is negative. Use 0 for no warm-up.")
         if not 0 <= self.warmup_share <= 1:
-            raise ConfigError(f"warmup_share={self.warmup_share} is not a share between 0 and 1")
+            raise ConfigError(f"warmup_share={self.warmup_share} is not between 0 and 1. Use a share such as 0.01.")
         if self.warmup_steps and self.warmup_share:
             raise ConfigError(
                 f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up. Keep one."
             )
         if not 0 <= self.end_factor <= 1:
-            raise ConfigError(f"end_factor={self.end_factor} is not a factor between 0 and 1")
+            raise ConfigError(f"end_factor={self.end_factor} is not between 0 and 1. Use 0 to end at 0.")
         if self.power <= 0:
-            raise ConfigError(f"power={self.power} is not positive")
+            raise ConfigError(f"power={self.power} is not positive. Use 1 for a linear decay.")
         if self.kind == "linear" and self.power != 1:
             raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
         if self.kind == "wsd":
@@ -82,7 +82,9 @@ def build(config: Schedule, peak: float, steps: int) -> Callable[[jax.typing.Arr
     Raises ConfigError if the warm-up, or it and the decay of wsd, are longer than the run.
     """
     if config.warmup_steps > steps:
-        raise ConfigError(f"warmup_steps={config.warmup_steps} is longer than the schedule's steps={steps}")
+        raise ConfigError(
+            f"warmup_steps={config.warmup_steps} is longer than the schedule's steps={steps}. Lower warmup_steps."
+        )
     warm = config.warmup_steps or config.warmup_share * steps
     start = warm if config.decay_from == "warmup" else 0
     if config.kind == "wsd":

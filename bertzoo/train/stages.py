@@ -43,7 +43,7 @@ class Stage:
         if self.masking_share is not None:
             self._check_masking_share()
         if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate={self.learning_rate} is not a finite number of 0 or more. Correct it.")
+            raise ConfigError(f"learning_rate={self.learning_rate} is negative or not finite. Use 0 or more.")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
                 f"steps={self.steps} of batch_size={self.batch_size} exceed the 2^31 rows of a data position. "
@@ -54,7 +54,9 @@ class Stage:
         shares = self.masking_shares or ()
         shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
         if len(shares) != 2 or not all(0 < share < 1 for share in shares):
-            raise ConfigError(f"{shown} is neither a share between 0 and 1 nor two of them: [first, last]")
+            raise ConfigError(
+                f"{shown} is neither a share between 0 and 1 nor two of them. Use one such as 0.15, or [first, last]."
+            )
         needed = round(max(shares) * self.max_length)
         if needed > self.max_predictions:
             largest = f"{shown} predicts up to {needed} of max_length={self.max_length} tokens"

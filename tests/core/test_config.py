@@ -200,7 +200,7 @@ def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None
         ("stages.0.share=[0.3", ("stages.0.share", "number", "list", "none", "[0.3")),
         ("stages.0.share=[true]", ("stages.0.share.0", "number", "boolean")),
         ("stages=[{batch = 3}]", ("stages.0.steps",)),
-        ("model.heads=3", ("model: heads=3 does not divide width=8",)),
+        ("model.heads=3", ("--model.heads=3", "model: heads=3 does not divide width=8")),
     ],
 )
 def test_a_wrong_option_raises_one_error(option: str, message: tuple[object, ...]) -> None:
@@ -219,6 +219,7 @@ def test_a_wrong_option_raises_one_error(option: str, message: tuple[object, ...
         ("seed = 1979-05-27\n", ("seed", "a.toml")),
         ("", ("--model.kind=",)),
         ('[model]\nkind = "wide"\n[optimizer]\ndecay = 1\n', ("optimizer.decay", "a.toml")),
+        ('[model]\nkind = "wide"\nheads = 3\n', ("a.toml", "model: heads=3 does not divide width=8")),
     ],
 )
 def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple[object, ...]) -> None:
@@ -255,6 +256,11 @@ def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.M
         config.find("squeze")
     with pytest.raises(ConfigError, match=mentioning("squeeze")):
         config.find("qqqq")
+    for index in range(60):
+        write(tmp_path / "configs", "", f"model{index}.toml")
+    with pytest.raises(ConfigError, match=mentioning("model1", "bertzoo models")) as error:
+        config.find("qqel1")
+    assert str(error.value).count("model") < 6  # the nearest, not all
     inside = tmp_path / "bertzoo" / "configs"  # as in a wheel
     inside.mkdir()
     assert config.shipped() == {}

@@ -210,7 +210,7 @@ class Neighbours(nn.Module):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attention": GroupedHeads(query_groups=3)}, ("query_groups", 3, "bottleneck_size", 16)),
+        ({"attention": GroupedHeads(query_groups=3)}, ("query_groups", 3, "bottleneck_size", 16, "1, 2, 4")),
         ({"attention": GroupedHeads(key_groups=16), "hidden_size": 40}, ("key_groups", 16)),
         ({"feed_forward_groups": 8}, ("feed_forward_groups", 8, "feed_forward_size", 20)),
     ],

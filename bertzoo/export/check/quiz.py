@@ -67,11 +67,11 @@ def _labels(model: LabelModel, pretrained: Pretrained, longest: int, most: int, 
             f"the labels of {task.name} and of the model have different orders. Fine-tune the model again on this task."
         )
     if not task.dev:
-        raise UserError(f"{task.name} has no development set")
+        raise UserError(f"{task.name} has no development set. Name its file in own.dev.")
     split = task.dev[0]
     whole = task.read(split, model.recipe.data_dir).examples
     if any(example.label is None for example in whole):
-        raise UserError(f"the {split} set of {task.name} has no labels")
+        raise UserError(f"the {split} set of {task.name} has no labels. Add them to its file.")
     examples = draw_evenly(whole, most)
     rows = model.rows(examples)
     return Labels(task=task, split=split, examples=examples, whole=len(whole), rows=rows, scale=model.scale)
