@@ -391,6 +391,25 @@ def test_progress_of_tokenising_is_one_live_line_or_one_in_an_interval(live, cap
     assert (shown.count("\r"), shown.count("\n")) == ((3, 1) if live else (0, 1))
 
 
+@pytest.mark.parametrize("error", [AssertionError(), RuntimeError("Unable to initialize backend 'x': none")])
+@pytest.mark.parametrize(("devices", "code"), [(False, 2), (True, 1)])
+def test_a_platform_without_a_device_is_wrong_input(error, devices, code, monkeypatch, capsys) -> None:
+    def fail(*_) -> int:
+        raise error
+
+    monkeypatch.setenv("JAX_PLATFORMS", "x")
+    monkeypatch.setattr(cli, "run", fail)
+    monkeypatch.setattr("jax.devices", (lambda: ["cpu"]) if devices else fail)
+    assert cli.main(["predict", "x"]) == code
+    assert ("JAX_PLATFORMS=x" in capsys.readouterr().err) is not devices
+
+
+def test_predict_requires_only_a_model(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["predict"]) == 2
+    err = capsys.readouterr().err
+    assert mentions(err, "MODEL") and "TEXT" not in err
+
+
 @pytest.mark.parametrize("error", [MemoryError("2 GB"), RuntimeError("RESOURCE_EXHAUSTED: 2 GB")])
 def test_memory_that_runs_out_is_wrong_input(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def fail(argv: list[str]) -> int:
