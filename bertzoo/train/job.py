@@ -160,7 +160,7 @@ class Job:
         return restored, True
 
     def enter_stage(self, state: State, index: int) -> State:
-        """Return the state at the start of a stage after the first: the optimiser as its `carry` says, row 0."""
+        """Return the state at the start of a later stage: row 0, and the optimiser's state kept or reset by `carry`."""
         shardings = states.shardings_of(self.abstract(index))
         init = jax.jit(self.transformation(index).init, out_shardings=shardings.opt_state)
         opt_state = optim.carry(state.opt_state, init(state.params), self.stages[index].carry)
@@ -186,11 +186,15 @@ class Job:
         return NonFinite(
             f"the loss, gradient or update of step {step} is not finite (stage {index}, "
             f"{'; '.join(records[:SHOWN_RECORDS])}{rest}). {self._last_checkpoint()}"
+            " Use a lower learning rate or a longer warm-up."
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:
         """Build the error of a held-out loss after `step` that is not finite."""
-        return NonFinite(f"the held-out loss after step {step} is not finite. {self._last_checkpoint()}")
+        return NonFinite(
+            f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Use a lower learning rate "
+            "or a longer warm-up."
+        )
 
     def _last_checkpoint(self) -> str:
         if self.checkpoints is None:

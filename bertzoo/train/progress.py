@@ -140,7 +140,8 @@ def event_line(record: Record) -> str:
     if record["event"] == "compiled":
         memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
         return f"compiled in {record['seconds']:.1f} s{memory}"
-    rest = [f"{name} {value}" for name, value in record.items() if name not in ("event", "step")]
+    hidden = ("event", "step", "message", "records")  # the error that ends the run has the last two
+    rest = [f"{name} {value}" for name, value in record.items() if name not in hidden]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
 
 
