@@ -127,6 +127,6 @@ def summary_lines(results: Results) -> Iterator[str]:
         yield f"seed {row['seed']}, epoch {row['epoch']}: {', '.join(scores)}{flag}"
     for split, scores in results["median"].items():
         for name, value in scores.items():
+            score, count = f"{label(split, name)} {value:.2f}", len(results["seeds"])
             low, high = results["min"][split][name], results["max"][split][name]
-            median = f"median of {len(results['seeds'])} seeds"
-            yield f"{median}: {label(split, name)} {value:.2f} ({low:.2f} to {high:.2f})"
+            yield f"1 seed: {score}" if count == 1 else f"median of {count} seeds: {score} ({low:.2f} to {high:.2f})"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertzoo.finetuning import saved_model
+from bertzoo.finetuning import run, saved_model
 from bertzoo.finetuning.scoring import LabelScorer, LabelSplit
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.task import Example, Task
@@ -36,3 +36,17 @@ def test_equal_predictions_count_as_a_collapse(
     rows: Any = None
     examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
     assert judge(None, {"dev": LabelSplit(examples, rows)})["collapsed"] is collapsed
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"), [([81.5], "1 seed: f1 81.50"), ([80, 82, 84], "3 seeds: f1 82.00 (80.00")]
+)
+def test_the_range_of_the_scores_is_shown_for_several_seeds(scores: list[float], shown: str) -> None:
+    seeds = [
+        {"seed": i, "epoch": 1, "scores": {"dev": {"f1": score}}, "collapsed": False} for i, score in enumerate(scores)
+    ]
+    least, middle, most = (
+        {"dev": {"f1": score}} for score in (min(scores), sorted(scores)[len(scores) // 2], max(scores))
+    )
+    *_, last = run.summary_lines({"seeds": seeds, "median": middle, "min": least, "max": most})
+    assert shown in last and ("(" in last) is (len(scores) > 1)
