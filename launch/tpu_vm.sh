@@ -185,10 +185,10 @@ copy() {
 }
 
 start() { on all "bash bertzoo/launch/tpu_worker.sh start $(quoted "${run[@]}")"; }
-# After a person's `stop`, a person may begin again; `watch` may not.
+# After a person's `stop`, a person may restart the run; `watch` may not.
 allow() { on all "bash bertzoo/launch/tpu_worker.sh allow"; }
 
-# Sets `codes` to what each worker says of this run: running, stopped, idle, an exit code, or another run that is going on.
+# Sets `codes` to what each worker says of this run: running, stopped, idle, an exit code, or another run that is running.
 # Fails where one does not answer.
 codes=()
 look() {
@@ -201,7 +201,7 @@ if [ -e bertzoo/launch/tpu_worker.sh ]; then bash bertzoo/launch/tpu_worker.sh s
   ((${#codes[@]})) || return 1
   local code
   for code in "${codes[@]}"; do
-    [[ $code != another* ]] || die "another run is going on on $name: bertzoo ${code#another }; stop it first, or rent a TPU of another --name"
+    [[ $code != another* ]] || die "another run is still running on $name: bertzoo ${code#another }; stop it first, or rent a TPU of another --name"
   done
 }
 count() { printf '%s\n' "${codes[@]}" | grep -c -x "$1" || true; }
@@ -252,11 +252,11 @@ watch() {
         [[ $state != ACTIVE ]] || fail "a step failed with exit code $code, and $name is still there"
       fi
     else
-      say "the run is going on already on $(count running) of ${#codes[@]} workers"
+      say "the run is already running on $(count running) of ${#codes[@]} workers"
     fi
     if "$dry_run"; then
       say "then: ask every $poll seconds how the workers are; when all have ended with 0, be done; after a preemption, 3 or 4," \
-        "begin again, at most $restarts times; otherwise exit with the worker's code"
+        "restart, at most $restarts times; otherwise exit with the worker's code"
       return
     fi
     follow
@@ -265,8 +265,8 @@ watch() {
       outcome=3
     fi
     if [[ $outcome != again ]]; then break; fi
-    ((restarted++ < restarts)) || fail "the run was begun again $restarts times and still does not end"
-    say "the run was stopped or lost a host; beginning again ($restarted of at most $restarts)"
+    ((restarted++ < restarts)) || fail "the run was restarted $restarts times and still does not end"
+    say "the run was stopped or lost a host; restarting ($restarted of at most $restarts)"
   done
   if ((outcome == 0)); then
     say "the run is done"

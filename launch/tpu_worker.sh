@@ -30,7 +30,7 @@ case ${1:-} in
     shift
     if running; then
       if another "$@"; then
-        echo "bertzoo-worker: another run is going on here: $(cat -- "$state/run")" >&2
+        echo "bertzoo-worker: another run is still running here: $(cat -- "$state/run")" >&2
         exit 2
       fi
       echo "bertzoo-worker: running already"

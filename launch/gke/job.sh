@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A run of bertzoo on TPU slices of a GKE cluster, as a JobSet that is begun again when it was preempted.
+# A run of bertzoo on TPU slices of a GKE cluster, as a JobSet that restarts after a preemption.
 #
 #   launch/gke/job.sh ACTION --name=NAME [options] [-- [pretrain|transfer|prune] CONFIG --run_dir=PATH [--a.b=value …]]
 #
-#   apply    start the run, or leave it alone where it is going on or done; begin a failed one again, with this command
+#   apply    start the run, or leave it alone where it is running or done; restart a failed one with this command
 #   show     print the manifest that apply would use
 #   status   the JobSet and its pods
 #   logs     follow the first host of the first slice
@@ -166,13 +166,13 @@ case $action in
       ask
       # What has failed may have failed because of its words: there the corrected ones take its place.
       if [[ $state != ABSENT && $state != Failed && $there != "$words" ]]; then
-        die "$name is another run (bertzoo $there), $([[ $state == Completed ]] && echo "which is done" || echo "which is going on"); give this one a --name of its own, or delete that one first"
+        die "$name is another run (bertzoo $there), $([[ $state == Completed ]] && echo "which is done" || echo "which is still running"); give this one a --name of its own, or delete that one first"
       fi
       case $state in
         ABSENT) ;;
-        Failed) say "$name has failed; beginning it again" && remove ;;
+        Failed) say "$name has failed; restarting it" && remove ;;
         Completed) say "$name is done; to run it once more: $me delete first" && exit ;;
-        *) say "$name is going on already; it was left alone" && exit ;;
+        *) say "$name is still running; it was left alone" && exit ;;
       esac
     fi
     if "$dry_run"; then

@@ -198,7 +198,7 @@ def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud) -> No
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *place, *RUN)
     assert yaml.safe_load((cloud.folder / "applied.yaml").read_text()) == shown(cloud, *SLICE, *RUN)
     assert cloud.calls("kubectl", *place, "apply") == [["-f", "-"]]
-    assert mentions(cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN), "run", "going on")
+    assert mentions(cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN), "run", "still running")
     cloud.set(jobsets={"run": "Completed"})
     assert mentions(cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, *RUN), "run", "done", "job.sh delete")
     assert not cloud.calls("kubectl", "apply") and not cloud.calls("kubectl", "delete")
@@ -211,8 +211,8 @@ def test_a_job_is_applied_once_and_restarted_after_a_failure(cloud: Cloud) -> No
 def test_a_second_run_of_one_name_raises_unless_the_first_failed(cloud: Cloud, hostile: list[str]) -> None:
     cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *hostile)
     same = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", "pretrain", *hostile)
-    assert mentions(same, "run", "going on")
-    for state, said in (("", "going on"), ("Completed", "done")):
+    assert mentions(same, "run", "still running")
+    for state, said in (("", "still running"), ("Completed", "done")):
         cloud.set(jobsets={"run": state})
         for other in (("transfer", *hostile), ("demo", "--run_dir=gs://b/x")):
             out = cloud.run("gke/job.sh", "apply", *IMAGE, *SLICE, "--", *other, code=2)
