@@ -136,7 +136,7 @@ def plan(
     step.abstract_mesh(recipe, devices)  # raises before anything takes minutes
     results, not_compiled = None, None
     if not compile_steps:
-        not_compiled = "compiling is turned off (--no-compile)"
+        not_compiled = "compiling is turned off (--no-compile)."
     elif not compiled.available():
         not_compiled = compiled.INSTALL
     else:

@@ -34,7 +34,7 @@ def plan_to_text(name: str, plan: RunPlan) -> str:
     lines += ["", "whole run", *(f"  {line}" for line in _run_lines(plan))]
     lines += ["", "assumed", *(f"  {line}" for line in ASSUMPTIONS)]
     if plan.not_compiled:
-        lines += ["", f"Without the TPU compiler, activations are a bound: {plan.not_compiled}."]
+        lines += ["", f"Without the TPU compiler, activations are a bound: {plan.not_compiled}"]
     return "\n".join(lines)
 
 
