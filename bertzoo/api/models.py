@@ -68,12 +68,13 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure a model, as `bertzoo evaluate`.
 
-    A pretraining run: held-out losses (nats) and metrics at a `checkpoint` (latest, best or a step; default latest)
-    over the rows of a `stage` (default: the last), with the unigram entropy; corpus: where its corpus is now.
-    A fine-tuned model or an exported file of one: its task, the number of examples and `scores` by split and metric, in
-    points, on `split` (train, dev or test; default dev) of its task or of `task`, read from `data_dir` (default: the
-    training files' folder), or on the rows of the file `input`, with the model of a `seed` (default: the best). output:
-    a folder for the answers to questions. python: for a .pte file, a Python that has executorch.
+    A pretraining run: returns held-out losses (nats), metrics and the unigram entropy. checkpoint: latest, best or a
+    step (default: latest). stage: whose rows (default: the last). corpus: where its corpus is now.
+
+    A fine-tuned model or its exported file: returns its task, the number of examples and `scores` in points, by split
+    and metric. split: train, dev or test (default: dev). task: default the model's. data_dir: default the training
+    files' folder. input: a file of rows, instead of a split. seed: default the best. output: a folder for the answers
+    to questions. python: for a .pte file, a Python that has executorch.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate

@@ -2,8 +2,8 @@
 
 MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
 a file that `bertzoo convert` wrote. Its head decides the prediction: tokens for each [MASK], a label with its
-probability, a number, a tag for every word, or the answer to a question. Two TEXTs, or a line with a tab, make a pair.
-Texts longer than in training are cut and counted.
+probability, a number, a tag for every word, or the answer to a question. For a task on pairs, two TEXTs, or one line
+with a tab, make one pair. Texts longer than in training are cut and counted.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
@@ -31,7 +31,8 @@ def arguments(parser: Parser) -> None:
     """Declare the command's flags."""
     inputs = parser.group("input")
     inputs.add_argument("run", metavar="MODEL", help="a run, a model directory or an exported file")
-    inputs.add_argument("text", nargs="*", metavar="TEXT", help="the texts (default: lines of standard input)")
+    text = "the texts (default: lines of standard input)"
+    inputs.add_argument("text", nargs="*", default=[], metavar="TEXT", help=text)
     blanks = "for a masked language model"
     parser.group(blanks).add_argument("--top", type=int, metavar="N", help="tokens to show for a blank (default: 5)")
     checkpoint_option(parser, blanks)

@@ -1,7 +1,7 @@
 """Teach a student with a teacher, then distil.
 
 Run the same command again to resume. The config describes the teacher in [teacher], the student in [model], the
-strategy in [transfer] (progressive, joint, auxiliary or none), its losses in [knowledge] and the stages after it in
+strategy in [transfer] (progressive, joint, auxiliary or nothing), its losses in [knowledge] and the stages after it in
 [[distillation]]. The student's checkpoints do not hold the teacher: a resumed run reads it again.
 
 examples:

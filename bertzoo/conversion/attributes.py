@@ -167,9 +167,9 @@ def head_key(head: Any) -> str:
 
 
 def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
-    """config.json of a model under a head.
+    """Return config.json of a model with this head.
 
-    Raises Inexpressible if Hugging Face's class cannot be the model, UserError if it cannot have the head.
+    Raises Inexpressible if Hugging Face's class cannot represent the model, UserError if it has no such head.
     """
     key = head_key(head)
     layout = family.heads[key]

@@ -190,7 +190,8 @@ def use_steps(description: Mapping[str, Any]) -> list[str]:
         _row(description),
         _padding(description),
         _outputs(description),
-        "Test: `golden.json` has texts with their ids and the outputs of the file and of the model (docs/phone.md).",
+        "Test: `golden.json` has texts with their ids, and the outputs of the file and of the model. Compare your ids "
+        "with its ids, then your outputs with those of the file.",
     ]
 
 

@@ -44,7 +44,7 @@ def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[in
 
 
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of a format whose graph has one length if one is named, and otherwise reads any."""
+    """Return the lengths of a format whose graph has a fixed length if one is named, else reads rows of any length."""
     resolve = resolve_lengths if len(set(lengths)) == 1 else variable_lengths
     return resolve(pretrained, lengths)
 

@@ -101,9 +101,9 @@ def label_values(task: Task, rows: Rows, slots: Sequence[Slot], logits: Sequence
 def label_figures(
     task: Task, predictions: Mapping[str, Any], examples: Mapping[str, Sequence[Example]], scale: float
 ) -> Figures:
-    """The scores of every split, their mean as `score`, and whether all predictions are the same.
+    """Return the scores of every split, their mean as `score`, and as `collapsed` whether all predictions are equal.
 
-    predictions: of every split, as `label_values` returns them; numbers that are not finite score 0.
+    predictions: by split, as `label_values` returns them; a split with a number that is not finite scores 0.
     """
     scores, classes = {}, set()
     for name, values in predictions.items():

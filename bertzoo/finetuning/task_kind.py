@@ -62,7 +62,7 @@ class TaskKind(ABC):
 
     recipe: Finetune
     task: Any
-    unit: ClassVar[str]  # what its examples are called
+    unit: ClassVar[str]  # plural noun for its examples in messages
 
     @property
     def name(self) -> str:

@@ -73,7 +73,7 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return the generator's own model config, or None if no config has its kind of embedding."""
+    """Return the generator's own model config, or None if no config class describes its embedding."""
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):

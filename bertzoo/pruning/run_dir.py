@@ -1,4 +1,4 @@
-"""The directory of a pruning run: an ordinary run for every scoring and every fine-tuning, and their results."""
+"""Directory of a pruning run: one ordinary run per scoring and per fine-tuning stage, and the results."""
 
 from dataclasses import replace
 from pathlib import Path

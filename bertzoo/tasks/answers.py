@@ -132,7 +132,7 @@ def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pair
 
 
 def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """The pairs inside the paragraph that are short enough and whose start has its most context in this window."""
+    """Candidate (start, end) pairs: inside the paragraph, short enough, start with its most context in this window."""
     starts, ends = pairs.starts - window.context, pairs.ends - window.context
     inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
     inside[inside] = window.best[starts[inside]]

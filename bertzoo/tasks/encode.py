@@ -102,9 +102,9 @@ def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 def truncated(a: np.ndarray, b: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of tokens that each of two texts keeps: the longer one loses its last, of equals the second.
+    """Return how many tokens two texts keep if the longer one loses its last token until both fit.
 
-    In the end the shorter text is whole, or each has half of the room.
+    Of equally long texts the second loses one. So the shorter stays whole, or both get half of the room.
     """
     a_half, b_half = room - room // 2, room // 2
     fits = a + b <= room

@@ -77,8 +77,8 @@ NO_FALLBACKS = Fallbacks()
 class Mesh:
     """Sizes of the mesh axes; -1 (at most once) takes the remaining devices."""
 
-    data: int = -1  # devices that hold copies of the parameters and different rows
-    fsdp: int = 1  # devices that share parameters and different rows
+    data: int = -1  # devices over which rows are split; each holds all parameters
+    fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
     # what to split instead of a dimension that its axis does not divide
     fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)

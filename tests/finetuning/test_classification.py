@@ -69,7 +69,7 @@ def test_alpha_weighs_the_truth_and_the_rest_the_teacher(params) -> None:
     assert made(values, None, rows, None)[0]["task"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_number_is_learnt_by_its_squared_error() -> None:
+def test_regression_trains_on_squared_error() -> None:
     made = objective(classes=1, numbers=True, alpha=0.7)
     label, teacher = np.float32([0.1, 4.2, 3, 5, 1]), np.float32([[1.0], [4.0], [2.0], [5.5], [0]])
     rows = batch(label=label, teacher=teacher)

@@ -75,7 +75,7 @@ def test_a_stage_has_one_loss() -> None:
 
 
 @pytest.mark.parametrize("model", SIZED)
-def test_both_sides_have_one_size(model: str) -> None:
+def test_both_implementations_have_equal_parameter_counts(model: str) -> None:
     """Parameters, but for the poolers and second biases that the other side's classes have."""
     import torch
 

@@ -248,7 +248,7 @@ def test_changes_that_a_resumed_transfer_rejects(key, value, finished, student, 
     assert (finished / "config.toml").read_text() == before
 
 
-def test_the_length_of_a_stage_is_fixed_once_another_has_followed(student, tmp_path):
+def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
     shorter = [("transfer.steps", "2")]
     old, new = (config.load(Transfer, [student], options) for options in ([], shorter))
     run = RunDirectory(tmp_path)

@@ -143,7 +143,7 @@ def origins(source: str, text_field: str) -> list[Origin]:
 
 
 def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
-    """Addresses and origins of one name."""
+    """Yield the address and the origin of every file or part that one name of a source stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
     elif name.startswith("embedded:"):

@@ -154,11 +154,11 @@ def judge(
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with those of the file here.
 
-    The limits are LIMITS of the file's precision, at least FLOAT16 if the phone computed in `float16`; `limit` replaces
-    their error. examples: number of the task's rows that were packed.
+    Limits: LIMITS of the file's precision, and no stricter than FLOAT16 if the phone computed in `float16`; `limit`
+    replaces the largest error. examples: number of the task's rows that were packed.
 
     Returns {"rows": number of golden rows, "limits", "golden": {output: figures}, "exam": the scores or None, "wrong":
-    what is beyond the limits, in words, "right": whether nothing is}. Raises UserError if an output is missing or has
+    a sentence for each exceeded limit, "right": True if none is}. Raises UserError if an output is missing or has
     another size.
     """
     beside = read_companions(file)

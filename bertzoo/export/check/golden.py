@@ -113,7 +113,7 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """All values, or of a large output the five largest with their flat positions."""
+    """Return all values; for a large output, the five largest with flat positions."""
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

@@ -168,7 +168,7 @@ class Interpreter:
             raise ExportFailed(f"LiteRT's interpreter cannot run {name} of the file: {reason[:300]}") from error
 
     def delegated(self) -> dict[str, Any]:
-        """What XNNPACK runs of the first graph: the number of its `parts`, and how many of each of `operators`.
+        """Count the parts and, by operator, the nodes of the first graph that XNNPACK runs.
 
         A node belongs to a part if it lies between the part's inputs and outputs.
         """

@@ -93,9 +93,9 @@ def _normalised(array: np.ndarray) -> np.ndarray:
 
 
 def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
-    """For every pair of layers (G,H): a query's mean divergence over all rows (MobileBERT, Appendix C).
+    """Return for each layer the divergences (G,H) of its heads, averaged over all queries (MobileBERT, Appendix C).
 
-    pairs: for every row the maps of the teacher's layers and of the student's.
+    pairs: for every row, the attention maps of the teacher's layers and those of the student's.
     """
     sums: list[np.ndarray] = []
     queries = 0
