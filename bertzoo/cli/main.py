@@ -99,7 +99,10 @@ def main(argv: Sequence[str]) -> int:
         if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
             error = UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
         elif not _has_devices(error):
-            platforms, reason = os.environ.get("JAX_PLATFORMS", ""), f" ({str(error)[:200]})" if str(error) else ""
+            platforms, reason = (
+                os.environ.get("JAX_PLATFORMS", ""),
+                f" ({str(error).split(' (set ')[0][:200]})" if str(error) else "",
+            )
             error = UserError(
                 f"JAX finds no device with JAX_PLATFORMS={platforms}{reason}. Unset it, or install 'jax[cuda12]' or "
                 "'jax[tpu]'."
@@ -111,12 +114,10 @@ def main(argv: Sequence[str]) -> int:
 def _has_devices(error: Exception) -> bool:
     """Return False if JAX raised `error` because the platform has no device; for CUDA its assertion has no text."""
     bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
-    if not (bare or str(error).startswith("Unable to initialize backend")):
+    if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
         return True
-    import jax
-
     try:
-        return bool(jax.devices())
+        return bool(sys.modules["jax"].devices())
     except (AssertionError, RuntimeError):
         return False
 

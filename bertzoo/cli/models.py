@@ -32,7 +32,7 @@ HEAD = (
 def arguments(parser: Parser) -> None:
     """Declare the flags."""
     parser.group("input").add_argument(
-        "names", nargs="*", metavar="CONFIG", help="shipped configs or TOML files (default: all shipped)"
+        "names", nargs="*", default=[], metavar="CONFIG", help="shipped configs or TOML files (default: all shipped)"
     )
     json_option(parser)
 

@@ -23,7 +23,9 @@ def arguments(parser: Parser) -> None:
     from bertzoo.finetuning.results.rows import OWN
 
     inputs, output = parser.group("input"), parser.group("output")
-    inputs.add_argument("directories", nargs="*", metavar="DIR", help="a fine-tuning run or a directory of runs")
+    inputs.add_argument(
+        "directories", nargs="*", default=[], metavar="DIR", help="a fine-tuning run or a directory of runs"
+    )
     inputs.add_argument(
         "--leaderboard",
         action="append",
