@@ -186,14 +186,14 @@ class Job:
         return NonFinite(
             f"the loss, gradient or update of step {step} is not finite (stage {index}, "
             f"{'; '.join(records[:SHOWN_RECORDS])}{rest}). {self._last_checkpoint()}"
-            " Use a lower learning rate or a longer warm-up."
+            " Lower the learning rate or warm up longer."
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:
         """Build the error of a held-out loss after `step` that is not finite."""
         return NonFinite(
-            f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Use a lower learning rate "
-            "or a longer warm-up."
+            f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Lower the learning rate "
+            "or warm up longer."
         )
 
     def _last_checkpoint(self) -> str:
