@@ -1,7 +1,6 @@
 """Worker processes timed in turns: one runs at a time, in an order that changes from round to round."""
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.benchmarking.worker import LoadRequest
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 
 _BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # other formats have their backend's name
@@ -30,17 +30,15 @@ class Worker:
     """
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
-        checkout = str(Path(__file__).parents[2])
-        inherited = os.environ.get("PYTHONPATH") if python == sys.executable else None
-        paths = os.pathsep.join(filter(None, [checkout, inherited]))
         self.name = name
-        self._process = subprocess.Popen(
-            [python, "-m", "bertzoo.benchmarking.worker"],
+        self._process = start_python(
+            ["-m", "bertzoo.benchmarking.worker"],
+            python,
+            {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # runtimes print which instructions they use
             text=True,
-            env={**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
         try:
             self.state = self._ask(request._asdict())

@@ -59,7 +59,6 @@ def entry() -> NoReturn:
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
-    supervisor.end_with_parent()
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
         supervisor.exit_child(code)

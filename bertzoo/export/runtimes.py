@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.core.child import start_python
 from bertzoo.export.failure import ExportFailed, tool_errors
 
 Inputs = Mapping[str, np.ndarray]
@@ -132,8 +133,8 @@ class ExecuTorch(FileRuntime):
 
 def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
     """A process of executorch_process.py, which answers with lines of JSON on its output."""
-    command, pipe = [str(python), "-I", str(EXECUTORCH), *words], subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return start_python([str(EXECUTORCH), *words], python, text=True, **pipes)
 
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:

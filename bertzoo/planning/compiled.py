@@ -8,17 +8,17 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 from bertzoo.core import config as loader
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
@@ -92,14 +92,10 @@ def compile_stages(
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
-        command = [sys.executable, "-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        command += ["cached"] * cached_only
-        checkout = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+        words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder), *["cached"] * cached_only]
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+            start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
         ):
             try:
                 for line in process.stdout or ():

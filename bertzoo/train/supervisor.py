@@ -11,12 +11,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import HostLost, Stopped
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
@@ -53,9 +52,9 @@ def supervise(argv: Sequence[str], name: str) -> int:
 
     handlers = {number: signal.signal(number, forward) for number in stop_signals()}
     try:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "bertzoo", *argv],
-            env={**os.environ, _PARENT: str(os.getpid())},
+        child = start_python(
+            ["-m", "bertzoo", *argv],
+            environment={_PARENT: str(os.getpid())},
             start_new_session=True,  # Ctrl-C reaches it once, from here
         )
         children.append(child)
@@ -74,20 +73,6 @@ def supervise(argv: Sequence[str], name: str) -> int:
         f"{end}: {_CAUSES.get(signal.Signals(-code), _CRASH)}. Look for the first error among the outputs of all "
         "processes, then run the same command on every host to resume"
     )
-
-
-def end_with_parent() -> None:
-    """Exit from now on, if this is a child, within a second after its parent is gone."""
-    if not is_child():
-        return
-    parent = int(os.environ[_PARENT])
-
-    def watch_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(HostLost.exit_code)
-
-    threading.Thread(target=watch_parent, name="watch-parent", daemon=True).start()
 
 
 def exit_child(code: int) -> NoReturn:

@@ -168,8 +168,6 @@ def test_two_processes_meet_share_and_agree():
 
 CHILD = """
 import os, signal, sys, time
-from bertzoo.train import supervisor
-supervisor.end_with_parent()
 print("ready", flush=True)
 if sys.argv[1] == "sleep": time.sleep(60)
 if sys.argv[1].startswith("exit"): sys.exit(int(sys.argv[1][4:]))
@@ -182,7 +180,9 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that takes the place of the bertzoo command."""
     script = tmp_path / "child.py"
     script.write_text(CHILD)
-    (tmp_path / "python").write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    (tmp_path / "python").write_text(
+        f'#!/bin/sh\nstarter=$2 pipe=$3\nshift 5\nexec {sys.executable} -P $starter $pipe {script} "$@"\n'
+    )
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PYTHONPATH", str(Path(supervisor.__file__).parents[2]))

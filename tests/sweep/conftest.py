@@ -102,6 +102,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
-    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
+    monkeypatch.setattr(queue, "COMMAND", (str(STAND_IN),))
     monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     return Place(capsys)

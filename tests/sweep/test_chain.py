@@ -50,7 +50,7 @@ PROGRAM = f"""
 import sys
 from bertzoo.cli import main as cli
 from bertzoo.finetuning.sweep import queue, slots
-queue.COMMAND = (sys.executable, {str(STAND_IN)!r})
+queue.COMMAND = ({str(STAND_IN)!r},)
 slots.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """
@@ -96,7 +96,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Place:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(STAND_IN)))
+    monkeypatch.setattr(queue, "COMMAND", (str(STAND_IN),))
     monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     return Place(capsys)
 

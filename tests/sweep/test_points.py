@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ COMMAND = ["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", "--data_dir=ss
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory with a sweep of two points; the second one fails."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(queue, "COMMAND", (sys.executable, str(Path(__file__).with_name("finetune.py"))))
+    monkeypatch.setattr(queue, "COMMAND", (str(Path(__file__).with_name("finetune.py")),))
     monkeypatch.setattr(slots, "count_devices", lambda: ("cpu", 1))
     Path("behaviour.json").write_text(json.dumps({"--epochs=2": {"exit": 1}}))
     layers = {"hidden_size": 8, "layers": 1, "heads": 1, "feed_forward_size": 8, "max_positions": 128}

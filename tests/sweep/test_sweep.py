@@ -29,7 +29,7 @@ from bertzoo.cli import main as cli
 from bertzoo.finetuning.sweep import queue, slots
 sys.modules["bertzoo.cli.finetune"] = conftest.verb()
 cli.VERBS["finetune"] = ""
-queue.COMMAND = (sys.executable, str(conftest.STAND_IN))
+queue.COMMAND = (str(conftest.STAND_IN),)
 slots.count_devices = lambda: ("cpu", 1)
 cli.entry()
 """

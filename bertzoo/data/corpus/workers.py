@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
 from typing import Any
 
+from bertzoo.core import child
 from bertzoo.core.errors import CorpusError
 
 Submit = Callable[..., Future[Any]]
@@ -27,17 +27,18 @@ def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
         return
     # The caller may hold threads and devices, which do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, context, initializer=_start)
-    try:
-        yield executor.submit
-    except BrokenProcessPool as error:
-        raise CorpusError(
-            f"one of {workers} worker processes ended, perhaps out of memory. Run the same command again with fewer "
-            "workers to resume. In a Python script, put the calls under `if __name__ == '__main__':`, or use "
-            "workers=1."
-        ) from error
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+    with child.isolated_spawning():
+        executor = ProcessPoolExecutor(workers, context, initializer=_start)
+        try:
+            yield executor.submit
+        except BrokenProcessPool as error:
+            raise CorpusError(
+                f"one of {workers} worker processes ended, perhaps out of memory. Run the same command again with "
+                "fewer workers to resume. In a Python script, put the calls under `if __name__ == '__main__':`, or use "
+                "workers=1."
+            ) from error
+        finally:
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -52,15 +53,9 @@ def _start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_on_parent_signal, daemon=True).start()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Exit when the parent dies; workers would wait forever for the queue, whose ends they hold themselves."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    if parent is not None:  # workers would wait forever for the queue, whose ends they hold themselves
+        child.end_with(parent.sentinel)
 
 
 def _end_on_parent_signal() -> None:

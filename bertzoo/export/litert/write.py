@@ -10,16 +10,17 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertzoo.core.child import start_python
 from bertzoo.export.failure import ExportFailed, check_installed
 
 if TYPE_CHECKING:  # running a file needs no jax, whose import takes a second
@@ -61,15 +62,14 @@ def convert(graph: Any, lengths: Sequence[int]) -> bytes:
     arrays = [np.ascontiguousarray(leaf) for leaf in leaves]
     modules = [_module(structure, arrays, length) for length in lengths]
     request = pickle.dumps((modules, arrays), protocol=pickle.HIGHEST_PROTOCOL)
-    # -P keeps the script's own folder out of the import path.
-    done = subprocess.run([sys.executable, "-P", str(CONVERTER)], input=request, capture_output=True)
+    with start_python([str(CONVERTER)], stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        output, errors = process.communicate(request)
     del request
-    if done.returncode:
-        last = " ".join(done.stderr.decode(errors="replace").split())[-300:] or "it printed nothing"
-        code = done.returncode
+    if code := process.returncode:
+        last = " ".join(errors.decode(errors="replace").split())[-300:] or "it printed nothing"
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         raise ExportFailed(f"the LiteRT converter {how} on this model: {last}")
-    answer = pickle.loads(done.stdout)
+    answer = pickle.loads(output)
     if "error" in answer:
         raise ExportFailed(f"the LiteRT converter does not take this model: {answer['error'][:300]}")
     return answer["file"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from bertzoo.conversion import pytorch
 from bertzoo.conversion.pretrained import Pretrained
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 from bertzoo.export.runtimes import parse_answer, start_process
 
@@ -24,15 +25,16 @@ _MISSING = "import importlib.util as u, sys; print(*(p for p in sys.argv[1:] if 
 def check_python(python: Path, subject: str = "--to=executorch") -> None:
     """Raise UserError, with the subject of its sentence, unless `python` is a Python with executorch and its needs."""
     try:
-        command = [str(python), "-I", "-c", _MISSING, *PACKAGES]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with start_python(["-c", _MISSING, *PACKAGES], python, text=True, **pipes) as process:
+            missing = process.communicate()[0].split()
     except OSError as error:
         raise UserError(
             f"--python={python} cannot be run ({error.strerror}). Name one that has executorch. {ADVICE}"
         ) from None
-    except subprocess.CalledProcessError:
-        raise UserError(f"--python={python} is not a Python. Name one that has executorch. {ADVICE}") from None
-    if missing := done.stdout.split():
+    if process.returncode:
+        raise UserError(f"--python={python} is not a Python from 3.11 on. Name one that has executorch. {ADVICE}")
+    if missing:
         raise UserError(
             f"{subject} needs {missing[0]}, which {python} does not have. Name a Python that has it. {ADVICE}"
         )

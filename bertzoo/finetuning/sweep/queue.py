@@ -1,10 +1,8 @@
 """Run points as processes, several side by side, and report how each ended."""
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Generic, TypeVar
 
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
-COMMAND = (sys.executable, "-m", "bertzoo")
+COMMAND = ("-m", "bertzoo")
 _POLL = 0.1  # seconds between two looks at the processes
 Item = TypeVar("Item")
 
@@ -94,12 +93,12 @@ def run_processes(
 def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("w", encoding="utf-8") as log:
-        return subprocess.Popen(
+        return start_python(
             [*COMMAND, *job.arguments],
+            environment=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
             start_new_session=True,  # so that Ctrl-C reaches it only from here
         )
 

@@ -2,9 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
+from subprocess import PIPE
 
+from bertzoo.core.child import start_python
 from bertzoo.core.errors import UserError
 
 # A chip of a TPU may hold two devices; a process gets a whole chip.
@@ -43,11 +43,12 @@ def count_devices() -> tuple[str, int]:
 
     A separate process counts them, since a device in use is not free for another process.
     """
-    result = subprocess.run([sys.executable, "-c", _COUNT], capture_output=True, text=True)
-    if result.returncode:
-        last = next(iter(result.stderr.strip().splitlines()[-1:]), f"exit code {result.returncode}")
+    with start_python(["-c", _COUNT], stdout=PIPE, stderr=PIPE, text=True) as process:
+        output, errors = process.communicate()
+    if process.returncode:
+        last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
         raise RuntimeError(f"the devices of this machine cannot be counted: {last}")
-    platform, count = json.loads(result.stdout.splitlines()[-1])
+    platform, count = json.loads(output.splitlines()[-1])
     return platform, count
 
 

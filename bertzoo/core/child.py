@@ -1,0 +1,105 @@
+"""Child Pythons: none imports from the current directory, and none outlives the process that starts it.
+
+A downloaded model's directory may hold a `numpy.py`, and `python -m` or `-c` would import it. This file is also the
+program that every child runs first, in any Python: `python -P child.py PIPE -m MODULE …`, `… -c CODE` or `… SCRIPT …`.
+"""
+
+import fcntl
+import os
+import runpy
+import select
+import subprocess
+import sys
+import sysconfig
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_HOME = str(Path(__file__).parents[2])  # holds this bertzoo
+
+
+def start_python(
+    words: Sequence[str], python: str | Path | None = None, environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen:
+    """Start `python WORDS` as subprocess.Popen(…, **options) does; it ends when this process or the result is gone.
+
+    words: such as `-m bertzoo …`; python: another Python than this one, which then has its own packages;
+    environment: variables to add. PYTHONPATH keeps absolute entries only. Raises OSError if Python does not start.
+    """
+    own = python is None or str(python) == sys.executable
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": _absolute_paths()}
+    if not own:
+        del variables["PYTHONPATH"]
+    pipe, ours = os.pipe()
+    try:
+        command = [str(python or sys.executable), "-P", __file__, str(pipe), *words]
+        process = subprocess.Popen(command, env=variables, pass_fds=[pipe], **options)
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(pipe)
+    weakref.finalize(process, os.close, ours)
+    return process
+
+
+def _absolute_paths() -> str:
+    """PYTHONPATH with this bertzoo, and without the entries that stand for the current directory."""
+    inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
+    installed = sysconfig.get_path("purelib") == _HOME  # first on the path, its modules could hide Python's own
+    return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
+
+
+@contextmanager
+def isolated_spawning() -> Iterator[None]:
+    """A context in which multiprocessing spawns processes that import nothing from the current directory."""
+    usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def end_with(pipe: int) -> None:
+    """End this process when the other end of `pipe`, which only its parent holds, closes.
+
+    Linux sends a signal, which also ends native code that holds the interpreter's lock, such as a tokenizer. A parent
+    death signal (prctl) would not do: it comes when the thread that started this process ends.
+    """
+    if sys.platform != "linux":
+        threading.Thread(target=_end_after, args=(pipe,), daemon=True).start()
+        return
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)  # SIGIO ends a process
+    if select.select([pipe], [], [], 0)[0]:  # it closed before
+        os._exit(1)
+
+
+def _end_after(pipe: int) -> None:
+    select.select([pipe], [], [])
+    os._exit(1)
+
+
+def main(pipe: str, *words: str) -> None:
+    """Run the program that the words name, as Python does with these words."""
+    end_with(int(pipe))
+    sys.path.append(_HOME)
+    first, *rest = words
+    if first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

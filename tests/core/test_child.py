@@ -1,0 +1,139 @@
+"""Child Pythons import nothing from the current directory and end with their parent, whatever they do."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import tiny
+
+from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.core.child import start_python
+from bertzoo.core.errors import UserError
+from bertzoo.finetuning.sweep import queue, slots
+from bertzoo.planning import chips, compiled
+from bertzoo.runs.pretrain_config import Pretrain
+from bertzoo.train import supervisor
+
+PACKAGE = Path(supervisor.__file__).parents[1]
+# Modules that Python, its multiprocessing and the children import early.
+NAMES = "argparse json multiprocessing numpy pickle runpy select signal socket struct subprocess tempfile threading"
+HOSTILE = [*NAMES.split(), "bertzoo", "jax", "libtpu", "litert_converter", "safetensors", "torch"]
+HANG = "import os, pathlib; pathlib.Path(os.environ['PID_FILE']).write_text(str(os.getpid())); sum(range(10**13))"
+POOL = f"""
+from bertzoo.data.corpus.workers import worker_pool
+if __name__ == "__main__":
+    with worker_pool(COUNT) as submit:
+        submit(exec, {HANG!r}).result()
+"""
+# Each parent starts a child that holds its interpreter's lock for hours: in code, or while it imports a package.
+PARENTS = {
+    "code": f"from bertzoo.core.child import start_python; start_python(['-c', {HANG!r}]).wait()",
+    "tokenising": POOL.replace("COUNT", "2"),
+    "batches": POOL.replace("COUNT", "1, apart=True"),
+    "benchmark": "from bertzoo.benchmarking import interleave, worker\n"
+    "interleave.Worker('m', worker.LoadRequest('onnx', 'm.onnx', 1, 9))",
+    "export to LiteRT": "from bertzoo.export.litert import write; write.convert({}, [])",
+    "export to ExecuTorch": "import sys; from bertzoo.export import runtimes\n"
+    "runtimes.start_process(sys.executable, 'make').communicate('{\"directory\": \".\"}')",
+}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that modules of the current directory write if something imports them."""
+    folder, mark = tmp_path / "downloaded", tmp_path / "mark"
+    folder.mkdir()
+    for name in HOSTILE:
+        (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write('{name} ')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", os.environ.get("PYTHONPATH", "")]))
+    return mark
+
+
+@pytest.mark.parametrize("name", PARENTS)
+def test_a_busy_child_ends_when_its_parent_is_killed(name: str, tmp_path: Path) -> None:
+    fakes, pid_file = tmp_path / "fakes", tmp_path / "pid"
+    fakes.mkdir()
+    for package in ("onnxruntime", "litert_converter", "modeling_bertzoo"):
+        (fakes / f"{package}.py").write_text(HANG)
+    (tmp_path / "parent.py").write_text(PARENTS[name])
+    environment = {**os.environ, "PYTHONPATH": f"{fakes}{os.pathsep}{PACKAGE.parent}", "PID_FILE": str(pid_file)}
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], env=environment)
+    try:
+        while not (pid_file.exists() and pid_file.read_text()):
+            assert parent.poll() is None
+            time.sleep(0.02)
+        child = psutil.Process(int(pid_file.read_text()))
+        time.sleep(0.2)  # for the loop to begin
+        assert child.is_running()
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    _, alive = psutil.wait_procs([child], timeout=10)
+    for process in alive:
+        process.kill()
+    assert not alive
+
+
+def test_children_of_tokenize_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
+    text, recipe = tiny.write_text(tmp_path / "text.txt"), tiny.write_config(tmp_path, "nowhere")
+    assert cli.main(["tokenize", str(text), str(tmp_path / "c"), f"--config={recipe}", "--workers=2"]) == 0
+    assert not hostile.exists()
+
+
+@pytest.mark.slow
+def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
+    recipe = tiny.write_config(tmp_path, "nowhere")
+    assert cli.main(["benchmark", str(recipe), "--backends=jax", "--lengths=8", "--runs=2", "--rounds=1"]) == 0
+    assert not hostile.exists()
+
+
+def test_children_of_sweeps_and_chains_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
+    assert slots.count_devices()[0] == "cpu"
+    exits: list[queue.ProcessExit] = []
+    job = queue.ProcessJob(item=0, arguments=["--version"], log=tmp_path / "log")
+    queue.run_processes([job], [{}], lambda _, exit: exits.append(exit))
+    assert [one.code for one in exits] == [0] and not hostile.exists()
+
+
+def test_the_supervised_child_imports_nothing_from_the_current_directory(hostile: Path) -> None:
+    assert supervisor.supervise(["--version"], "process 0 of 2") == 0 and not hostile.exists()
+
+
+def test_the_compiler_of_plan_imports_nothing_from_the_current_directory(
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = config.load(Pretrain, [tiny.write_config(tmp_path, "text.txt")], [])
+    with monkeypatch.context() as patch, pytest.raises(UserError):  # there is no compiler here
+        patch.setattr(compiled, "available", lambda: True)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path, print)
+    assert not hostile.exists()
+
+
+@pytest.mark.parametrize("words", [["-m", "json.tool", "--help"], ["-c", "import numpy"]])
+@pytest.mark.parametrize("python", [None, os.path.realpath(sys.executable)], ids=["this Python", "another"])
+def test_modules_and_code_run_isolated(hostile: Path, words: list[str], python: str | None) -> None:
+    with start_python(words, python, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        process.wait()
+    assert not hostile.exists() and (python or process.returncode == 0)
+
+
+def test_one_function_starts_children() -> None:
+    """Everything else that starts a process runs git."""
+    starts = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(fork|exec|spawn|posix_spawn|system|popen)\w*\(")
+    users = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        if starts.search(file.read_text(encoding="utf-8"))
+    }
+    assert users == {"core/child.py", "runs/provenance.py"}
+    spawning = re.compile(r"get_context|ProcessPoolExecutor\(|multiprocessing\.(Process|Pool)")
+    users = {str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if spawning.search(file.read_text())}
+    assert users == {"data/corpus/workers.py"}
