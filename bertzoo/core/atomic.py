@@ -1,5 +1,7 @@
 """Files and directories that appear complete or not at all: written beside their place, synced, then renamed."""
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -8,9 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertzoo.core.errors import UserError
+
+_PREFIX = ".bertzoo."  # of temporary directories
+_MOVING = ".moving"  # in one whose files are moving to their place: their names, in order
 
 
 class WriteError(UserError):
@@ -54,14 +59,12 @@ def write_json(path: Path, value: Any, indent: int = 1, shared: bool = False) ->
 
 def check_new_directory(destination: Path) -> None:
     """Create and remove `destination`; raises UserError unless it can become a new directory."""
-    temporary, _, created = _begin(destination)
-    _undo(temporary, created)
+    _undo(_begin(destination, _new_directory))
 
 
 def check_new_file(destination: Path, *companions: str) -> None:
     """Raise UserError unless `destination` and its companions can be created as new files of one directory."""
-    temporary, _, created = _begin(destination, lambda path: _new_file(path, companions))
-    _undo(temporary, created)
+    _undo(_begin(destination, lambda path: _new_file(path, companions)))
 
 
 @contextmanager
@@ -69,45 +72,62 @@ def new_files(destination: Path, *companions: str) -> Iterator[Path]:
     """A temporary directory whose contents move beside `destination` at the end; removed if anything is raised.
 
     The caller writes a file named like `destination` into it and any of the companions, files or directories. The
-    companions move first, so that `destination` exists only when everything does.
+    companions move first, so that `destination` exists only when everything does; if the process is killed in between,
+    the next call in the same folder removes them.
 
     Raises UserError if a name is taken or the place takes no files, WriteError if writing fails.
     """
-    temporary, resolved, created = _begin(destination, lambda path: _new_file(path, companions))
-    placed: list[Path] = []
+    place = _begin(destination, lambda path: _new_file(path, companions))
+    temporary, resolved = place.temporary, place.resolved
     try:
         yield temporary
         _finish(temporary)
         written = [name for name in companions if (temporary / name).exists()]
+        (temporary / resolved.name).stat()  # before anything moves
+        write_json(temporary / _MOVING, [*written, resolved.name])
         for name in (*written, resolved.name):
-            placed.append((temporary / name).replace(resolved.parent / name))
-        shutil.rmtree(temporary)
+            (temporary / name).replace(resolved.parent / name)
+        _undo(place, done=True)
     except BaseException as error:
-        for path in placed:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        _undo(temporary, created)
+        _undo(place)
         if isinstance(error, OSError):
             raise WriteError(f"{destination} was not written: {error.strerror or error}") from error
         raise
 
 
 @contextmanager
-def new_directory(destination: Path) -> Iterator[Path]:
+def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
     """A temporary directory renamed to `destination` at the end; removed if anything is raised.
 
-    Raises UserError if the name is taken or cannot be created, WriteError if writing fails.
+    repeat: `destination` may exist if its files are those of the temporary directory, which then vanishes. Raises
+    UserError if the name is taken or cannot be created, WriteError if writing fails.
     """
-    temporary, resolved, created = _begin(destination)
+    place = _begin(destination, _resolved if repeat else _new_directory)
     try:
-        yield temporary
-        _finish(temporary)
-        temporary.replace(resolved)
+        yield place.temporary
+        _finish(place.temporary)
+        if repeat and _contents(place.temporary) == _contents(place.resolved):
+            _undo(place, done=True)
+            return
+        _new_directory(destination)
+        place.temporary.replace(place.resolved)
+        os.close(place.lock)
     except OSError as error:
-        _undo(temporary, created)
+        _undo(place)
         raise WriteError(f"{destination} was not written: {error.strerror or error}") from error
     except BaseException:
-        _undo(temporary, created)
+        _undo(place)
         raise
+
+
+def _contents(directory: Path) -> dict[str, str]:
+    """The SHA-256 of every file by its path in a directory."""
+    hashes = {}
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                hashes[str(path.relative_to(directory))] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def _finish(temporary: Path) -> None:
@@ -123,18 +143,35 @@ def _finish(temporary: Path) -> None:
             os.fsync(file.fileno())
 
 
-def _begin(destination: Path, resolve: Callable[[Path], Path] | None = None) -> tuple[Path, Path, list[Path]]:
-    """The temporary directory, the resolved destination, and the parents created for it, the innermost last."""
+class _Place(NamedTuple):
+    """A temporary directory, a descriptor that locks it, the resolved destination, and the parents created for it."""
+
+    temporary: Path
+    lock: int
+    resolved: Path
+    created: list[Path]
+
+
+def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
+    """Create a temporary directory beside the destination, after removing those that killed processes left there."""
     created: list[Path] = []
     try:
-        resolved = (resolve or _new_directory)(destination)
+        with suppress(OSError, RuntimeError, ValueError):  # the path is checked next
+            _remove_leftovers(destination.resolve().parent)
+        resolved = resolve(destination)
         for parent in reversed(resolved.parents):
             if not parent.is_dir():
                 parent.mkdir()
                 created.append(parent)
-        return Path(tempfile.mkdtemp(prefix=".bertzoo.", dir=resolved.parent)), resolved, created
+        while True:
+            temporary = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=resolved.parent))
+            # Another process may take it for a leftover until it is locked.
+            if (lock := _lock(temporary)) is not None and temporary.is_dir():
+                return _Place(temporary, lock, resolved, created)
+            if lock is not None:
+                os.close(lock)
     except (OSError, RuntimeError, ValueError) as error:  # the last two: links in a circle, a NUL
-        _undo(None, created)
+        _remove_parents(created)
         file = getattr(error, "filename", None)
         reason = getattr(error, "strerror", None) or str(error)
         where = f" ({Path(file).parent})" if isinstance(error, PermissionError) and file else ""
@@ -174,9 +211,56 @@ def _resolved(destination: Path) -> Path:
     return resolved
 
 
-def _undo(temporary: Path | None, created: list[Path]) -> None:
-    if temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _lock(directory: Path) -> int | None:
+    """Lock a directory until the end of this process; returns the descriptor, or None if another process has it."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        pass  # without locks, _remove_leftovers removes nothing
+    return descriptor
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the temporary directories of killed processes, and the companions that they had moved."""
+    for leftover in folder.glob(f"{_PREFIX}*"):
+        descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError if it is in use
+            _clear(leftover, folder)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _clear(temporary: Path, folder: Path) -> None:
+    """Remove a temporary directory and, if its last file had not moved to the folder, those that had."""
+    if (temporary / _MOVING).is_file():
+        *companions, last = json.loads((temporary / _MOVING).read_text(encoding="utf-8"))
+        for name in companions if (temporary / last).exists() else ():
+            if not (temporary / name).exists():
+                path = folder / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _undo(place: _Place, done: bool = False) -> None:
+    """Remove a temporary directory; unless the destination is `done`, also its companions and created parents."""
+    _clear(place.temporary, place.resolved.parent)
+    with suppress(OSError):
+        os.close(place.lock)
+    if not done:
+        _remove_parents(place.created)
+
+
+def _remove_parents(created: list[Path]) -> None:
     for parent in reversed(created):
         with suppress(OSError):  # another process has written there
             parent.rmdir()

@@ -1,9 +1,10 @@
 """Convert a model from any directory to a model directory of another format, or to a verified file for phones."""
 
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
 from bertzoo.export.check.task_score import Quiz, score_file
-from bertzoo.export.companions import companions, file_hash
+from bertzoo.export.companions import companions, file_hash, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.heads import POOLINGS
 from bertzoo.export.graph.reference import training_graph
@@ -58,7 +59,10 @@ def convert(
         raise UserError(f"SRC and DST are both {source}. Name another directory for the result.")
     if options.to in FILES:
         return _convert_to_file(source, destination, options, tell, memory)
-    atomic.check_new_directory(destination)
+    # A repeated command finds the directory that it wrote.
+    repeat = os.path.isfile(destination / (any_model.MODEL if options.to == "bertzoo" else "config.json"))
+    if not repeat:
+        atomic.check_new_directory(destination)
     pretrained = _read_model(source, options, tell)
     write = {
         "huggingface": huggingface.write_huggingface,
@@ -66,7 +70,7 @@ def convert(
         "pytorch": pytorch.write_pytorch,
     }[options.to]
     form = options.to
-    with atomic.new_directory(destination) as temporary:
+    with atomic.new_directory(destination, repeat) as temporary:
         try:
             write(pretrained, temporary)
         except Inexpressible as error:
@@ -74,6 +78,8 @@ def convert(
             pytorch.write_pytorch(pretrained, temporary)
             form = "pytorch"
         card.write_directory_card(temporary, destination.name, form, pretrained, _origin(pretrained))
+    if repeat:
+        tell(f"{destination} was complete already, with the same files")
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so {destination} has none either")
     return Converted(pretrained, None)
@@ -107,7 +113,9 @@ def _convert_to_file(
         )
     target.check()
     names = companions(destination)
-    atomic.check_new_file(destination, *names)
+    existing = (read_metadata(destination) or {}) if os.path.isfile(destination) else {}
+    if "request" not in existing:
+        atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options, tell)
     pretrained = _read_model(source, options, tell)
     if texts and pretrained.tokenizer is None:
@@ -120,6 +128,12 @@ def _convert_to_file(
             f"--pooling applies only to models without a head; this model has head {pretrained.head.kind}. "
             "Add --head=none."
         )
+    request = _request(options, pretrained, texts)
+    if existing:
+        if existing["request"] != request:
+            atomic.check_new_file(destination, *names)
+        tell(f"{destination} was complete already: the same command wrote it")
+        return Converted(pretrained, existing)
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
@@ -130,7 +144,7 @@ def _convert_to_file(
     quiz = build_quiz(source, pretrained, max(settings.lengths), options.examples, tell)
     with atomic.new_files(destination, *names) as temporary:
         measure = None if memory is None else partial(memory, options, pretrained.model)
-        description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure)
+        description = write_file(target, pretrained, temporary / destination.name, settings, quiz, measure, request)
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so the file was verified on random ids")
     return Converted(pretrained, description)
@@ -143,10 +157,12 @@ def write_file(
     settings: FileSettings,
     quiz: Quiz | None = None,
     memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
+    request: str | None = None,
 ) -> dict[str, Any]:
     """Write a file, its JSON, which is returned, and, if the model has a tokenizer, the folder of its companions.
 
-    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> bytes.
+    quiz: examples to score the file and the model on. memory: (file, length, names of the inputs) -> bytes. request:
+    the hash of all that the file depends on.
 
     Raises ExportFailed if the file does not compute what the model does, or scores less.
     """
@@ -168,6 +184,7 @@ def write_file(
         "bytes": file.stat().st_size,
         **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
         "sha256": file_hash(file),
+        **({} if request is None else {"request": request}),
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({"pooling": settings.pooling} if pretrained.head.kind == "none" else {}),
@@ -192,6 +209,14 @@ def write_file(
         if exam is not None and target.name == "litert":  # the only format of `bertzoo phone`
             (folder / "exam.json").write_text(json.dumps(exam) + "\n", encoding="utf-8")
     return description
+
+
+def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str]) -> str:
+    """The SHA-256 of all that a file depends on: version, options, calibration texts, model and tokenizer."""
+    tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
+    choices = asdict(replace(options, calibration=None, python=None))
+    parts = [__version__, choices, texts, _origin(pretrained), tokenizer]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:

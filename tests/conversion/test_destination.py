@@ -1,6 +1,7 @@
 """Destinations of `bertzoo convert`: behind links, unwritable, on a full disk; no temporary files remain."""
 
 import errno
+import json
 import os
 import resource
 from pathlib import Path
@@ -10,6 +11,10 @@ import tiny_bert
 from messages import mentions
 
 from bertzoo.cli.main import main
+from bertzoo.core import atomic
+from bertzoo.export import convert as conversion
+from bertzoo.export.companions import file_hash
+from bertzoo.export.litert import write
 from bertzoo.runs import any_model
 
 
@@ -110,3 +115,41 @@ def test_whoever_the_umask_lets_may_read_it(mask: int, to: str, tmp_path: Path) 
     found = {path: path.stat().st_mode & 0o777 for path in [tmp_path / "out", *(tmp_path / "out").rglob("*")]}
     assert any(path.suffix == ".safetensors" for path in found)
     assert found == {path: (0o777 if path.is_dir() else 0o666) & ~mask for path in found}
+
+
+@pytest.mark.parametrize("to", ["bertzoo", "huggingface", "pytorch"])
+def test_a_repeated_command_keeps_the_same_directory(to: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """As after a kill just after the rename."""
+    source = tiny_bert.write(tmp_path / "source")
+    assert convert(source, tmp_path / "out", to=to) == convert(source, tmp_path / "out", to=to) == 0
+    capsys.readouterr()
+    (config,) = [*(tmp_path / "out").glob("config.json"), *(tmp_path / "out").glob("model.toml")]
+    config.write_text(config.read_text() + "\n")
+    assert convert(source, tmp_path / "out", to=to) == 2
+    refused(capsys, tmp_path / "out", "not empty")
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
+def test_a_repeated_command_keeps_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def write_file(target, pretrained, file, settings, quiz, memory, request):
+        calls.append(request)
+        file.write_bytes(b"model")
+        one = {"bytes": 5, "memory": 5, "precision": "fp32", "signatures": {}, "scores": None, "request": request}
+        atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": file_hash(file)})
+        return one
+
+    source, file = tiny_bert.write(tmp_path / "source"), tmp_path / "x.tflite"
+    monkeypatch.setattr(conversion, "write_file", write_file)
+    monkeypatch.setattr(write, "check_packages", lambda: None)
+    command = ["convert", str(source), str(file), "--to=litert"]
+    assert main(command) == main(command) == 0 and len(calls) == 1
+    assert file.read_bytes() == b"model" and json.loads((tmp_path / "x.tflite.json").read_text())["request"] == calls[0]
+    capsys.readouterr()
+    assert main([*command, "--lengths=8"]) == 2
+    refused(capsys, file, "exists")
+    file.write_bytes(b"another")
+    assert main(command) == 2 and len(calls) == 1

@@ -1,6 +1,7 @@
 """Files appear complete or not at all."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertzoo.core import atomic, markdown
+from bertzoo.core.errors import UserError
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -41,3 +43,67 @@ for number in range(200):
     writers = [subprocess.Popen([sys.executable, "-c", program, str(file)]) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert json.loads(file.read_text()) == [199] * 1000 and [*tmp_path.iterdir()] == [file]
+
+
+KILLED = """
+import os, pathlib, sys
+from bertzoo.core import atomic
+rename, left = pathlib.Path.replace, int(sys.argv[3])
+def replace(path, target):
+    global left
+    if not left: os.kill(os.getpid(), 9)
+    left -= 1
+    return rename(path, target)
+pathlib.Path.replace = replace
+exec(sys.argv[1])
+os.kill(os.getpid(), 9)
+"""
+FILES = """
+from pathlib import Path
+with atomic.new_files(Path(sys.argv[2]), "x.json", "x.files") as temporary:
+    (temporary / "x").write_text("model")
+    (temporary / "x.json").write_text("{}")
+    (temporary / "x.files").mkdir()
+"""
+DIRECTORY = """
+from pathlib import Path
+with atomic.new_directory(Path(sys.argv[2])) as temporary:
+    (temporary / "x").write_text("model")
+"""
+
+
+# new_files renames its list of names and then three files, new_directory one directory.
+@pytest.mark.parametrize(("program", "renames"), [*((FILES, n) for n in range(4)), (DIRECTORY, 0)])
+def test_a_killed_writer_leaves_nothing_to_the_next(program: str, renames: int, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("stays")
+    command = [sys.executable, "-c", KILLED, program, str(tmp_path / "x"), str(renames)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
+    exec(program, {"atomic": atomic, "sys": type("", (), {"argv": ["", "", str(tmp_path / "x")]})})
+    written = {"x", "x.json", "x.files"} if program == FILES else {"x"}
+    assert {path.name for path in tmp_path.iterdir()} == written | {"mine"}
+
+
+def test_files_that_were_placed_stay_if_the_writer_is_killed_after_them(tmp_path: Path) -> None:
+    program = FILES + "    import shutil; shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), 9)"
+    command = [sys.executable, "-c", KILLED, program, str(tmp_path / "x"), "9"]
+    assert subprocess.run(command).returncode == -signal.SIGKILL and list(tmp_path.glob(".bertzoo.*"))
+    with pytest.raises(UserError):
+        atomic.check_new_file(tmp_path / "x", "x.json", "x.files")
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "x.json", "x.files"}
+
+
+def test_a_directory_in_use_is_no_leftover(tmp_path: Path) -> None:
+    with atomic.new_directory(tmp_path / "a") as first:
+        (first / "x").write_text("1")
+        with atomic.new_directory(tmp_path / "b") as second:
+            (second / "x").write_text("2")
+    assert (tmp_path / "a" / "x").read_text() == "1" and (tmp_path / "b" / "x").read_text() == "2"
+
+
+def test_a_repeated_directory_stays_if_its_files_are_the_same(tmp_path: Path) -> None:
+    for text, repeat in (("1", False), ("1", True)):
+        with atomic.new_directory(tmp_path / "a", repeat) as temporary:
+            (temporary / "x").write_text(text)
+    with pytest.raises(UserError), atomic.new_directory(tmp_path / "a", True) as temporary:
+        (temporary / "x").write_text("2")
+    assert (tmp_path / "a" / "x").read_text() == "1" and [path.name for path in tmp_path.iterdir()] == ["a"]

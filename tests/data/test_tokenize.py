@@ -281,6 +281,14 @@ def test_a_full_disk_surfaces_as_itself(text, tmp_path, monkeypatch):
     assert isinstance(tokenize(small(text), tmp_path / "c", workers=1), Corpus)
 
 
+@pytest.mark.parametrize("content", ["", '{"format"'])
+def test_a_killed_first_write_leaves_the_destination_free(content, text, tmp_path):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "settings.json.tmp").write_text(content)
+    assert isinstance(tokenize(small(text), tmp_path / "c", workers=1), Corpus)
+    assert not list((tmp_path / "c").rglob("*.tmp"))
+
+
 def test_a_killed_worker_is_explained():
     with pytest.raises(CorpusError, match=mentioning("command")), workers.worker_pool(2) as submit:
         submit(os._exit, 1).result()

@@ -185,7 +185,7 @@ def _claim(destination: Path, settings: dict[str, object]) -> None:
     path = destination / SETTINGS
     if path.exists():
         check_same_settings(settings, path.read_bytes(), str(destination))
-    elif any(destination.iterdir()):
+    elif any(entry.name != f"{SETTINGS}.tmp" for entry in destination.iterdir()):  # a killed first write leaves that
         raise CorpusError(f"{destination} is not empty and holds no tokenised corpus. Choose another destination.")
     else:
         atomic.write_json(path, settings)
