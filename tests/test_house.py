@@ -121,6 +121,20 @@ def test_one_module_uses_private_parts_of_jax() -> None:
     assert users == {"bertzoo.train.hosts"}
 
 
+def test_one_module_reads_json_and_toml() -> None:
+    """Others would each have to know every way in which hostile text fails. Two run without bertzoo."""
+    readers = {module(file) for file in FILES for name in imports(file) if name.startswith("tomllib")}
+    for file in FILES:
+        calls = (
+            node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+        )
+        if any(ast.unparse(call) in ("json.loads", "json.load", "json.JSONDecoder") for call in calls):
+            readers.add(module(file))
+        assert not {"json.loads", "json.load"} & set(imports(file)), file
+    alone = {"bertzoo.conversion.modeling_bertzoo", "bertzoo.export.pytorch.executorch_process"}
+    assert readers == {"bertzoo.core.documents", *alone}
+
+
 def test_every_room_is_listed() -> None:
     rooms = {file.name.removesuffix(".py") for file in PACKAGE.iterdir() if file.is_dir() or file.suffix == ".py"}
     assert rooms - {"__init__", "__main__", "__pycache__"} == set(BELOW)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 
 _BACKENDS = {"torch-export": "torch", "torchscript": "torch"}  # other formats have their backend's name
@@ -62,7 +63,7 @@ class Worker:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             print(json.dumps(message), file=self._process.stdin, flush=True)
-            answer = json.loads(self._process.stdout.readline() or "{}")
+            answer = parse_json(self._process.stdout.readline() or "{}")
         except BrokenPipeError:
             answer = {}
         if "error" in answer:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+from bertzoo.core.documents import parse_json
+
 TEXT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 Inference = Callable[[], Mapping[str, Any]]  # runs one row; returns once its outputs are computed
 
@@ -197,7 +199,7 @@ def peak() -> int:
 
 def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     """Load the model of the first line and answer the other lines until the input ends."""
-    request = LoadRequest(**json.loads(next(requests)))
+    request = LoadRequest(**parse_json(next(requests)))
     loader = LOADERS[request.backend](request)
     package: Any = next(loader)
     empty = peak()
@@ -205,7 +207,7 @@ def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     answer({"empty": empty, "lengths": model.lengths, "threads": model.threads, "version": version(package)})
     runs: dict[int, Inference] = {}
     for line in requests:
-        message = json.loads(line)
+        message = parse_json(line)
         lengths = message.get("lengths", [])
         for length in {*lengths, *([message["outputs"]] if "outputs" in message else [])} - runs.keys():
             runs[length] = model.prepare(length)

@@ -20,6 +20,7 @@ from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, dense, to_ours, to_theirs
 from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.models.tasks import parameter_shapes
@@ -33,13 +34,13 @@ def read_huggingface(directory: Path) -> Pretrained:
     """The model in a Hugging Face directory; raises UserError naming what is missing, damaged or not understood."""
     path = directory / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
+        config = read_json(path, parse_float=_finite, parse_constant=_finite)
         if config.get("format") == "bertzoo":
             raise UserError(f"{directory} is an export for PyTorch alone. Give the model that it was made from.")
         kind = config["model_type"]
     except KeyError as error:
         raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".') from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a config of a model: {error}. Download it again.") from error
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:

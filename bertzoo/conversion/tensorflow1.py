@@ -1,6 +1,5 @@
 """Original TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT, by translating Hugging Face's rules."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, to_ours
 from bertzoo.conversion.tokenizers import VOCABULARY
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
@@ -158,7 +158,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         return {name: value for name, value in config.items() if value is not None}
     except (ValueError, AttributeError) as error:
         raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error

@@ -1,7 +1,6 @@
 """Tensor files: safetensors in one file or in shards, and torch's older pickles if torch is installed."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import safetensors
 from safetensors.numpy import save, save_file
 
 from bertzoo.conversion.rules import Tensors
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -60,9 +60,9 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
 
 def _read_shards(index: Path) -> Tensors:
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        places = read_json(index)["weight_map"]
         wrong = next((name for name, file in places.items() if not isinstance(file, str)), None)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{index} is damaged: {error}. Download it again.") from error
     if wrong is not None:
         raise UserError(

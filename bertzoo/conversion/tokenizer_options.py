@@ -1,9 +1,9 @@
 """tokenizer_config.json and the files beside it: options that are read, ignored, or not supported."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
@@ -77,10 +77,7 @@ def read_table(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(table, dict):
-            return table
-        raise ValueError("not a table")
+        return read_json(path)
     except ValueError as error:
         raise CorpusError(f"{path} is damaged: {error}. Download it again.") from error
 

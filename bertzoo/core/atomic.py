@@ -8,10 +8,11 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 
 _PREFIX = ".bertzoo."  # of temporary directories
@@ -230,22 +231,22 @@ def _lock(directory: Path) -> int | None:
 def _remove_leftovers(folder: Path) -> None:
     """Remove the temporary directories of killed processes, and the companions that they had moved."""
     for leftover in folder.glob(f"{_PREFIX}*"):
-        descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises OSError if it is in use
+        with ExitStack() as stack, suppress(OSError):  # it is in use, or a link
+            descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _clear(leftover, folder)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
 
 
 def _clear(temporary: Path, folder: Path) -> None:
     """Remove a temporary directory and, if its last file had not moved to the folder, those that had."""
-    if (temporary / _MOVING).is_file():
-        *companions, last = json.loads((temporary / _MOVING).read_text(encoding="utf-8"))
+    names = []
+    with suppress(FileNotFoundError, DocumentError):
+        names = read_json(temporary / _MOVING, list)
+    if names and all(isinstance(name, str) and Path(name).name == name for name in names):
+        *companions, last = names
         for name in companions if (temporary / last).exists() else ():
-            if not (temporary / name).exists():
+            if name.startswith(last) and not (temporary / name).exists():
                 path = folder / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.rmtree(temporary, ignore_errors=True)

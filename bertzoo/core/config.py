@@ -9,7 +9,6 @@ default of its field; a table whose `kind` names another class replaces the whol
 import dataclasses
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 import tomli_w
 
-from bertzoo.core import schema
+from bertzoo.core import documents, schema
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.schema import NONE
 
@@ -165,15 +164,9 @@ def find(name: str | Path, folder: str = "") -> Path:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raises ConfigError naming the file."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not a config file: byte {error.start} is not UTF-8 text. Save it as UTF-8."
-        ) from error
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply to be read. Use flat tables.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}. Correct that line.") from error
+        return documents.read_toml(path)
+    except documents.DocumentError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}. Correct it, and save it as UTF-8.") from error
 
 
 @contextmanager
@@ -221,7 +214,7 @@ def _parse(tp: Any, text: str) -> Any:
         return text
     try:
         number = float in schema.members(tp) and not (schema.item(tp) and text.startswith("["))
-        return float(text) if number else tomllib.loads(f"value = {text}")["value"]
+        return float(text) if number else documents.parse_toml(f"value = {text}")["value"]
     except ValueError:
         return text
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data import electra
 from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
@@ -165,7 +166,7 @@ def _cached(stem: Path) -> dict[str, Any] | None:
     if not (rows.exists() and summary_file.exists()):
         return None
     try:
-        summary = json.loads(summary_file.read_text(encoding="utf-8"))
+        summary = read_json(summary_file)
         return summary if summary["sha256"] == sha256(rows) else None
     except (ValueError, KeyError):
         return None

@@ -1,6 +1,5 @@
 """Model cards in Hugging Face's format, of a file for phones from its JSON and of a model directory."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config, markdown
+from bertzoo.core.documents import read_json
 from bertzoo.core.version import __version__
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
@@ -113,7 +113,7 @@ def _directory_use(directory: Path, name: str, form: str) -> list[str]:
     """Lines of Markdown with the code that loads a model directory of a format."""
     match form:
         case "huggingface":
-            (model,) = json.loads((directory / "config.json").read_text(encoding="utf-8"))["architectures"]
+            (model,) = read_json(directory / "config.json")["architectures"]
             classes = ["AutoTokenizer", model] if (directory / "tokenizer.json").is_file() else [model]
             loads = [f'{"model" if one == model else "tokenizer"} = {one}.from_pretrained("{name}")' for one in classes]
             return ["```python", f"from transformers import {', '.join(classes)}", "", *loads, "```"]

@@ -1,10 +1,10 @@
 """Files beside an exported file: its metadata JSON and the folder with its tokenizer, card and test rows."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 
 
@@ -28,7 +28,7 @@ def read_metadata(file: Path) -> dict[str, Any] | None:
             )
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         recorded = document["sha256"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged. Convert the model again, or move {path.name} away.") from error
@@ -48,6 +48,6 @@ def file_hash(file: Path) -> str:
 
 def _recorded_hash(path: Path) -> str | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["sha256"]
+        return read_json(path)["sha256"]
     except (ValueError, KeyError, TypeError):  # not a description of a file
         return None

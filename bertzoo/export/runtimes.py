@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
 from bertzoo.export.failure import ExportFailed, tool_errors
 
 Inputs = Mapping[str, np.ndarray]
@@ -139,7 +140,7 @@ def start_process(python: Path, *words: str) -> subprocess.Popen[str]:
 
 def parse_answer(line: str, failure: str) -> dict[str, Any]:
     """The document in a line of the process; raises ExportFailed if it is an error or empty."""
-    document = json.loads(line or '{"error": "its process ended without an answer"}')
+    document = parse_json(line or '{"error": "its process ended without an answer"}')
     if "error" in document:
         raise ExportFailed(f"{failure}: {' '.join(document['error'].split())[:300]}")
     return document

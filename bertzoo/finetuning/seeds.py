@@ -1,6 +1,5 @@
 """One seed of a fine-tuning run: its epochs, the scores after each, and the model of the best one."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Collection
@@ -16,6 +15,7 @@ import optax
 
 from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import model_name
 from bertzoo.finetuning.settings import Finetune
@@ -255,7 +255,7 @@ def read_scores(file: Path) -> list[Figures]:
     if not file.is_file():
         return []
     try:
-        history = json.loads(file.read_text(encoding="utf-8"))
+        history = read_json(file, list)
         if not all(entry.keys() >= _KEYS for entry in history):
             raise ValueError(f"an epoch lacks {', '.join(sorted(_KEYS))}")
         return history

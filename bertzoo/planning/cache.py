@@ -1,11 +1,11 @@
 """The compiler's results on disk: a step takes minutes to compile, and jax's own cache does not serve topologies."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic, paths
+from bertzoo.core.documents import read_json
 
 
 def result_folder(folder: Path | str | None = None) -> Path:
@@ -21,10 +21,9 @@ def result_key(program: str, *versions: str) -> str:
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the result with that name, or None if there is none or its file is damaged."""
     try:
-        result = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        return read_json(folder / f"{name}.json")
     except (FileNotFoundError, ValueError):
         return None
-    return result if isinstance(result, dict) else None
 
 
 def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from bertzoo.core import config as loader
 from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.planning import cache, chips
 from bertzoo.planning.hlo import Collective, find_collectives
@@ -101,7 +102,7 @@ def compile_stages(
                 for line in process.stdout or ():
                     if not line.startswith("{"):  # libtpu writes to standard output too
                         continue
-                    message = json.loads(line)
+                    message = parse_json(line)
                     if "result" in message:
                         results[message["stage"]] = _parse_result(message["result"])
                     tell(f"stage {message['stage']} on {topology.name}: {message['progress']}")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.models import Model
 from bertzoo.pruning.costs import Cost, Sizes
@@ -69,7 +70,7 @@ class LatencyTable:
 def read_table(path: Path) -> LatencyTable:
     """Read a table; raises UserError if the file cannot be read or is not a whole table."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path)
         if document.pop("format") != FORMAT:
             raise ValueError("it has another format")
         length, model, listed, encoders = (document.pop(name) for name in ("length", "model", "sizes", "encoders"))

@@ -3,8 +3,6 @@ of another project.
 """
 
 import hashlib
-import json
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +14,7 @@ import tomli_w
 from bertzoo.conversion import huggingface, tensorflow1, tensors
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary, inherited
 from bertzoo.core import config
+from bertzoo.core.documents import read_json, read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import missing_model, on_disk
 from bertzoo.core.version import __version__
@@ -81,7 +80,7 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
 
 def _best_seed(path: Path) -> Path:
     try:
-        best = json.loads((path / RESULTS).read_text(encoding="utf-8"))["best"]
+        best = read_json(path / RESULTS)["best"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path / RESULTS} is damaged. Run the same bertzoo finetune again.") from error
     model = path / f"seed-{best}" / "model"
@@ -150,7 +149,7 @@ def head_of(recipe: Checked) -> MaskedLanguageModel | ReplacedTokens:
 def _read_own(path: Path) -> Pretrained:
     file = path / MODEL
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = read_toml(file)
         source = table.pop("source")
         digest = source.pop("parameters_sha256")
         tables = config.from_dict(ModelTables, table)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import check_vacant
 from bertzoo.core.remote import RemoteFolder, scratch_directory
@@ -85,7 +86,7 @@ class Bucket:
     def owner(self) -> dict[str, Any]:
         """The owner mark, or {} without one."""
         with contextlib.suppress(ValueError):
-            return json.loads(self.folder.read_bytes(OWNER)) if self.folder.has_file(OWNER) else {}
+            return parse_json(self.folder.read_bytes(OWNER)) if self.folder.has_file(OWNER) else {}
         return {}
 
     def check_owner(self) -> None:

@@ -1,11 +1,11 @@
 """The kind of run that a config file describes."""
 
 import contextlib
-import tomllib
 from pathlib import Path
 from typing import Literal
 
 from bertzoo.core import config
+from bertzoo.core.documents import read_toml
 from bertzoo.core.errors import ConfigError
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Recipe, Transfer
@@ -22,7 +22,7 @@ def kind_of(*files: str | Path) -> Kind:
     """
     for file in files:
         with contextlib.suppress(ConfigError, OSError, ValueError):
-            table = tomllib.loads(config.find(file).read_text(encoding="utf-8"))
+            table = read_toml(config.find(file))
             for mark, kind in MARKS.items():
                 if mark in table:
                     return kind

@@ -1,7 +1,6 @@
 """Where a run came from: `run.json` with its software, devices and corpus, and a copy of its tokenizer."""
 
 import hashlib
-import json
 import logging
 import platform
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.core.version import __version__
@@ -38,15 +38,12 @@ def read_run_json(directory: Path, run: str) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("it is not a JSON object")
+        return read_json(path)
     except ValueError as error:
         raise UserError(
             f"{run}/{RUN_JSON} is damaged ({error}). Restore a copy, or remove it and resume the run, which writes a "
             "new one."
         ) from error
-    return record
 
 
 def software() -> dict[str, str | None]:

@@ -1,7 +1,6 @@
 """Tables: TSV, CSV, JSONL, Parquet, files of one word a line (CoNLL), and data sets of TFDS."""
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from bertzoo.core.documents import DocumentError, parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.sources import tfds
@@ -166,10 +166,9 @@ def _jsonl(path: Path) -> DataTable:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:  # ValueError also for integers of too many digits
-                reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-                raise UserError(f"{path} line {number} cannot be read as JSON: {reason}. Correct the line.") from error
+                record = parse_json(line, object)
+            except DocumentError as error:
+                raise UserError(f"{path} line {number} cannot be read as JSON: {error}. Correct the line.") from error
             if not isinstance(record, dict):
                 raise UserError(f"{path} line {number} is not a JSON object. Write one object per line.")
             yield number, record
@@ -216,12 +215,15 @@ def _parquet(path: Path) -> DataTable:
         except damaged as error:
             raise failure(error) from error
 
-    return DataTable(str(path), "row", tuple(schema.names), rows, _class_names(schema.metadata))
+    return DataTable(str(path), "row", tuple(schema.names), rows, _class_names(path, schema.metadata))
 
 
-def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
+def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
     """The names of class columns' integers, which Hugging Face's `datasets` writes into a table's metadata."""
-    features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    try:
+        features = parse_json((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    except DocumentError as error:
+        raise UserError(f"{path} has damaged metadata of Hugging Face: {error}. Write the table again.") from error
     classes = {name: feature.get("feature", feature) for name, feature in features.items() if isinstance(feature, dict)}
     return {name: tuple(feature["names"]) for name, feature in classes.items() if "names" in feature}
 

@@ -1,10 +1,10 @@
 """SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions on paragraphs, from their JSON, Parquet or TFDS."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
@@ -119,13 +119,11 @@ def check_questions(questions: list[Question], origin: str) -> list[Question]:
 
 def _read_json(file: Path) -> Iterator[Question]:
     try:
-        table = json.loads(file.read_text(encoding="utf-8-sig"))
+        table = read_json(file)
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{file} is not valid JSON in UTF-8, or is nested too deeply: {error}. Download it again."
-        ) from error
+    except DocumentError as error:
+        raise UserError(f"{file} is not valid JSON: {error}. Download it again.") from error
     for i, article in enumerate(_list(table, "data", str(file))):
         place = f"{file} article {i}"
         title = article.get("title", f"article {i}") if isinstance(article, dict) else ""

@@ -1,6 +1,5 @@
 """Contents of a checkpoint: its arrays' names, shapes, dtypes and shardings, read without their bytes or a device."""
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import orbax.checkpoint as ocp
 import tensorstore
 from etils import epath
 
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url, place
 from bertzoo.train import manifest
@@ -88,7 +88,7 @@ def read_loss(checkpoint: Path) -> float | None:
     """Return the held-out loss saved with a checkpoint, or None; raises CheckpointError if its file is damaged."""
     file = checkpoint / "metrics" / "metrics"
     try:
-        return float(json.loads(file.read_text(encoding="utf-8"))[LOSS]) if file.is_file() else None
+        return float(read_json(file)[LOSS]) if file.is_file() else None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"the checkpoint's file {file} cannot be read ({error}). Use another checkpoint."

@@ -23,6 +23,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import ConfigError, HostLost, Stopped
 from bertzoo.train.notice import NOTICE
 
@@ -243,7 +244,7 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
         return action()
     key = f"{next(_numbers)}/{topic}"
     if not is_first():
-        outcome = json.loads(_receive(f"bertzoo/{key}", topic, timeout))
+        outcome = parse_json(_receive(f"bertzoo/{key}", topic, timeout))
         if "error" in outcome:
             raise FirstProcessError(outcome["error"], outcome["exit_code"])
         return outcome["value"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url
 
@@ -52,7 +53,7 @@ def verify(checkpoint: Path, *, arrays: bool = True) -> bool:
     if not path.exists():
         return False
     try:
-        files = json.loads(path.read_text())["files"].items()
+        files = read_json(path)["files"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
     for name, digest in files:

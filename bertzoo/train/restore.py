@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import orbax.checkpoint as ocp
 
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
@@ -143,7 +144,7 @@ def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
     """Return the failure of any process, so that all raise the same one; damage counts last."""
     message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
     messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
-    failures = sorted(filter(None, map(json.loads, messages)))
+    failures = sorted(filter(None, (parse_json(message, object) for message in messages)))
     if not failures or hosts.alone():
         return failure
     damaged, message = failures[0]

@@ -3,7 +3,6 @@
 import argparse
 import functools
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from bertzoo.cli.support.options import (
     tokenising,
     workers_option,
 )
+from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.train import supervisor
@@ -102,7 +102,7 @@ def main(
     with hosts.host_lost_errors():
         recipe = load() if late else recipe
         first = hosts.share("the config", lambda: loader.dump(recipe))
-        if changed := loader.difference(tomllib.loads(first), tomllib.loads(loader.dump(recipe))):
+        if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give every process the same."
             )

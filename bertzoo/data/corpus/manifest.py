@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus.shard import SPLITS, FileRecord, ShardRecord, describe_file
 from bertzoo.data.sources.mixture import MixturePart
@@ -86,7 +87,7 @@ def read_manifest(directory: Path) -> Manifest:
 def parse_manifest(data: bytes, path: str) -> Manifest:
     """The manifest in the bytes of the file `path`; raises CorpusError naming the file and what is wrong with it."""
     try:
-        raw = json.loads(data.decode())
+        raw = parse_json(data)
         if (version := raw["settings"]["format"]) != FORMAT:
             raise CorpusError(
                 f"{path} has format {version}, but this version of bertzoo reads format {FORMAT}. Tokenise the "
@@ -104,7 +105,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         )
     except KeyError as error:
         raise CorpusError(f"{path} is damaged: it has no {error}. Tokenise the source again.") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise CorpusError(f"{path} is damaged ({error}). Tokenise the source again.") from error
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged: its hash differs from that of its contents. Tokenise the source again.")
@@ -133,8 +134,8 @@ def _hash(raw: dict[str, Any]) -> str:
 def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
     """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, holds our settings."""
     try:
-        different = differences(ours, json.loads(data.decode()))
-    except (ValueError, AttributeError, RecursionError) as error:
+        different = differences(ours, parse_json(data))
+    except (ValueError, AttributeError) as error:
         raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
     if different:
         raise CorpusError(
@@ -166,7 +167,8 @@ def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
     """Join the indexes of `count` finished pieces and write the manifest; raises CorpusError if a split is empty."""
-    sidecars = [json.loads((pieces / f"{index:05d}.json").read_text(encoding="utf-8")) for index in range(count)]
+    advice = f"Delete {destination} and tokenise again."
+    sidecars = [read_json(pieces / f"{index:05d}.json", advice=advice) for index in range(count)]
     dropped: Counter[str] = Counter()
     for sidecar in sidecars:
         dropped.update(sidecar["dropped"])

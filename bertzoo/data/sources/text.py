@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import json
 import lzma
 import zlib
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from bertzoo.core.documents import DocumentError, parse_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.sources.files import SourceFile
 
@@ -44,14 +44,10 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
         if not line:
             continue
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line, object)
+        except DocumentError as error:
             _check_first_line(file, number, None)
-            raise CorpusError(
-                f"{file} line {number} is not JSON: {error.msg} at column {error.colno}. Correct or remove the line."
-            ) from error
-        except RecursionError as error:
-            raise CorpusError(f"{file} line {number} is nested too deeply. Write flat records.") from error
+            raise CorpusError(f"{file} line {number} is not JSON: {error}. Correct or remove the line.") from error
         _check_first_line(file, number, record)
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):

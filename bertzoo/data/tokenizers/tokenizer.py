@@ -1,12 +1,12 @@
 """Build, save, load and compare tokenizers."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
@@ -51,12 +51,12 @@ def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
     """Read what `save` wrote; raises CorpusError naming the file that is missing or damaged."""
     settings_file = directory / "settings.json"
     try:
-        settings = json.loads(settings_file.read_text(encoding="utf-8"))
+        settings = read_json(settings_file)
         kind, file = _KINDS[settings["kind"]]
         config = kind(**{**settings, "path": str(directory / file)})
     except FileNotFoundError as error:
         raise CorpusError(f"the tokenizer's {settings_file} does not exist. Tokenise the source again.") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorpusError(
             f"the tokenizer's {settings_file} is damaged ({error}). Tokenise the source again."
         ) from error

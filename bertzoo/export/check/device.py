@@ -4,7 +4,6 @@ A LiteRT file's JSON lists its ports in order; golden.json and, for classifiers 
 the file.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.export.check import verify
 from bertzoo.export.companions import companions, read_metadata
@@ -74,21 +74,21 @@ def read_companions(file: Path) -> FileCompanions:
             f"{file} was made of a model without a tokenizer, so it has no golden inputs for a phone. Convert a model "
             "that has its tokenizer."
         )
-    if not (golden := _read_json(folder / "golden.json")):
+    if not (golden := _read_json(folder / "golden.json", list)):
         raise UserError(f"{folder / 'golden.json'} has no rows, as no text is short enough. Use longer --lengths.")
     exam = None
     if description.get("scores") and description.get("head", {}).get("kind") not in _WITHOUT_EXAM:
         path = folder / "exam.json"
-        exam = _read_json(path)
+        exam = _read_json(path, dict)
         kinds = ("classification", "regression")
-        if not isinstance(exam, dict) or exam.get("kind") not in kinds or not exam.get("rows"):
+        if exam.get("kind") not in kinds or not exam.get("rows"):
             raise UserError(f"{path} is damaged, or from another version. Convert the model again.")
     return FileCompanions(description, golden, exam)
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, kind: type) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, kind)
     except FileNotFoundError:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.") from None
     except ValueError:

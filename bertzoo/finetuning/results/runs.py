@@ -1,15 +1,14 @@
 """Read the scores of finished fine-tuning runs from their `results.json`."""
 
-import json
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bertzoo.core.documents import read_json, read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 
@@ -78,7 +77,7 @@ def _find_runs(directory: Path) -> Iterable[Path]:
 
 def _is_finetuning(config: Path) -> bool:
     try:
-        return "task" in tomllib.loads(config.read_text(encoding="utf-8"))
+        return "task" in read_toml(config)
     except (OSError, ValueError):  # not a config of ours
         return False
 
@@ -145,14 +144,11 @@ def _check_median(run: FinishedRun, file: Path) -> None:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{file} is damaged: it cannot be read ({error}). Run the same bertzoo finetune again."
         ) from error
-    if not isinstance(table, dict):
-        raise UserError(f"{file} is damaged: it is not a table. Run the same bertzoo finetune again.")
-    return table
 
 
 def _scores(table: Any) -> Scores:

@@ -2,13 +2,13 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core import atomic, config, lock
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import check_vacant, on_disk
 from bertzoo.finetuning.results import runs
@@ -115,10 +115,10 @@ class Record:
 
 def _read_identity(file: Path) -> dict[str, Any]:
     try:
-        identity = json.loads(file.read_text(encoding="utf-8"))
+        identity = read_json(file)
     except (OSError, ValueError) as error:
         raise UserError(f"{file} is damaged: {error}. Restore a copy or use a different --run_dir.") from error
-    if not isinstance(identity, dict) or identity.get("version") != VERSION:
+    if identity.get("version") != VERSION:
         raise UserError(
             f"{file} has another version than {VERSION}, which this bertzoo reads. Use a different --run_dir."
         )

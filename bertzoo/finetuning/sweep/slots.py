@@ -1,10 +1,10 @@
 """The environment variables that give each of several processes a device of its own."""
 
-import json
 import os
 from subprocess import PIPE
 
 from bertzoo.core.child import start_python
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 
 # A chip of a TPU may hold two devices; a process gets a whole chip.
@@ -48,7 +48,7 @@ def count_devices() -> tuple[str, int]:
     if process.returncode:
         last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
         raise RuntimeError(f"the devices of this machine cannot be counted: {last}")
-    platform, count = json.loads(output.splitlines()[-1])
+    platform, count = parse_json(output.splitlines()[-1], list)
     return platform, count
 
 

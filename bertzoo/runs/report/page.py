@@ -3,7 +3,6 @@
 docs/formats.md describes the run directory and `metrics.jsonl`. Losses are in nats, accuracies between 0 and 1.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from bertzoo.core import config, markdown
+from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import run_directory
 from bertzoo.runs import provenance, prune_layout
@@ -134,7 +134,7 @@ def _read_lines(path: Path) -> History:
     torn = False
     for number, raw in enumerate(texts, start=1):
         try:
-            line = json.loads(raw)
+            line = parse_json(raw)
             step, kind = line["step"], line["event"] if "event" in line else splits[line["split"]]
         except (ValueError, KeyError, TypeError) as error:
             if number == len(texts) and not text.endswith("\n"):

@@ -1,12 +1,12 @@
 """Report the cuts of a pruning run: a table, and a picture of the sizes across the layers."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core import markdown
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.runs import prune_layout
 
@@ -28,7 +28,7 @@ def read_cuts(run: Path) -> list[Cut]:
     cuts = []
     for path in prune_layout.cut_files(run):
         try:
-            cut = json.loads(path.read_text(encoding="utf-8"))
+            cut = read_json(path)
             cuts.append({key: cut[key] for key in ("iteration", "unit", "budget", "cost", "sizes")})
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is damaged ({error}). Restore a copy or remove it.") from error
