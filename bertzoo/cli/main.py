@@ -10,6 +10,7 @@ and accepts any. Only the requested verb is imported.
 """
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -23,12 +24,15 @@ from types import FrameType, ModuleType
 from typing import NoReturn
 
 from bertzoo.cli.support.options import Parser
-from bertzoo.core.errors import Stopped, UserError
+from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.schema import paths_by_name
 from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
+# Errors of a path, not of a full disk or a broken machine.
+_PATHS = {errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT}
+_PATHS |= {errno.ENOTDIR, errno.EPERM}
 _SHOWN = 3  # keys that an error names
 _ELSEWHERE = {  # options of other projects, and the last part of ours
     "lr": "learning_rate",
@@ -106,7 +110,11 @@ def main(argv: Sequence[str]) -> int:
                 f"JAX finds no device with JAX_PLATFORMS={platforms}{reason}. Unset it, or install 'jax[cuda12]' or "
                 "'jax[tpu]'."
             )
-        print(f"bertzoo: {sentence(error)}", file=sys.stderr)
+        elif isinstance(error, OSError) and error.errno in _PATHS and error.filename:
+            error = UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
+        elif type(error) is ValueError and "null byte" in str(error):
+            error = UserError("a path holds a null byte. Correct it in the config.")
+        print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
 
 

@@ -52,8 +52,12 @@ def parse_toml(text: str | bytes) -> dict[str, Any]:
 
 
 def _contents(path: Path) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(LIMIT + 1) if (size := path.stat().st_size) <= LIMIT else b""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LIMIT + 1) if (size := path.stat().st_size) <= LIMIT else b""
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failing read() names no file
+        raise
     if size > LIMIT or len(data) > LIMIT:
         raise DocumentError(f"it has {max(size, len(data)):,} bytes, more than {LIMIT:,}")
     return data

@@ -1,5 +1,22 @@
 """Exceptions that end a command with one clear sentence and an exit code."""
 
+import re
+
+LONGEST = 200  # characters of a value in a message
+_MESSAGE = 2000  # characters of a message
+_LONG_VALUES = re.compile(rf"(?<!\w)(['\"])(?:(?!\1).){{{LONGEST},}}\1(?!\w)|\S{{{LONGEST + 1},}}")
+
+
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Return a text of at most `longest` characters: its beginning and its end."""
+    return text if len(text) <= longest else f"{text[: longest * 3 // 4]} … {text[len(text) - longest // 5 :]}"
+
+
+def one_line(message: str) -> str:
+    """Return a message with control characters escaped and long words, quotations and the whole shortened."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: 100 * _MESSAGE])
+    return shorten(_LONG_VALUES.sub(lambda match: shorten(match[0]), shown), _MESSAGE)
+
 
 class UserError(Exception):
     """Wrong user input; the message says what is wrong, where, and what to do (exit code 2)."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, shorten
 
 NONE = "none"
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
@@ -163,7 +163,7 @@ def join(path: str, key: str) -> str:
 
 def show(value: Any) -> str:
     """Return `value` as errors print it."""
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+    return str(value).lower() if isinstance(value, bool) else shorten(repr(value))
 
 
 def describe(tp: Any) -> str:

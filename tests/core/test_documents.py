@@ -1,6 +1,6 @@
 """Hostile JSON and TOML end in one typed error, wherever they are read."""
 
-import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,12 +66,10 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("content", [DEEP, "[1]", "9" * 5000, "\udcff"])
+@pytest.mark.parametrize("content", [DEEP, "[[1]", "9" * 5000, "\udcff"])
 def test_hostile_files_of_a_run_print_one_error(
     name: str, content: str, finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    import shutil
-
     run = Path(shutil.copytree(finished_run, tmp_path / "run"))
     assert (run / name).is_file()
     (run / name).write_text(content + "\n", errors="surrogateescape")
@@ -84,4 +82,3 @@ def test_hostile_files_of_a_run_print_one_error(
 def test_a_hostile_option_is_text(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["config", "demo", f"--model.layers={'[' * 20_000}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-    assert json.loads("1") == 1
