@@ -119,7 +119,7 @@ def check_questions(questions: list[Question], origin: str) -> list[Question]:
 
 def _read_json(file: Path) -> Iterator[Question]:
     try:
-        table = read_json(file)
+        table = read_json(file, object)
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
     except DocumentError as error:

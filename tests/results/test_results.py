@@ -294,7 +294,7 @@ def broken(name: str) -> tuple[object, ...]:
         return path, "is unfinished", "results.json"
     said = {
         "cut": ("be read",),
-        "list": ("not a table",),
+        "list": ("not an object",),
         "version": ("version 2",),
         "without": ("'median'",),
         "points": ("accuracy", "170.0"),
