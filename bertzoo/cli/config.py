@@ -4,7 +4,7 @@
 
 examples:
   bertzoo config squeezebert
-  bertzoo config configs/convbert_small.toml long.toml --model.layers=6 --stages.*.batch_size=64
+  bertzoo config configs/convbert_small.toml long.toml --model.layers=6 '--stages.*.batch_size=64'
   bertzoo config pretrain squeezebert --run_dir=runs/first --optimizer.learning_rate=2e-3
 """
 
