@@ -26,6 +26,7 @@ from bertzoo.core import schema
 from bertzoo.core.markdown import table
 
 MARKER = re.compile(r"^<!-- generated: (\w+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])--[A-Za-z]\w*(?:\.[\w*]+)*(?:=[^\s,;:()]*[^\s.,;:()])?")
 PRAGMAS = ("fmt:", "noqa", "pyright:", "type:")
 
 
@@ -45,7 +46,8 @@ def slug(heading: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return plain text as Markdown: what is not in backticks is escaped."""
+    """Return plain text as Markdown: options get backticks, and what is not in backticks is escaped."""
+    text = "".join(part if part[:1] == "`" else OPTION.sub(r"`\g<0>`", part) for part in re.split(r"(`[^`\n]+`)", text))
     parts = re.split(r"(`[^`\n]+`)", text)
     return "".join(part if part[:1] == "`" else re.sub(r"([\\*_<>\[\]#])", r"\\\1", part) for part in parts)
 

@@ -101,7 +101,10 @@ def test_a_fine_tuned_model_scores_and_predicts(tmp_path: Path, capsys: pytest.C
     planted.fill(tmp_path)
     options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
     overrides = options | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
-    found = bertzoo.finetune(run_dir=tmp_path / "run", from_model=tmp_path / "model", overrides=overrides, tell=None)
+    start = {"from_model": tmp_path / "model", "overrides": overrides}
+    bertzoo.finetune(run_dir=tmp_path / "silent", **start, tell=None)
+    assert capsys.readouterr() == ("", "")
+    found = bertzoo.finetune(run_dir=tmp_path / "run", **start, tell=lambda line: None)
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
     rows = [json.loads(line) for line in (tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()]
     points = [row["task_accuracy" if row["split"] == "train" else "dev_accuracy"] for row in rows if "split" in row]

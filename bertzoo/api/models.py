@@ -75,6 +75,7 @@ def evaluate(
     and metric. split: train, dev or test (default: dev). task: default the model's. data_dir: default the training
     files' folder. input: a file of rows, instead of a split. seed: default the best. output: a folder for the answers
     to questions. python: for a .pte file, a Python that has executorch.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.export.file_model import is_pretraining, open_task_model
     from bertzoo.finetuning import evaluate
@@ -155,6 +156,7 @@ def convert(
     to: huggingface, bertzoo or pytorch for a directory; litert, torch-export, torchscript, onnx or executorch for a
     file, which is verified against the model before it appears. options: fields of
     `bertzoo.export.options.ExportOptions`, such as `lengths=(64, 128)`, `precision="int8-dynamic"`, `head="none"`.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.core import config as loader
@@ -183,6 +185,7 @@ def plan(
 
     compile_steps: compile every stage's step if libtpu is installed (minutes each), or read results from `cache_dir`.
     price: dollars per chip-hour. The result holds memory in bytes, time and cost by stage.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.planning import electra_flops, estimate
     from bertzoo.runs.kind import recipe_class
@@ -219,6 +222,7 @@ def benchmark(
     models: names of shipped configs, runs, model directories or exported files. overrides: keys of the configs' model.
     parts: also count the FLOPs of each part. settings: fields of `bertzoo.benchmarking.benchmark.BenchmarkSettings`,
     such as `backends=("litert",)`, `lengths=(128,)`, `threads=(1, 4)`.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.benchmarking.benchmark import BenchmarkSettings, benchmark
     from bertzoo.core import config as loader

@@ -62,6 +62,7 @@ def tokenize(
     source: files, as `data.source` names them. destination: a directory, or a URL. config: pretraining configs that
     hold [data], as names or files. overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`. workers:
     processes, 0 for one per core. runner: an Apache Beam runner, with its own options.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.core import config as loader
     from bertzoo.core.paths import is_url
@@ -94,6 +95,7 @@ def pretrain(
     from_model: the model that a new run starts from; its [model] applies if `config` has none. options: `workers`
     (processes that tokenise, 0 for one per core), `batch_workers` (processes that make batches, 0 for a thread),
     `corpus` (where a resumed run's corpus is now).
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.core.config import as_options
     from bertzoo.runs import open_run
@@ -121,6 +123,7 @@ def transfer(
     """Train a student with a teacher, or resume, as `bertzoo transfer`; a resumed run finds its teacher in run.json.
 
     stages: train only from stage A to B, counted from 1. options: as in `pretrain`.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.runs import open_run
     from bertzoo.runs.transfer_config import Transfer
@@ -141,6 +144,7 @@ def prune(
     """Prune a model to a budget (schuBERT), or resume, as `bertzoo prune`; return the directory of the pruned model.
 
     options: as in `pretrain`.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.pruning.run import prune
     from bertzoo.pruning.settings import Prune
@@ -161,10 +165,11 @@ def finetune(
     """Fine-tune a model on a task over several seeds, or resume, as `bertzoo finetune`.
 
     overrides: at least `task` and `data_dir` for a shipped config. from_model: may be None for a resumed run.
+    tell: receives each line for the user; None silences the function.
     """
     from bertzoo.finetuning import run
     from bertzoo.finetuning.settings import Finetune
 
     recipe = resolve(Finetune, config, overrides)
     models = on_disk(from_model, "from_model"), on_disk(teacher, "teacher")
-    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or silent))
+    return FineTuned(Path(run_dir), run.train(recipe, str(run_dir), *models, tell or silent, console=tell is not None))

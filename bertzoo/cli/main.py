@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("bertzoo: interrupted; run the same command again to resume", file=sys.stderr)
+        print("bertzoo: interrupted. Run the same command again to resume.", file=sys.stderr)
         return Stopped.exit_code
     except Exception as error:
         if "--debug" in argv:

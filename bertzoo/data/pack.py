@@ -117,8 +117,8 @@ class RowPlan:
             return []
         return [
             f"warning: {self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
-            " second segment is from a random document and not the other half. Split the text into shorter sentences"
-            " or use another objective."
+            " second segment is from a random document and not the other half. Use longer rows, join paragraphs into"
+            " longer documents, or set --objective.sentence=none."
         ]
 
 
@@ -178,7 +178,7 @@ def _compute(
     if sentence != "none" and index.record.documents < 2:
         raise CorpusError(
             f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
-            "separated by blank lines."
+            "separated by blank lines, or start again in a new directory with another --data.heldout, such as 0.1."
         )
     chunks = list(_chunks(_rows(index, packing, sentence, max_length, seed)))
     truncated = sum(dropped for _, dropped in chunks)

@@ -46,9 +46,18 @@ def resolve_task(recipe: Finetune) -> TaskKind:
 
 
 def train(
-    recipe: Finetune, run_dir: str, origin: Path | None, teacher: Path | None, tell: Callable[[str], None]
+    recipe: Finetune,
+    run_dir: str,
+    origin: Path | None,
+    teacher: Path | None,
+    tell: Callable[[str], None],
+    *,
+    console: bool = True,
 ) -> Results:
-    """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does."""
+    """Train every seed that is not finished, write results.json and return it; raises as `train.loop.run` does.
+
+    console: print progress to stderr.
+    """
     on_disk(run_dir, "the run directory", "Use a local or mounted directory, and copy the results there.")
     task, run = resolve_task(recipe), RunDirectory(run_dir)
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
@@ -63,7 +72,7 @@ def train(
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
         claim(run, recipe, models, data.digests)  # last, so that wrong input leaves no files behind
         keep_programs()
-        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell)
+        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data, tell=tell, console=console)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:

@@ -39,7 +39,10 @@ _BELOW_LAYERS = ("embedding/", "encoder/projection/")
 
 @dataclass(frozen=True, kw_only=True)
 class SeedJob:
-    """What all seeds of a run share; task: its name; programs: compiled steps; flops: of a training row by length."""
+    """What all seeds of a run share.
+
+    task: its name; console: print progress to stderr; programs: compiled steps; flops: of a training row by length.
+    """
 
     recipe: Finetune
     start: StartingModel
@@ -47,6 +50,7 @@ class SeedJob:
     mesh: jax.sharding.Mesh
     data: TaskData
     tell: Callable[[str], None]
+    console: bool = True
     programs: dict[int, StepProgram] = field(default_factory=dict)
     flops: dict[int, int] = field(default_factory=dict)
 
@@ -108,7 +112,7 @@ class Seed:
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         every = {"log_every": recipe.log_every, "evaluate_every": self._epoch, "save_every": self._epoch}
         files = [JsonLines(self._folder / METRICS), TensorBoard(self._folder / "tensorboard")]
-        reporters = [InPoints(reporter) for reporter in (*files, Console([self._stage]))]
+        reporters = [InPoints(reporter) for reporter in (*files, *([Console([self._stage])] if job.console else []))]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(

@@ -148,7 +148,7 @@ class Teaching:
 
 @dataclass(frozen=True, kw_only=True)
 class Prune:
-    """A pruning run; a TOML file holds one table for each field."""
+    """A pruning run; a TOML file holds `seed` and one table for each other field."""
 
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the unpruned model

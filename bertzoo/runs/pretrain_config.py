@@ -18,7 +18,7 @@ from bertzoo.train.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrain:
-    """A pretraining run; a TOML file holds one table for each field."""
+    """A pretraining run; a TOML file holds `seed` and one table for each other field."""
 
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes

@@ -100,7 +100,7 @@ Strategy = Progressive | Joint | Auxiliary | Nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """A student that learns from a teacher; a TOML file holds one table for each field.
+    """A student that learns from a teacher; a TOML file holds `seed` and one table for each other field.
 
     Raises ConfigError if tables disagree.
     """

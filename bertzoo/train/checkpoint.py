@@ -11,7 +11,7 @@ from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy as preservation
 
 from bertzoo.core.errors import CheckpointError, SaveError
-from bertzoo.core.paths import place
+from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts, manifest
 from bertzoo.train.restore import DamagedCheckpoint, items_of, restore_state, steps_in
 from bertzoo.train.state import State
@@ -44,6 +44,7 @@ class Checkpoints:
         before_save: Callable[[], None] | None = None,
     ):
         self.directory = place(directory)
+        self._named = self.directory if is_url(str(directory)) else Path(directory)  # as messages name it
         self._before_save = before_save
         self._keep_last, self._keep_best = keep_last, keep_best
         self._sealer: threading.Thread | None = None
@@ -73,9 +74,9 @@ class Checkpoints:
         return steps_in(self.directory)
 
     def latest(self) -> Path | None:
-        """Return the newest committed checkpoint, or None."""
+        """Return the newest committed checkpoint, relative if the directory was, or None."""
         steps = self.steps()
-        return self.directory / str(steps[-1]) if steps else None
+        return self._named / str(steps[-1]) if steps else None
 
     def save(self, state: State, *, loss: float | None = None) -> None:
         """Start a save and return once the state is copied, so that it may be donated; `loss` is the held-out loss.

@@ -125,10 +125,10 @@ def prune() -> None:
 
 
 def own_csv() -> None:
-    with open("labels/dev.csv", encoding="utf-8", newline="") as file:
+    with open("runs/labels/dev.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     model = [answer["label"] for answer in bertzoo.predict("runs/topics", [row["text"] for row in rows])]
-    table = [line.split("\t")[1] for line in Path("predictions.tsv").read_text().splitlines()[1:]]
+    table = [line.split("\t")[1] for line in Path("runs/predictions.tsv").read_text().splitlines()[1:]]
     assert np.mean([label == row["label"] for label, row in zip(table, rows, strict=True)]) > 0.4  # chance is 0.33
     assert np.mean(np.array(table) == np.array(model)) > 0.95
 

@@ -57,6 +57,8 @@ def test_a_later_file_is_scored(finished: Path, folder: Path, tmp_path: Path, ca
     dev = json.loads(said(capsys, "evaluate", finished, "--json")[0])
     assert document["scores"] == {"test": dev["scores"]["dev"]} and document["examples"] == {"test": 40}
     assert bertzoo.evaluate(finished, input=tmp_path / "later.csv", tell=None)["scores"] == document["scores"]
+    printed = said(capsys, "evaluate", finished, f"--input={tmp_path / 'later.csv'}")[0]
+    assert "own, later.csv, " in printed and "test" not in printed
     message = said(capsys, "evaluate", finished, "--input=later.csv", "--split=dev", code=2)[1]
     assert mentions(message, "--input=later.csv", "--split")
     assert mentions(said(capsys, "evaluate", finished, "--input=none.csv", code=2)[1], "none.csv")

@@ -36,8 +36,9 @@ def train(step: int, loss: float, stage: int = 0, **more: object) -> dict:
     return {"step": step, "stage": stage, "split": "train", **terms, **speed, "memory_bytes": 2**30, **more}
 
 
-def heldout(step: int, loss: float) -> dict:
-    return {"step": step, "split": "heldout", "loss": loss + 0.7, "mlm_loss": loss, "mlm_accuracy": 1 / (1 + loss)}
+def heldout(step: int, loss: float, stage: int = 0) -> dict:
+    terms = {"loss": loss + 0.7, "mlm_loss": loss, "mlm_accuracy": 1 / (1 + loss)}
+    return {"step": step, "stage": stage, "split": "heldout", **terms}
 
 
 def write_run(folder: Path, lines: list[dict], tail: str = "") -> Path:
@@ -122,15 +123,17 @@ def test_a_run_without_a_step_yet(tmp_path: Path) -> None:
 def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
     lines = [
         train(10, 5.0),
-        heldout(10, 4.0),
+        heldout(10, 4.0, 0),
+        train(650, 3.2, 1),
+        heldout(650, 4.25, 1),
         train(700, 3.0, 1),
-        heldout(700, 4.5),
+        heldout(700, 4.5, 1),
         {"event": "finished", "step": 700},
     ]
     page = report.page(report.read_run(write_run(tmp_path / "named", lines)))
     assert page.startswith("# named\n")
-    assert "| MLM loss | 3.0000 | 4.5000 | 4.0000 at step 10 |" in page
-    assert "| MLM accuracy | 25.0 % | 18.2 % | 20.0 % at step 10 |" in page
+    assert "| MLM loss | 3.0000 | 4.5000 | 4.2500 at step 650 |" in page
+    assert "| MLM accuracy | 25.0 % | 18.2 % | 19.0 % at step 650 |" in page
     assert "| 0 | 600 | 32 | 64 |" in page and "| 1 | 400 | 8 | 128 |" in page
     assert "kind squeezebert, layers 4" in page and "version: 0.1.0" in page
     assert "| 1 | 101.0 | 6,400.0 | 25.0 G | 1.00 GiB |" in page

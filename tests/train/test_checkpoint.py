@@ -104,8 +104,11 @@ def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path: Path
         checkpoints.wait()
         assert checkpoints.steps() == [2, 5, 6]
         assert checkpoints.latest() == tmp_path / "6"
-    with Checkpoints(tmp_path, keep_last=2, keep_best=1) as checkpoints:
+    relative = Path(os.path.relpath(tmp_path))
+    with Checkpoints(relative, keep_last=2, keep_best=1) as checkpoints:
         checkpoints.save(state_at(7), loss=4.0)
+        checkpoints.wait()
+        assert checkpoints.latest() == relative / "7"  # as the user typed it
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{step}{suffix}" for step in (2, 6, 7) for suffix in ("", manifest.SUFFIX)
     }

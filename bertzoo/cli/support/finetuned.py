@@ -73,7 +73,8 @@ def evaluate_model(args: argparse.Namespace) -> int:
     unit = "question" if questions else "example"
     for split, scores in results["scores"].items():
         line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        print(f"{results['task']}, {split}, {results['examples'][split]:,} {unit}s: {line}")
+        examples = f"{results['examples'][split]:,} {unit}s"
+        print(f"{results['task']}, {Path(args.input).name if args.input else split}, {examples}: {line}")
     if results["collapsed"]:
         print(f"every {unit} got the same prediction")
     return 0

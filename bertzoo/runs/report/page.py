@@ -219,12 +219,16 @@ def _setup(run: RunRecord) -> str:
 
 def _figures(run: RunRecord) -> str:
     rows, history = [], run.history
+    last = history.heldout[-1].get("stage") if history.heldout else None  # rows of another length have other losses
+    comparable = [line for line in history.heldout if line["step"] > run.since and line.get("stage") == last]
     for key in [key for kind in QUALITY for key in keys(history, kind)]:
-        top = best([line for line in history.heldout if line["step"] > run.since], key)
+        top = best(comparable, key)
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
         rows.append([title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""])
     head = f"## Results after step {history.train[-1]['step']} (losses in nats)"
-    return head + "\n\n" + markdown.table(["", "train, last", "held-out, last", "held-out, best"], rows)
+    return (
+        head + "\n\n" + markdown.table(["", "train, last", "held-out, last", "held-out, best of the last stage"], rows)
+    )
 
 
 def _last(lines: list[Line], key: str) -> str:
