@@ -62,6 +62,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return _relinked(markdown, f"docs/{source}", source) if page.file.generated_by is None else markdown
 
 
+def on_page_content(content: str, **_: Any) -> str:
+    """Mark short inline code, which the style sheet keeps on one line."""
+    return re.sub(r"<code>(?=[^<\n]{1,30}</code>)", '<code class="short">', content)
+
+
 def _with_bars(code: re.Match) -> str:
     text = html.escape(code[1]).replace("\\|", "&#124;")
     return f"<code>{text}</code>"

@@ -110,6 +110,12 @@ def test_the_reference_has_every_option_of_the_help(verb: str, verbs: str, capsy
     assert shown and all(line.rstrip("\\").strip() in text for line in shown)
 
 
+def test_options_in_prose_are_code() -> None:
+    assert (
+        site_reference.prose("use --data.source=DIR, or `--x`; *.txt") == "use `--data.source=DIR`, or `--x`; \\*.txt"
+    )
+
+
 def test_the_reference_has_every_key() -> None:
     """The keys that options may name, and as many rows as the config classes have fields."""
     text = site_reference.expand((DOCS / "reference" / "config.md").read_text(encoding="utf-8"))
