@@ -28,7 +28,7 @@ COUNTS |= {"ib_bert_large": 306_483_516, "mobilebert": 36_597_564, "mobilebert_p
 COUNTS |= {"mobilebert_tiny": 27_501_372}
 LEAVES = {
     "albert_base": (19, 13),  # one layer, and the projection
-    "albert_e": (127, 78),  # BERT-base's with a projection, without a pooler
+    "albert_e": (128, 78),  # BERT-base's, with a projection (kernel and bias) in place of the pooler
     "bert_3l": (38, 24),
     "bert_4l": (48, 30),
     "bert_6l": (68, 42),
