@@ -139,7 +139,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
         raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
     if different:
         raise CorpusError(
-            f"{place} holds another corpus ({'; '.join(different)}). Choose another destination or delete it."
+            f"{place} holds another corpus ({'; '.join(different)}). Use another directory or delete it."
         )
 
 
@@ -182,7 +182,7 @@ def write_manifest(
             raise CorpusError(
                 f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
                 f"{counts}). Delete {destination}, then give more documents, separated by blank lines, or another "
-                "heldout."
+                "--data.heldout."
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
         files = [pieces / f"{index:05d}.{split}.entries.npy" for index in indexes]
