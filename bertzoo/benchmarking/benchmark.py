@@ -219,7 +219,10 @@ def _check_backends(
 def prepare(
     settings: BenchmarkSettings, model: BenchmarkModel, backends: Sequence[str], folder: Path, tell: Tell
 ) -> Iterator[Case]:
-    """Every setting of a model as a case; writes it for each backend and precision into the folder."""
+    """Yield a case for each backend, precision, thread count and length of a model.
+
+    A model that is not a file yet is first written to the folder, once for each backend and precision.
+    """
     if model.pretrained is None:
         assert model.file is not None
         written = WrittenModel(path=model.file, size=model.file.stat().st_size, graph=None)

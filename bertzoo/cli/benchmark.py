@@ -39,7 +39,9 @@ def arguments(parser: Parser) -> None:
         metavar="A,B",
         help="runtimes: litert, torch, onnx, jax, executorch (default: litert)",
     )
-    runs.add_argument("--threads", type=_numbers, default="1", metavar="N,…", help="threads of a run")
+    runs.add_argument(
+        "--threads", type=_numbers, default="1", metavar="N,…", help="CPU threads of a model; several are timed apart"
+    )
     runs.add_argument("--lengths", type=_numbers, metavar="N,…", help="tokens in a row (default: 128)")
     runs.add_argument(
         "--precision", type=_words, metavar="A,B", help="of the weights, as in `bertzoo convert` (default: fp32)"

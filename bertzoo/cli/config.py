@@ -72,7 +72,9 @@ def command_config(argv: Sequence[str]) -> Any:
     """Return the config of a command line of one of VERBS; raises UserError as the verb would before it begins."""
     verb, args, overrides = cli.parse(argv)
     if args is None:
-        raise UserError(f"--help stops the check. Leave it out, or run `bertzoo {argv[0]} --help`.")
+        raise UserError(
+            f"`bertzoo config {argv[0]}` prints the config and takes no --help. Run `bertzoo {argv[0]} --help`."
+        )
     if argv[0] == "pretrain":
         from bertzoo.runs.warm_start import load_recipe
 

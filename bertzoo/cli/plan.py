@@ -35,7 +35,7 @@ def arguments(parser: Parser) -> None:
     planning = parser.group("planning")
     planning.add_argument("--topology", required=True, metavar="SLICE", help="such as v5e:16x16 or v5litepod-256")
     planning.add_argument(
-        "--price", type=_price, metavar="DOLLARS", help="of one chip for an hour (default: no cost is printed)"
+        "--price", type=_price, metavar="DOLLARS", help="price of a chip-hour (default: print no cost)"
     )
     planning.add_argument("--no-compile", action="store_true", help="estimate without the TPU compiler")
     planning.add_argument(

@@ -72,7 +72,10 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         raise UserError(f"{path} is damaged: the vocabulary must be a table of token numbers. Download it again.")
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
-        raise UserError(f"{path}: the numbers of its {len(entries):,} entries have gaps. Download it again.")
+        raise UserError(
+            f"{path} is damaged: its {len(entries):,} entries do not have the ids 0 to {len(entries) - 1:,}, "
+            "each once. Download it again."
+        )
     options = {
         "do_lower_case": normalizer.get("lowercase", True),
         "strip_accents": normalizer.get("strip_accents"),

@@ -86,7 +86,7 @@ def open_task_model(
 
 
 def load_file(path: Path, python: Path | None = None) -> LabelModel | QuestionModel | BlankFiller:
-    """An exported file as a model of its task, or with a masked head as a filler of blanks; raises UserError."""
+    """Load an exported file: a BlankFiller if its head is masked, else its task's model; raises UserError."""
     if not path.is_file():
         raise UserError(f"{path} does not exist. Write it with `bertzoo convert`.")
     description, tokenizer = _read_description(path)

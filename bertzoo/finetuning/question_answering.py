@@ -118,7 +118,7 @@ class QuestionTask(TaskKind):
 
 
 def span_objective(module: Any, joint: bool, reduction: Reduction = "mean") -> AnySpanObjective:
-    """The loss of a model under either head, and what is decoded from its outputs."""
+    """Return the training objective of a model's joint or independent span head; `predict` gives what to decode."""
     return (JointSpanObjective if joint else SpanObjective)(model=module, reduction=reduction)
 
 

@@ -185,7 +185,8 @@ class Prune:
                     )
             if self.teaching.enabled:
                 raise ConfigError(
-                    'teaching.ground_truth distils masked language models, but objective.kind = "replaced". Remove it.'
+                    f"teaching.ground_truth = {self.teaching.ground_truth} turns on distillation, which does not fit "
+                    'objective.kind = "replaced". Remove teaching.ground_truth.'
                 )
 
     @property

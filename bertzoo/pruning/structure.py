@@ -17,8 +17,8 @@ from bertzoo.pruning.shapes import LETTERS, cuttable, groups, refusal, tie
 class Dimension(NamedTuple):
     """One dimension that can be cut, with a prune vector of `size` elements.
 
-    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: equal parts that lose equally
-    many elements. tie: dimensions of one non-empty tie lose equally many elements.
+    name: "h", "e", or the module and a letter, as encoder/layers_3/attention/k. groups: number of
+    equal parts; a cut removes as many elements from each. tie: a label; dimensions with the same one lose as many.
     """
 
     name: str

@@ -165,7 +165,7 @@ class RunDirectory:
         return provenance.find_corpus(self.corpus, self.provenance(), self.name, where)
 
     def corpus_is_elsewhere(self) -> bool:
-        """Whether run.json names a corpus outside the run's own folder, which its text cannot make again."""
+        """Return whether run.json names a corpus other than the run's own, which is opened and never rebuilt."""
         own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
         record = self.provenance()
         return "corpus_sha256" in record and record["corpus"] != own

@@ -47,8 +47,8 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
     """The questions of a split, in order, from a file, from a directory that holds it under its published name as JSON
     or Parquet, or from `tfds:squad`.
 
-    Raises UserError naming file, paragraph and question for damaged files, if a file of version 1.1 has questions
-    without an answer or one of 2.0 has none, and saying where to put a missing file.
+    Raises UserError if the file is missing (and says where to put it), is damaged (and names the place), or does not
+    match the version: 1.1 with an unanswerable question, or 2.0 without one.
     """
     if str(source).startswith(tfds.PREFIX):
         origin, questions = source, _read_tfds(str(source), split)

@@ -78,7 +78,10 @@ class Cluster:
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return "explicit", jax's name of the detected environment, or None for a run of one process."""
+        """Return how processes find one another: "explicit" (--distributed.coordinator) or jax's name of the cluster.
+
+        None for a run of one process.
+        """
         if self.coordinator is not None:
             return "explicit" if self.processes != 1 else None
         if all(name in environment for name in _SLURM) and int(environment["SLURM_NTASKS"]) > 1:

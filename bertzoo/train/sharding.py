@@ -269,7 +269,6 @@ def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> Non
     shards = row_shards(mesh)
     if batch_size % (accumulate * shards):
         raise ConfigError(
-            f"batch_size={batch_size} in accumulate={accumulate} microbatches is not divisible by the {shards} "
-            f"devices of the mesh (data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). Use a multiple of "
-            f"{accumulate * shards}."
+            f"batch_size={batch_size} is not divisible by accumulate={accumulate} microbatches times {shards} devices "
+            f"(data={mesh.shape['data']}, fsdp={mesh.shape['fsdp']}). Use a multiple of {accumulate * shards}."
         )

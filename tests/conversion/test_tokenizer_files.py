@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "BPE beside it": (new("merges.txt", {}), ("merges.txt", "kind")),
     "other pieces": (new("sentencepiece.bpe.model", {}), ("sentencepiece.bpe.model", "kind")),
     "two vocabularies": (new("spiece.model", {}), ("spiece.model", "vocab.txt")),
-    "a gap": (whole("model", "vocab", "new", value=40), ("tokenizer.json", 20, "gap")),
+    "a gap": (whole("model", "vocab", "new", value=40), ("tokenizer.json", 20, 19)),
     "a longer one": (whole("model", "vocab", "new", value=19), ("vocab.txt", 19, "tokenizer.json", 20)),
     "a swapped one": (whole("model", "vocab", value=SWAPPED), ("entry 5", "'a'", "'model'")),
     "no vocabulary": (whole("model", "vocab", value=None), ("tokenizer.json", "vocabulary")),

@@ -318,7 +318,7 @@ def test_companions_that_are_not_of_the_file(file: Path, capsys: pytest.CaptureF
 def test_the_guide_s_commands_exist(cloud: Cloud, file: Path, tool: str) -> None:
     """Parse every bertzoo command of docs/phone.md, and run the launcher's as a dry run."""
     blocks = re.findall(r"```bash\n(.*?)```", (LAUNCH.parent / "docs/phone.md").read_text(), re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    commands = [shlex.split(line) for block in blocks for line in block.replace("\\\n", "").splitlines()]
     assert {argv[0] for argv in commands} == {"pip", "bertzoo", "launch/phone.sh"}
     (cloud.folder / "sst2.tflite").write_bytes(file.read_bytes())
     (cloud.folder / "android_aarch64_benchmark_model").write_text("")

@@ -59,7 +59,10 @@ class SpanLogits(struct.PyTreeNode):
 
 
 class Pair(struct.PyTreeNode):
-    """(K,1,D) and (L,D), or (D) and (D) -> logits: output(activation(dense(x, y))), with a kernel each."""
+    """Map x (K,1,D) and y (L,D) to logits (K,L): output(activation(dense_x(x) + dense_y(y))).
+
+    Together dense_x and dense_y are one dense layer on [x, y], whose kernel is split in two.
+    """
 
     dense_x: Affine
     dense_y: Affine
