@@ -54,5 +54,6 @@ class Export:
         """Take the place of LiteRT's converter and runtime."""
         monkeypatch.setattr(formats, "_litert", self.make)
         monkeypatch.setattr(runtimes, "LiteRT", self.load)
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+        find_spec = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if "lite" in name else find_spec(name))
         monkeypatch.setattr(interleave, "memory_of_file", lambda *_: 1)
