@@ -46,7 +46,7 @@ def slug(heading: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return plain text as Markdown: options get backticks, and what is not in backticks is escaped."""
+    """Return plain text as Markdown: put options in backticks and escape the rest."""
     text = "".join(part if part[:1] == "`" else OPTION.sub(r"`\g<0>`", part) for part in re.split(r"(`[^`\n]+`)", text))
     parts = re.split(r"(`[^`\n]+`)", text)
     return "".join(part if part[:1] == "`" else re.sub(r"([\\*_<>\[\]#])", r"\\\1", part) for part in parts)
@@ -145,12 +145,12 @@ def roots() -> dict[str, type]:
 
 def places() -> dict[type, list[str]]:
     """Return every config class with the dotted keys where it stands, those of [data] as "data"; "" for a root."""
-    found: dict[type, list[str]] = {}
+    keys_by_class: dict[type, list[str]] = {}
 
     def visit(cls: type, path: str) -> None:
-        if path in found.setdefault(cls, []):
+        if path in keys_by_class.setdefault(cls, []):
             return
-        found[cls].append(path)
+        keys_by_class[cls].append(path)
         for key, hint in schema.hints(cls).items():
             many, inner = schema.item(hint) is not None, schema.item(hint) or hint
             for table_class in schema.tables(inner):
@@ -158,7 +158,7 @@ def places() -> dict[type, list[str]]:
 
     for cls in roots().values():
         visit(cls, "")
-    return found
+    return keys_by_class
 
 
 def configs() -> str:
@@ -269,11 +269,11 @@ def toml(value: Any) -> str:
 
 def meanings(cls: type) -> dict[str, str]:
     """Return the comment of each field, beside it or above it; a class's own go before those of its bases."""
-    found: dict[str, str] = {}
+    meaning_by_field: dict[str, str] = {}
     for one in reversed(cls.__mro__[:-1]):
         if "__annotations__" in vars(one):
-            found |= _comments(one)
-    return found
+            meaning_by_field |= _comments(one)
+    return meaning_by_field
 
 
 @functools.cache
@@ -286,15 +286,15 @@ def _comments(cls: type) -> dict[str, str]:
         if token.type == tokenize.COMMENT and not token.string.lstrip("# ").startswith(PRAGMAS)
     }
     (node,) = ast.parse(text).body
-    found = {}
+    meaning_by_field = {}
     for field in node.body if isinstance(node, ast.ClassDef) else []:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             top = field.lineno
             while top - 1 in comments and lines[top - 2].lstrip().startswith("#"):
                 top -= 1
             numbers = [*range(top, field.lineno), *range(field.lineno, (field.end_lineno or field.lineno) + 1)]
-            found[field.target.id] = " ".join(comments[number] for number in numbers if number in comments)
-    return {name: comment for name, comment in found.items() if comment}
+            meaning_by_field[field.target.id] = " ".join(comments[number] for number in numbers if number in comments)
+    return {name: comment for name, comment in meaning_by_field.items() if comment}
 
 
 # Python

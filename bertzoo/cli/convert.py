@@ -108,9 +108,10 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     from bertzoo.export.convert import convert
 
     options = ExportOptions(**{field.name: getattr(args, field.name) for field in fields(ExportOptions)})
-    model, description = convert(args.source, args.destination, options, say, memory_of_file)
+    model, description, written = convert(args.source, args.destination, options, say, memory_of_file)
+    verb = "Wrote" if written else "Kept"
     summary = (
-        f"Wrote {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
+        f"{verb} {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."
     )
     if description is not None:
         print("\n".join(_measurements(description)))

@@ -80,10 +80,10 @@ def _pretrained(args: argparse.Namespace) -> int:
     gates = [getattr(args, flag) for flag in GATES]
     if all(gate is None or gain >= gate for gain, gate in zip(gains, gates, strict=True)):
         return 0
-    wanted = ", ".join(f"--{flag}={gate}" for flag, gate in zip(GATES, gates, strict=True) if gate is not None)
+    minimum = ", ".join(f"--{flag}={gate}" for flag, gate in zip(GATES, gates, strict=True) if gate is not None)
     print(
         f"bertzoo: the MLM loss is {gains[0]:.3f} nats below the held-out unigram entropy "
-        f"{figures['unigram_entropy']:.3f}, and that of hidden tokens {gains[1]:.3f}, less than {wanted}: this model "
+        f"{figures['unigram_entropy']:.3f}, and that of hidden tokens {gains[1]:.3f}, less than {minimum}: this model "
         "has learnt little but word frequencies",
         file=sys.stderr,
     )

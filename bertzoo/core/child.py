@@ -29,9 +29,9 @@ def start_python(
     words: such as `-m bertzoo …`; python: another Python than this one, which then has its own packages;
     environment: variables to add. PYTHONPATH keeps absolute entries only. Raises OSError if Python does not start.
     """
-    own = python is None or str(python) == sys.executable
+    same_packages = python is None or str(python) == sys.executable
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": _absolute_paths()}
-    if not own:
+    if not same_packages:
         del variables["PYTHONPATH"]
     pipe, ours = os.pipe()
     try:

@@ -39,7 +39,7 @@ def run_directory(name: Path | str) -> Path:
 def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], leftovers: Collection[str] = ()) -> None:
     """Raise UserError if a run directory holds files, but none that marks a run.
 
-    directory: its name in the error. names: its entries. marks: entries, at least one of which every run has.
+    directory: name for the error. names: entries of the directory. marks: entries; a run has one of them or more.
     leftovers: entries that a run leaves if it is killed before it writes a mark.
     """
     names = sorted(names)

@@ -39,10 +39,15 @@ Memory = Callable[[ExportOptions, Any, Path, int, tuple[str, ...]], int]
 
 
 class Converted(NamedTuple):
-    """model: as written, with its head. description: the JSON of a file; None of a directory."""
+    """A finished conversion.
+
+    model: the converted model with its head. description: the JSON of a file; None for a directory. written: False if
+    an earlier call with the same arguments had written it.
+    """
 
     model: Pretrained
     description: dict[str, Any] | None
+    written: bool = True
 
 
 def convert(
@@ -82,7 +87,7 @@ def convert(
         tell(f"{destination} was complete already, with the same files")
     if pretrained.tokenizer is None:
         tell(f"{source} has no tokenizer, so {destination} has none either")
-    return Converted(pretrained, None)
+    return Converted(pretrained, None, written=not repeat)
 
 
 def _read_model(source: Path, options: ExportOptions, tell: Tell) -> Pretrained:
@@ -130,10 +135,11 @@ def _convert_to_file(
         )
     request = _request(options, pretrained, texts)
     if existing:
-        if existing["request"] != request:
+        complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
+        if existing["request"] != request or not complete:
             atomic.check_new_file(destination, *names)
         tell(f"{destination} was complete already: the same command wrote it")
-        return Converted(pretrained, existing)
+        return Converted(pretrained, existing, written=False)
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)

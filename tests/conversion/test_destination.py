@@ -140,6 +140,7 @@ def test_a_repeated_command_keeps_its_file(
         file.write_bytes(b"model")
         one = {"bytes": 5, "memory": 5, "precision": "fp32", "signatures": {}, "scores": None, "request": request}
         atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": file_hash(file)})
+        file.with_name(f"{file.name}.files").mkdir()
         return one
 
     source, file = tiny_bert.write(tmp_path / "source"), tmp_path / "x.tflite"
@@ -151,5 +152,9 @@ def test_a_repeated_command_keeps_its_file(
     capsys.readouterr()
     assert main([*command, "--lengths=8"]) == 2
     refused(capsys, file, "exists")
+    (tmp_path / "x.tflite.files").rmdir()  # no longer complete
+    assert main(command) == 2 and len(calls) == 1
+    (tmp_path / "x.tflite.files").mkdir()
+    assert main(command) == 0
     file.write_bytes(b"another")
     assert main(command) == 2 and len(calls) == 1
