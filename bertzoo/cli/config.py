@@ -36,7 +36,7 @@ def arguments(parser: Parser) -> None:
 
 
 def config_class(*files: str | Path) -> type:
-    """Return the class of the config that files describe; raises UserError for a chain of runs."""
+    """Return the class of the config that files describe."""
     from bertzoo.runs.kind import kind_of, recipe_class
 
     match kind_of(*files):
@@ -48,9 +48,6 @@ def config_class(*files: str | Path) -> type:
             from bertzoo.pruning.settings import Prune
 
             return Prune
-        case "chain":
-            names = ", ".join(map(str, files))
-            raise UserError(f"{names} describes a chain of runs. Print their commands with `bertzoo chain --list`.")
         case _:
             return recipe_class(*files)
 

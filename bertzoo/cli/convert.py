@@ -102,13 +102,17 @@ def _destination(text: str) -> Path:
     return on_disk(text, "DST =", "Name a directory, and copy that.")
 
 
+def options(args: argparse.Namespace) -> ExportOptions:
+    """The options of a conversion; raises UserError if they do not fit together."""
+    return ExportOptions(**{field.name: getattr(args, field.name) for field in fields(ExportOptions)})
+
+
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     """Convert, and print the errors and scores of a file."""
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 
-    options = ExportOptions(**{field.name: getattr(args, field.name) for field in fields(ExportOptions)})
-    model, description, written = convert(args.source, args.destination, options, say, memory_of_file)
+    model, description, written = convert(args.source, args.destination, options(args), say, memory_of_file)
     verb = "Wrote" if written else "Kept"
     summary = (
         f"{verb} {args.destination}: {model.model.kind}, head {model.head.kind}, {model.parameter_count:,} parameters."

@@ -42,7 +42,7 @@ _ELSEWHERE = {  # options of other projects, and the last part of ours
     "num_train_epochs": "epochs",
 }
 VERBS = {  # by the job that `bertzoo --help` lists them under
-    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "chain"), "train"),
+    **dict.fromkeys(("tokenize", "pretrain", "transfer", "prune", "finetune", "sweep", "pipeline"), "train"),
     **dict.fromkeys(("evaluate", "predict", "results", "submission", "models", "plan"), "measure"),
     **dict.fromkeys(("convert", "benchmark", "phone"), "phone"),
     **dict.fromkeys(("report", "inspect", "checkpoints", "config"), "look"),
@@ -179,8 +179,8 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
     keys = ""
     if hasattr(verb, "config"):
         keys = "--TABLE.KEY=VALUE sets a key of the config. `bertzoo config CONFIG` prints every key and its value."
-    elif getattr(verb, "PASSES_ON", False):
-        keys = "Options and keys of `bertzoo finetune`. `bertzoo config finetune` prints every key and its value."
+    elif getattr(verb, "PASSES_ON", ""):
+        keys = verb.PASSES_ON
     parser = Parser(prog=f"bertzoo {name}", description=verb.__doc__, keys=keys)
     verb.arguments(parser)
     parser.complete()

@@ -27,7 +27,7 @@ from bertzoo.cli.support.points import (
     task_options,
 )
 
-PASSES_ON = True
+PASSES_ON = "Options and keys of `bertzoo finetune`. `bertzoo config finetune` prints every key and its value."
 
 
 def arguments(parser: Parser) -> None:
@@ -61,6 +61,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
     with record.locked():
         record.claim(sweep.identity())
         run_points(record, environments)
+        record.link_best()
     for line in record.lines():
         print(line)
     for task in dict.fromkeys(point.task for point in points):

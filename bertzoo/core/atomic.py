@@ -107,7 +107,7 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
     try:
         yield place.temporary
         _finish(place.temporary)
-        if repeat and _contents(place.temporary) == _contents(place.resolved):
+        if repeat and hashes(place.temporary) == hashes(place.resolved):
             _undo(place, done=True)
             return
         _new_directory(destination)
@@ -121,14 +121,14 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
         raise
 
 
-def _contents(directory: Path) -> dict[str, str]:
+def hashes(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file by its path in a directory."""
-    hashes = {}
+    digests = {}
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
-                hashes[str(path.relative_to(directory))] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
+                digests[str(path.relative_to(directory))] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def _finish(temporary: Path) -> None:

@@ -114,6 +114,11 @@ def _find_corpus(name: str, tell: Callable[[str], None]) -> Corpus | None:
     return None
 
 
+def is_corpus(name: str) -> bool:
+    """Whether a source names a tokenised corpus and not text."""
+    return remote.is_corpus(name) if is_url(name) else (Path(name).expanduser() / NAME).is_file()
+
+
 class Batches:
     """The batches of a plan: arrays as in `batch.array_shapes`, with `row_weight` (B,) float32, 0 for padding rows.
 

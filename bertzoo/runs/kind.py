@@ -10,9 +10,9 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.runs.pretrain_config import Pretrain
 from bertzoo.runs.transfer_config import Recipe, Transfer
 
-Kind = Literal["pretrain", "transfer", "finetune", "prune", "chain"]
+Kind = Literal["pretrain", "transfer", "finetune", "prune"]
 # A top-level key that only one kind has; a config without any of them is a pretraining.
-MARKS: dict[str, Kind] = {"teacher": "transfer", "epochs": "finetune", "weigh": "prune", "chain": "chain"}
+MARKS: dict[str, Kind] = {"teacher": "transfer", "epochs": "finetune", "weigh": "prune"}
 
 
 def kind_of(*files: str | Path) -> Kind:

@@ -9,7 +9,8 @@ from typing import Any
 from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.tasks import fields, readers
+from bertzoo.data.sources.embedded import SOURCE
+from bertzoo.tasks import embedded, fields, readers
 from bertzoo.tasks.metrics import METRICS
 from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Kind, SplitExamples, Task
@@ -100,6 +101,8 @@ class CustomFiles:
                 f"there is no file of the split {split}{f', only of {known}' if known else ''}. Name one with "
                 f"{'--input' if split == 'test' else f'--own.{split}'}=FILE."
             )
+        if str(directory) == SOURCE:
+            directory = embedded.labelled_set()
         root = on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
         return readers.read_table(root / name, header=self.header)
 

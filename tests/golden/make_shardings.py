@@ -17,7 +17,7 @@ from bertzoo.runs.transfer_config import Transfer
 from bertzoo.train import sharding
 from bertzoo.train.state import boxed_shapes, name_of
 
-MODELLESS = ("finetune", "chain", "prune")  # whose model is another's, or one of theirs
+MODELLESS = ("finetune", "prune")  # whose model is another's, or one of theirs
 FILE = Path(__file__).with_name("shardings.txt")
 AXES = ("data", "fsdp", "tensor")
 MESHES = ((4, 2, 1), (2, 2, 2), (1, 8, 1))

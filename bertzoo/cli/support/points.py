@@ -1,6 +1,6 @@
-"""Checks and runs of the points of `sweep` and `chain`, each a `bertzoo finetune` process."""
+"""Checks and runs of the points of `sweep`, each a `bertzoo finetune` process."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ def parse_count(text: str) -> int:
 
 
 def task_options(parser: Parser, tasks: str, unit: str) -> None:
-    """Declare --tasks, explained by `tasks`, --processes and --list for the `unit` of a sweep or a chain."""
+    """Declare --tasks, explained by `tasks`, --processes and --list for the `unit` of a sweep."""
     group = parser.group(unit)
     group.add_argument("--tasks", type=parse_names, default=(), metavar="A,B", help=tasks)
     group.add_argument(
@@ -48,10 +48,9 @@ def _parsed(record: "Record", point: "SweepPoint") -> tuple[Any, Any, Any]:
     return verb, args, config.load(verb.config(), args.files, overrides)
 
 
-def check_options(record: "Record") -> None:
-    """Raise as `bertzoo finetune` would for the options of any point."""
-    for point in record.points:
-        _parsed(record, point)
+def check_options(record: "Record") -> list[Any]:
+    """The configs of all points; raises as `bertzoo finetune` would for the options of any."""
+    return [_parsed(record, point)[2] for point in record.points]
 
 
 def tasks(record: "Record") -> Iterator[tuple["SweepPoint", Any, Any]]:
@@ -90,10 +89,8 @@ def check_models(record: "Record") -> None:
             verb.check_models(args, recipe, seen)
 
 
-def run_points(
-    record: "Record", environments: Sequence[dict[str, str]], ready: Callable[["SweepPoint"], bool] = lambda point: True
-) -> None:
-    """Run every unfinished point once it is `ready`, one per environment at a time; raises Stopped after a signal."""
+def run_points(record: "Record", environments: Sequence[dict[str, str]]) -> None:
+    """Run every unfinished point, one per environment at a time; raises Stopped after a signal."""
     from bertzoo.finetuning.sweep import queue
 
     waiting = []
@@ -115,7 +112,7 @@ def run_points(
         for point in waiting
     ]
     try:
-        queue.run_processes(jobs, environments, ended, ready)
+        queue.run_processes(jobs, environments, ended)
     except KeyboardInterrupt:
         raise Stopped(
             f"stopped with {len(record.finished)} of {len(record.points)} points finished. Run the same command "

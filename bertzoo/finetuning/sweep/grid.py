@@ -12,7 +12,7 @@ from typing import Any
 from bertzoo.core import config, schema
 from bertzoo.core.errors import ConfigError
 
-VERSION = 1  # of sweep.json and chain.json
+VERSION = 1  # of sweep.json
 FOLDER = "sweeps"  # in the shipped configs
 KEYS = {
     "sweep.base": "name or file of the config of every run, such as finetune; required",

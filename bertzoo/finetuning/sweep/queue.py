@@ -1,14 +1,15 @@
 """Run points as processes, several side by side, and report how each ended."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped
@@ -21,19 +22,26 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessJob(Generic[Item]):
-    """The arguments of one process, and the log of its output."""
+    """A process to run: `bertzoo ARGUMENTS`.
+
+    log: the file of all it prints. output: a file for what it prints on standard output, which appears if it ends well.
+    launcher: words of a program that starts the command on other machines.
+    """
 
     item: Item
     arguments: Sequence[str]
     log: Path
+    output: Path | None = None
+    launcher: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessExit:
-    """How a process ended. error: its last line of output if it failed."""
+    """How a process ended. error: its last line of output if it failed; seconds: how long it ran."""
 
     code: int
     error: str = ""
+    seconds: float = 0.0
 
     @property
     def stopped(self) -> bool:
@@ -45,15 +53,13 @@ def run_processes(
     jobs: Iterable[ProcessJob[Item]],
     environments: Sequence[Mapping[str, str]],
     ended: Callable[[Item, ProcessExit], None],
-    ready: Callable[[Item], bool] = lambda item: True,
 ) -> None:
     """Run every job, one at a time in each of the environments, and call `ended` for each.
 
-    A job that is not ready waits until others have ended; it is left out if none is running and it is still not ready.
     SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills them.
     """
     waiting = list(jobs)
-    running: dict[int, tuple[ProcessJob[Item], subprocess.Popen]] = {}
+    running: dict[int, tuple[ProcessJob[Item], subprocess.Popen, float]] = {}
     signals: list[int] = []
     rounds = 0  # of signals sent to the processes
 
@@ -65,23 +71,24 @@ def run_processes(
     try:
         while True:
             for slot, environment in enumerate(environments):
-                if signals or slot in running or not (free := [job for job in waiting if ready(job.item)]):
-                    continue
-                waiting.remove(free[0])
-                running[slot] = free[0], _start(free[0], environment)
+                if waiting and not signals and slot not in running:
+                    job = waiting.pop(0)
+                    running[slot] = job, _start(job, environment), time.monotonic()
             if not running:
                 break
             time.sleep(_POLL)
             if signals and (not rounds or signals.count(signal.SIGINT) > 1):
-                for _, process in running.values():
+                for _, process, _ in running.values():
                     process.kill() if rounds else process.terminate()
                 rounds += 1
-            for slot, (job, process) in list(running.items()):
+            for slot, (job, process, began) in list(running.items()):
                 if process.poll() is not None:
                     del running[slot]
-                    ended(job.item, _exit(process.returncode, job.log))
+                    if job.output is not None and process.returncode == 0:
+                        _unfinished(job.output).replace(job.output)
+                    ended(job.item, replace(_exit(process.returncode, job.log), seconds=time.monotonic() - began))
     finally:
-        for _, process in running.values():  # left over if `ended` has raised
+        for _, process, _ in running.values():  # left over if `ended` has raised
             process.terminate()
             process.wait()
         for number, handler in usual.items():
@@ -92,15 +99,21 @@ def run_processes(
 
 def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("w", encoding="utf-8") as log:
-        return start_python(
-            [*COMMAND, *job.arguments],
-            environment=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that Ctrl-C reaches it only from here
-        )
+    with contextlib.ExitStack() as files:
+        log = files.enter_context(job.log.open("w", encoding="utf-8"))
+        output = log
+        if job.output is not None:
+            job.output.parent.mkdir(parents=True, exist_ok=True)
+            output = files.enter_context(_unfinished(job.output).open("w", encoding="utf-8"))
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": log}
+        options["start_new_session"] = True  # so that Ctrl-C reaches it only from here
+        if job.launcher:
+            return subprocess.Popen([*job.launcher, *job.arguments], env={**os.environ, **environment}, **options)
+        return start_python([*COMMAND, *job.arguments], environment=environment, **options)
+
+
+def _unfinished(output: Path) -> Path:
+    return output.with_name(f"{output.name}.tmp")
 
 
 def _exit(code: int, log: Path) -> ProcessExit:

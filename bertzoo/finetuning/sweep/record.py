@@ -1,8 +1,8 @@
-"""The directory of a sweep or a chain: its identity, the run of every point, one table, and the best of each task."""
+"""The directory of a sweep: its identity, the run of every point, one table, and the best of each task."""
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,22 @@ from bertzoo.finetuning.results import runs
 from bertzoo.finetuning.results.runs import FinishedRun
 from bertzoo.finetuning.sweep.grid import VERSION, SweepPoint
 
-POINTS = "points"  # the folder of a sweep's runs
+POINTS, BEST, IDENTITY = "points", "best", "sweep.json"  # folders of runs and of links to the best ones; a file
 
 
 class Record:
-    """A directory, which need not exist yet; points are identified by their names.
+    """A directory, which need not exist yet; points are identified by their names."""
 
-    kind: sweep or chain, the stem of its files; folder: that of the runs.
-    """
-
-    def __init__(self, name: str, points: Sequence[SweepPoint], kind: str = "sweep", folder: str = POINTS):
+    def __init__(self, name: str, points: Sequence[SweepPoint]):
         self.path = on_disk(name, "the run directory", "Name a local or mounted directory.")
-        self._kind, self._folder = kind, folder
         self.points = points
         self.states: dict[str, tuple[str, str]] = {}  # of unfinished points: failed or stopped, and the error
         self.finished: dict[str, FinishedRun] = {}
-        self.table = self.path / f"{kind}.csv"
+        self.table = self.path / "sweep.csv"
 
     def run_dir(self, point: SweepPoint) -> Path:
         """The directory of a point's run."""
-        return self.path / self._folder / point.name
+        return self.path / POINTS / point.name
 
     def log(self, point: SweepPoint) -> Path:
         """The log of a point's run; not in its directory, which a pattern may name."""
@@ -52,28 +48,35 @@ class Record:
         finished = [point for point in self.points if point.task == task and point.name in self.finished]
         return max(finished, key=lambda point: self.finished[point.name].score, default=None)
 
+    def link_best(self) -> None:
+        """Make BEST/TASK a link to the best finished run of every task."""
+        for point in filter(None, map(self.best, dict.fromkeys(point.task for point in self.points))):
+            link = self.path / BEST / point.task
+            link.parent.mkdir(exist_ok=True)
+            temporary = link.with_name(f"{link.name}.tmp")
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(Path("..", POINTS, point.name))
+            temporary.replace(link)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the directory, since two sweeps in it would run each point twice. The lock ends with the process."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
-            marks = [f"{self._kind}.json", self._folder]
+            marks = [IDENTITY, POINTS]
             check_vacant(str(self.path), [path.name for path in self.path.iterdir()], marks, [lock.NAME])
         self.path.mkdir(parents=True, exist_ok=True)
         with lock.hold(self.path / lock.NAME, str(self.path)):
             yield
 
-    def claim(self, identity: dict[str, Any], changes: Callable[[Any, Any], list[str]] = config.difference) -> None:
-        """Write the identity; raises ConfigError if the directory holds another one with changes.
-
-        changes: a function of both; by default any difference, though a sweep's grid may gain points.
-        """
-        file = self.path / f"{self._kind}.json"
+    def claim(self, identity: dict[str, Any]) -> None:
+        """Write the identity; raises ConfigError if the directory holds another one. The grid may gain points."""
+        file = self.path / IDENTITY
         if file.is_file():
-            config.reject(str(self.path), changes(_read_identity(file), identity))
-        elif (self.path / self._folder).exists():
-            raise UserError(f"{self.path} has {self._folder} but no {file.name}. Use a different --run_dir.")
+            config.reject(str(self.path), config.difference(_read_identity(file), identity))
+        elif (self.path / POINTS).exists():
+            raise UserError(f"{self.path} has {POINTS} but no {file.name}. Use a different --run_dir.")
         atomic.write_json(file, identity, indent=2)
 
     def write(self) -> None:

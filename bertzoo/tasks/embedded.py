@@ -1,18 +1,19 @@
-"""Write train.csv and dev.csv: paragraphs of Python's and NumPy's documentation, labelled arrays, text or files.
+"""A labelled set that every machine has: paragraphs of Python's and NumPy's documentation about arrays, text or files.
 
-    python launch/demo_labels.py DIRECTORY
-
-A label is the subject of the module whose docstrings hold the paragraph. All labels have as many paragraphs; a fifth of
-them, chosen by hash, is in dev.csv.
+The label of a paragraph is the subject of the module whose docstrings hold it. All labels have as many paragraphs; a
+fifth of them, chosen by hash, is the development set.
 """
 
 import csv
 import hashlib
 import importlib.util
-import sys
+import platform
 import sysconfig
+from importlib.metadata import version
 from pathlib import Path
 
+from bertzoo.core import atomic, lock
+from bertzoo.core.paths import cache_folder
 from bertzoo.data.sources.embedded import module_paragraphs
 
 LIBRARY, NUMPY = Path(sysconfig.get_path("stdlib")), Path(importlib.util.find_spec("numpy").origin).parent
@@ -33,18 +34,24 @@ def paragraphs(subject: str) -> list[str]:
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
 
 
-def main(directory: Path) -> None:
-    """Write both files."""
+def labelled_set() -> Path:
+    """The directory of train.csv and dev.csv, with the columns text and label; the first call writes them."""
+    name = (
+        f"{platform.python_version()}-{version('numpy')}-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
+    )
+    directory = cache_folder("labels") / name
+    with lock.wait_for(directory):
+        if not directory.exists():
+            with atomic.new_directory(directory) as temporary:
+                _write(temporary)
+    return directory
+
+
+def _write(directory: Path) -> None:
     texts = {subject: paragraphs(subject) for subject in SUBJECTS}
     count = min(map(len, texts.values()))
     parts = {"train.csv": slice(count // 5, count), "dev.csv": slice(0, count // 5)}
-    directory.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         rows = [(text, subject) for subject, all_texts in texts.items() for text in all_texts[part]]
         with (directory / name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
-        print(f"{directory / name}: {len(rows):,} paragraphs, {' '.join(texts)}")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,0 +1,159 @@
+"""Run a whole recipe: stages that each run another command on what earlier ones have made.
+
+Run the same command again to resume: finished steps are skipped, and one whose config or input has changed is an
+error. Everything is checked before the first step starts. --inputs.NAME=PATH gives the pipeline's inputs,
+--COMMAND.KEY=VALUE sets an option of every stage of a command, as in --finetune.seeds=3, and --stages.NAME.KEY=VALUE
+of one stage. RUN/pipeline.md has the result, the time and the command of every step. Exit code 1: a step failed; 3: the
+pipeline was stopped.
+
+examples:
+  bertzoo pipeline demo_pipeline --run_dir=runs/demo_pipeline
+  bertzoo pipeline squeezebert --inputs.text='text/*.txt.xz' --inputs.glue=glue --run_dir=runs/squeezebert --list
+  bertzoo pipeline mobilebert --inputs.text='gs://bucket/*.txt.xz' --inputs.glue=glue --inputs.squad=squad \
+--run_dir=runs/mobilebert --plan --topology=v5e:16x16
+"""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertzoo.cli.support.options import Parser, run_dir_option, say
+from bertzoo.cli.support.points import check_options, parse_count, parse_names
+
+if TYPE_CHECKING:
+    from bertzoo.pipeline.check import Cost
+    from bertzoo.pipeline.recipe import Step
+    from bertzoo.pipeline.record import Record
+
+PASSES_ON = "Inputs, and options of the stages' commands. The file of the pipeline says which it has."
+
+
+def arguments(parser: Parser) -> None:
+    """Declare the command's flags."""
+    parser.group("input").add_argument(
+        "pipeline", metavar="CONFIG", help="a TOML file or the name of a shipped pipeline"
+    )
+    run_dir_option(parser, "the pipeline's directory")
+    parser.group("output").add_argument(
+        "--training_dir",
+        metavar="DIR|URL",
+        help="the runs of pretrain, transfer and prune, such as a bucket that several machines share (default: in RUN)",
+    )
+    steps = parser.group("steps")
+    steps.add_argument("--only", type=parse_names, default=(), metavar="A,B", help="only these stages (default: all)")
+    steps.add_argument("--from_stage", default="", metavar="NAME", help="this stage and later ones (default: all)")
+    steps.add_argument(
+        "--tasks",
+        type=parse_names,
+        default=(),
+        metavar="A,B",
+        help="only these tasks and what they need (default: all)",
+    )
+    steps.add_argument("--list", action="store_true", help="print the commands of all steps and run none")
+    steps.add_argument("--plan", action="store_true", help="check everything, print what each step costs, and run none")
+    steps.add_argument(
+        "--topology", metavar="SLICE", help="for --plan: chip-hours on a TPU slice such as v5e:16x16 (default: none)"
+    )
+    steps.add_argument(
+        "--processes", type=parse_count, metavar="N", help="fine-tunings that run at once (default: one per device)"
+    )
+    steps.add_argument(
+        "--launch",
+        type=shlex.split,
+        default=(),
+        metavar="WORDS",
+        help="words before pretrain, transfer and prune, which start them elsewhere, such as 'launch/local_multi.sh 2' "
+        "(default: none)",
+    )
+
+
+def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
+    """Run every step that is not finished, or print commands or costs."""
+    from bertzoo.pipeline.check import check
+    from bertzoo.pipeline.recipe import load_pipeline
+    from bertzoo.pipeline.record import PAGE, Record, steps_of
+
+    pipeline = load_pipeline(args.pipeline, overrides, args.tasks)
+    record = Record(args.run_dir, pipeline, args.training_dir)
+    steps = steps_of(pipeline, args.only, args.from_stage)
+    if args.list:
+        for step in steps:
+            words = record.words(step)
+            print(shlex.join([*args.launch, *words] if args.launch and _is_training(step) else ["bertzoo", *words]))
+        return 0
+    if args.plan:
+        costs = check(record, steps, configs_of)
+        _print_plan(record, steps, costs, args.topology)
+        return 0
+    from bertzoo.finetuning.sweep import slots
+    from bertzoo.pipeline.run import Execution, run_pipeline
+
+    execution = Execution(environments=slots.device_environments(args.processes), launcher=tuple(args.launch), tell=say)
+    failed = run_pipeline(record, steps, configs_of, execution)
+    say(f"wrote {record.path / PAGE}")
+    if failed:
+        say(f"{failed} of {len(steps)} steps failed; run the same command to try them again")
+    return 1 if failed else 0
+
+
+def _is_training(step: "Step") -> bool:
+    from bertzoo.pipeline.record import is_training
+
+    return is_training(step)
+
+
+def configs_of(words: Sequence[str]) -> list[Any]:
+    """The configs of a command line, one for each run of a sweep; raises UserError as the command would."""
+    from bertzoo.cli import config, convert
+    from bertzoo.cli import main as cli
+    from bertzoo.core import config as loader
+    from bertzoo.core.errors import UserError
+
+    if words[0] in config.VERBS:
+        return [config.command_config(list(words))]
+    verb, args, overrides = cli.parse(words)
+    if args is None:
+        raise UserError(f"--help does not apply to a step. Use `bertzoo {words[0]} --help`.")
+    if words[0] == "sweep":
+        from bertzoo.finetuning.sweep import grid
+        from bertzoo.finetuning.sweep.record import Record
+
+        record = Record(args.run_dir, grid.load_sweep(args.sweep, overrides, args.tasks).points())
+        return check_options(record)
+    if words[0] == "convert":
+        convert.options(args)
+    if words[0] == "tokenize":
+        return [verb.settings(args, overrides)]
+    return [loader.load(verb.config(), args.files, overrides)] if words[0] == "finetune" else []
+
+
+def _print_plan(record: "Record", steps: "Sequence[Step]", costs: "dict[str, Cost]", topology: str | None) -> None:
+    """Print parameters, steps, training FLOPs, space and chip-hours of every step."""
+    from bertzoo.benchmarking.rows import aligned
+    from bertzoo.pipeline.check import stage_flops
+
+    hours = {step.name: _chip_hours(record, step, topology) for step in steps if topology and _is_training(step)}
+    rows = [["step", "command", "parameters", "steps", "TFLOPs", "GB on disk", *["chip-hours"] * bool(topology)]]
+    for step in steps:
+        cost = costs[step.name]
+        stages = list(stage_flops(configs_of(record.words(step))[0])) if _is_training(step) else []
+        flops = sum(count * flops for count, flops in stages)
+        cells = [f"{cost.parameters:,}" if cost.parameters else ""]
+        cells += [f"{sum(count for count, _ in stages):,}", f"{flops / 1e12:,.0f}"] if stages else ["", ""]
+        cells.append(f"{cost.size / 1e9:.2f}" if cost.size else "")
+        rows.append([step.name, step.verb, *cells, *[hours.get(step.name, "")] * bool(topology)])
+    for line in aligned(rows, 2):
+        print(line)
+
+
+def _chip_hours(record: "Record", step: "Step", topology: str | None) -> str:
+    """The least and the most chip-hours of a training step, without the TPU compiler where it is not installed."""
+    from bertzoo.planning import estimate
+
+    (recipe,) = configs_of(record.words(step))
+    if step.verb == "prune" or topology is None:
+        return ""
+    plan = estimate.plan(recipe, topology, tell=say)
+    least, most = plan.chip_hours
+    return f"{least:,.1f} to {most:,.1f}"

@@ -1,0 +1,168 @@
+"""Check every step of a pipeline before the first one starts, and estimate what each costs."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.paths import is_url
+from bertzoo.data import pipeline as corpora
+from bertzoo.data.sources import pieces
+from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.settings import Finetune
+from bertzoo.models.tasks import NoHead, parameter_shapes
+from bertzoo.pipeline import verbs
+from bertzoo.pipeline.recipe import Step
+from bertzoo.pipeline.record import Record, is_training
+from bertzoo.pruning.settings import Prune
+from bertzoo.runs import any_model, stage_setups
+
+Parse = Callable[[Sequence[str]], list[Any]]  # of a command line: its configs, one for each run; raises UserError
+_BYTES = 4  # of a parameter
+_STATE = 3  # the parameters and the optimiser's two moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """parameters of the model that a step trains, 0 if unknown; size: bytes of its checkpoints and models on disk."""
+
+    parameters: int = 0
+    size: int = 0
+
+
+def check(record: Record, steps: Sequence[Step], parse: Parse) -> dict[str, Cost]:
+    """Raise UserError if a step would fail by its options, its models, its data or the space on the disk.
+
+    steps: those that will run. Returns what each step of the pipeline takes, by name.
+    """
+    recipes: dict[str, list[Any]] = {}
+    for step in record.pipeline.steps:
+        with _named(step):
+            recipes[step.name] = parse(record.words(step))
+            record.configs[step.name] = "\n".join(config.dump(recipe) for recipe in recipes[step.name][:1])
+    shapes: dict[str, Any] = {}  # the model that the output of a step holds, if it is known
+    costs = {}
+    read: set[Any] = set()
+    for step in record.pipeline.steps:
+        with _named(step):
+            shapes[step.name] = _shape(record, step, recipes[step.name], shapes)
+            costs[step.name] = _cost(shapes[step.name], recipes[step.name])
+            _check_fit(record, step, recipes[step.name], shapes)
+            if step in steps:
+                _check_data(record, step, recipes[step.name], read)
+    _check_disk(record, sum(costs[step.name].size for step in steps))
+    return costs
+
+
+class _named:
+    """A context in which errors name the step."""
+
+    def __init__(self, step: Step):
+        self.step = step
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UserError) and type(error) in (UserError, ConfigError):
+            raise type(error)(f"{self.step.name}: {error}") from error
+
+
+def _shape(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
+    """The model's config that a step's output holds, None if it is not known before the step runs."""
+    if step.verb in ("pretrain", "transfer"):
+        return recipes[0].model
+    if step.verb == "prune" or "from" not in step.links:
+        return None
+    return _linked(record, step, "from", shapes)
+
+
+def _linked(record: Record, step: Step, key: str, shapes: Mapping[str, Any]) -> Any:
+    """The model's config behind `from` or `teacher`, None if it is not known; raises UserError if there is no model."""
+    name = step.links.get(key)
+    if name is None or name not in record.pipeline.inputs:
+        return shapes.get(name or "")
+    path = Path(record.pipeline.inputs[name])
+    if not is_url(str(path)) and verbs.MODEL in step.form.reads[key]:
+        any_model.check_model(path)
+    return None
+
+
+def _check_fit(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the model that a step reads is not the one that its config describes."""
+    tables = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
+    if step.verb in tables:
+        key, table = tables[step.verb]
+        source, described = _linked(record, step, key, shapes), getattr(recipes[0], table)
+        if source is not None:
+            ours, theirs = parameter_shapes(described, NoHead()), parameter_shapes(source, NoHead())
+            for name in sorted(ours.keys() | theirs.keys()):
+                if ours.get(name) != theirs.get(name):
+                    raise ConfigError(
+                        f"[{table}] has {name} of shape {ours.get(name)}, but the model of {step.links[key]} has "
+                        f"{theirs.get(name)}. Make the two configs agree."
+                    )
+    source = shapes.get(step.name) if step.form.by_task else None
+    for recipe in recipes if source is not None else ():
+        if recipe.max_length > source.max_positions:
+            raise ConfigError(
+                f"max_length = {recipe.max_length} is more than the {source.max_positions} positions of the model. Use "
+                f"at most {source.max_positions}."
+            )
+
+
+def _check_data(record: Record, step: Step, recipes: Sequence[Any], read: set[Any]) -> None:
+    """Raise UserError if text or the files of a task are missing or wrong; each is read once."""
+    if step.form.by_task:
+        for recipe in recipes:
+            task = resolve_task(recipe)
+            key = (task.name, recipe.data_dir, recipe.own, recipe.squad.heldout)
+            if key not in read:
+                task.check_files()
+                read.add(key)
+    elif (is_training(step) or step.verb == "tokenize") and recipes:
+        data = recipes[0] if step.verb == "tokenize" else recipes[0].data
+        made = {record.places.output(record.pipeline.step(name)) for name in record.pipeline.needs(step)}
+        if data.source not in made and data.source not in read and not corpora.is_corpus(data.source):
+            pieces.check_sources(data.parts, data.heldout)
+            read.add(data.source)
+
+
+def _cost(model: Any, recipes: Sequence[Any]) -> Cost:
+    if not recipes or (model is None and not isinstance(recipes[0], Prune)):
+        return Cost()
+    model = recipes[0].model if model is None else model
+    parameters = sum(math.prod(shape) for shape in parameter_shapes(model, NoHead()).values())
+    if isinstance(recipes[0], Finetune):
+        return Cost(parameters=parameters, size=_BYTES * parameters * sum(recipe.seeds for recipe in recipes))
+    if not hasattr(recipes[0], "run"):
+        return Cost(parameters=parameters)
+    kept = recipes[0].run.keep_last + bool(recipes[0].run.keep_best) + 1  # one more while it is written
+    return Cost(parameters=parameters, size=_BYTES * _STATE * parameters * kept)
+
+
+def stage_flops(recipe: Any) -> Iterator[tuple[int, int]]:
+    """Steps of every stage of a training, and training FLOPs of a step; a pruning's are those of the whole model."""
+    if isinstance(recipe, Prune):
+        parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)] * recipe.cut.iterations
+    else:
+        parts = [recipe]
+    for part in parts:
+        for index, stage in enumerate(part.stages):
+            yield stage.steps, stage_setups.model_flops(part, index) * stage.batch_size
+
+
+def _check_disk(record: Record, needed: int) -> None:
+    """Raise UserError if the disk of the outputs has less free space than the checkpoints and models take."""
+    if is_url(record.places.training):
+        return
+    folder = next(path for path in (record.path.absolute(), *record.path.absolute().parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder} has {free / 1e9:,.1f} GB of free space, but checkpoints and models will take about "
+            f"{needed / 1e9:,.1f} GB. Free some, or use another --run_dir."
+        )

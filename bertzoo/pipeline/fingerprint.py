@@ -1,0 +1,84 @@
+"""Hashes of what a step reads and makes, by which a finished step is recognised."""
+
+import glob
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import is_url
+from bertzoo.data.corpus import manifest
+from bertzoo.pipeline import verbs
+
+
+def of_output(kind: str, place: str) -> str:
+    """The SHA-256 of an output of a kind of `verbs`: of a model's parameters, a corpus's text or a file's bytes.
+
+    Raises UserError if it is missing or damaged.
+    """
+    if kind in verbs.ANY_MODEL:
+        return _of_model(place)
+    if kind == verbs.CORPUS:
+        return read_json(Path(place) / manifest.NAME)["hash"]
+    return _of_path(Path(place))
+
+
+def of_input(text: str) -> str:
+    """The SHA-256 of an input: of a model's parameters, or of all bytes of the files that a source names.
+
+    The name itself is hashed of what is not on this machine, such as `embedded:python` or gs://bucket/text.
+    """
+    paths = [path for name in text.split(",") for path in _matches(name.strip())]
+    if len(paths) == 1 and paths[0].is_dir():
+        try:
+            return _of_model(str(paths[0]))
+        except UserError:  # a directory of text or tables
+            return _of_path(paths[0])
+    return _digest([text] if not paths else [_of_path(path) for path in paths])
+
+
+def stamp(text: str) -> str | None:
+    """A hash of sizes and times, which tells unchanged files without reading them; None if there are none."""
+    files = [file for name in text.split(",") for path in _matches(name.strip()) for file in _files(path)]
+    facts = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    return _digest(facts) if facts else None
+
+
+def exists(place: str) -> bool:
+    """Whether an output is there."""
+    from bertzoo.core.paths import place as located
+
+    return located(place).exists()
+
+
+def _of_model(place: str) -> str:
+    from bertzoo.conversion import tensors
+    from bertzoo.runs import any_model
+
+    return tensors.digest(any_model.read_model(place).params)
+
+
+def _of_path(path: Path) -> str:
+    if not path.exists():
+        raise UserError(f"{path} is missing. Run the same pipeline again to make it anew.")
+    if path.is_dir():
+        return _digest([json.dumps(atomic.hashes(path), sort_keys=True)])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _matches(name: str) -> list[Path]:
+    if is_url(name) or not name:
+        return []
+    return [Path(name)] if Path(name).exists() else [Path(found) for found in sorted(glob.glob(name, recursive=True))]
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,111 @@
+"""pipeline.md: the result, the time and the origin of every step of a pipeline, and its command."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core import atomic
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import UserError
+from bertzoo.export.companions import companions
+from bertzoo.finetuning.results import runs
+from bertzoo.pipeline import verbs
+from bertzoo.pipeline.recipe import Step
+from bertzoo.pipeline.record import PAGE, Record
+from bertzoo.runs import provenance
+from bertzoo.runs.report import page as reports
+
+_SHORT = 12  # digits of a hash
+
+
+def write_page(record: Record) -> None:
+    """Write pipeline.md."""
+    atomic.write_bytes(record.path / PAGE, ("\n".join(_lines(record)) + "\n").encode())
+
+
+def outcome(record: Record, step: Step) -> str:
+    """The result of a step in a few words, or why it has none."""
+    if step.name in record.errors:
+        return record.errors[step.name]
+    if record.entry(step) is None:
+        return "waiting"
+    try:
+        return _result(step, Path(record.places.readable(step)))
+    except (UserError, OSError, KeyError, TypeError) as error:  # of a run behind a URL, or a format without figures
+        return f"finished ({error})" if isinstance(error, UserError) else "finished"
+
+
+def _result(step: Step, output: Path) -> str:
+    if step.verb in verbs.TRAINING:
+        last = reports.read_run(output).history
+        line = (last.heldout or last.train)[-1]
+        shown = [f"{reports.title(key)} {value:.3f}" for key, value in line.items() if key in _FIGURES]
+        return f"step {line['step']:,}: {', '.join(shown)}" if shown else f"step {line['step']:,}"
+    if step.makes == verbs.TUNED:
+        run = runs.read_run(output, output.parent)
+        spread = f", {min(run.chosen_scores):.2f} to {max(run.chosen_scores):.2f}" if len(run.seeds) > 1 else ""
+        return f"{run.score:.2f}{spread}"
+    if step.makes == verbs.FILE:
+        about = read_json(output.with_name(companions(output)[0]))
+        scores = about["scores"]
+        task = [f"{name} {value:.2f}" for name, value in scores["file"].items() if name in _SCORES] if scores else []
+        return ", ".join([f"{about['precision']}, {about['bytes'] / 1e6:,.2f} MB", *task])
+    if step.verb == "evaluate":
+        document = read_json(output)
+        scores = [split for split in document["scores"].values()] if "scores" in document else [document]
+        return ", ".join(
+            f"{name} {value:.3f}" for split in scores for name, value in split.items() if _is_figure(value)
+        )
+    if step.verb == "benchmark":
+        rows = read_json(output)["rows"]
+        return ", ".join(f"{Path(row['model']).name} {row['median_ms']:.2f} ms" for row in rows)
+    return "finished"
+
+
+_FIGURES = ("loss", "mlm_loss", "mlm_hidden_loss", "mlm_accuracy", "rtd_auc")  # of a line of metrics.jsonl
+_SCORES = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact")
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+def _lines(record: Record) -> Iterator[str]:
+    pipeline = record.pipeline
+    yield f"# {pipeline.path.stem}"
+    yield ""
+    software = provenance.software()
+    yield (
+        f"Made by `bertzoo pipeline` from {pipeline.path.name}; bertzoo {software['bertzoo']}, commit "
+        f"{software['git'] or 'unknown'}, jax {software['jax']}."
+    )
+    if pipeline.inputs:
+        yield ""
+        yield "| input | value |"
+        yield "|---|---|"
+        for name, value in pipeline.inputs.items():
+            yield f"| {name} | {value} |"
+    yield ""
+    yield "| step | command | result | seconds | finished | output | SHA-256 |"
+    yield "|---|---|---|---|---|---|---|"
+    total = 0.0
+    for step in pipeline.steps:
+        entry = record.entry(step) or {"seconds": "", "finished": "", "output": ""}
+        total += entry["seconds"] or 0.0
+        result = outcome(record, step).replace("|", "\\|")
+        yield (
+            f"| {step.name} | {step.verb} | {result} | {entry['seconds']} | {entry['finished']} | "
+            f"{record.places.output(step)} | {entry['output'][:_SHORT]} |"
+        )
+    yield ""
+    yield f"All steps took {total:,.0f} seconds."
+    for step in pipeline.steps:
+        if step.verb == "results" and record.entry(step):
+            yield ""
+            yield Path(record.places.output(step)).read_text(encoding="utf-8").rstrip()
+    yield ""
+    yield "```bash"
+    for step in pipeline.steps:
+        yield shlex.join(["bertzoo", *record.words(step)])
+    yield "```"

@@ -1,0 +1,163 @@
+"""The directory of a pipeline: pipeline.json with its finished steps, the lock, and pipeline.md."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bertzoo.core import atomic, config, lock
+from bertzoo.core.documents import parse_toml, read_json
+from bertzoo.core.errors import UserError
+from bertzoo.core.paths import check_vacant, is_url, on_disk
+from bertzoo.pipeline import fingerprint, verbs
+from bertzoo.pipeline.recipe import Pipeline, Places, Step
+
+NAME, STAGES, LOGS, PAGE = "pipeline.json", "stages", "logs", "pipeline.md"
+VERSION = 1  # of pipeline.json
+_SHORT = 12  # digits of a hash that an error shows
+
+
+class Record:
+    """The directory of a pipeline, which need not exist yet.
+
+    training_dir: directory or URL of the runs of pretrain, transfer and prune; by default the others' too. configs:
+    the resolved config of each step as TOML, empty without one.
+    """
+
+    def __init__(self, run_dir: str, pipeline: Pipeline, training_dir: str | None = None):
+        self.path = on_disk(run_dir, "the run directory", "Name a local or mounted directory, and --training_dir=URL.")
+        self.pipeline = pipeline
+        self.places = Places(stages=self.path / STAGES, training=training_dir or str(self.path / STAGES))
+        self.configs: dict[str, str] = {}
+        self.errors: dict[str, str] = {}  # by step: how its last run failed, or what it waits for
+        self._stamps: dict[str, list[str]] = {}
+        self._finished: dict[str, dict[str, Any]] = {}
+
+    def log(self, step: Step) -> Path:
+        """The log of a step's last run."""
+        return self.path / LOGS / f"{step.name}.log"
+
+    def words(self, step: Step) -> list[str]:
+        """The command line of a step."""
+        return self.pipeline.words(step, self.places)
+
+    def entry(self, step: Step) -> dict[str, Any] | None:
+        """What is recorded of a finished step whose output still exists, or None."""
+        entry = self._finished.get(step.name)
+        return entry if entry and fingerprint.exists(self.places.readable(step)) else None
+
+    def unfinished(self, step: Step) -> list[str]:
+        """The steps that a step reads and that are not finished."""
+        return [name for name in self.pipeline.needs(step) if self.entry(self.pipeline.step(name)) is None]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory and read what it records; raises UserError if it is another's or in use."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
+        if self.path.exists():
+            check_vacant(str(self.path), [path.name for path in self.path.iterdir()], [NAME], [lock.NAME, LOGS])
+        self.path.mkdir(parents=True, exist_ok=True)
+        with lock.hold(self.path / lock.NAME, str(self.path)):
+            self._read()
+            yield
+
+    def changes(self, step: Step) -> list[str]:
+        """A line for each difference between a finished step as it is recorded and as it would run now."""
+        old = self._finished[step.name]
+        new = self._facts(step)
+        lines = [f"its command lacks {word}" for word in old["words"] if word not in new["words"]]
+        lines += [f"its command has a new {word}" for word in new["words"] if word not in old["words"]]
+        lines += config.difference(parse_toml(old["config"]), parse_toml(new["config"]))
+        for kind, names in (("the input", "inputs"), ("the output of", "reads")):
+            for name in old[names].keys() & new[names].keys():
+                before, after = old[names][name], new[names][name]
+                if before != after:
+                    lines.append(f"{kind} {name} had the hash {before[:_SHORT]}, now {after[:_SHORT]}")
+        output = self._hash(step.makes, self.places.readable(step))
+        if output != old["output"]:
+            lines.append(f"its output had the hash {old['output'][:_SHORT]}, now {output[:_SHORT]}")
+        return lines
+
+    def finish(self, step: Step, seconds: float) -> None:
+        """Record that a step has just finished; raises UserError if its output is missing or damaged."""
+        output = self._hash(step.makes, self.places.readable(step))
+        times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
+        self._finished[step.name] = {**self._facts(step), "output": output, **times}
+        self.errors.pop(step.name, None)
+        self.write()
+
+    def forget(self, steps: Sequence[Step]) -> None:
+        """Remove steps whose output no longer exists."""
+        for step in steps:
+            if self.entry(step) is None:
+                self._finished.pop(step.name, None)
+
+    def write(self) -> None:
+        """Write pipeline.json."""
+        document = {"version": VERSION, "steps": self._finished, "hashes": self._stamps}
+        atomic.write_json(self.path / NAME, document)
+
+    def _read(self) -> None:
+        file = self.path / NAME
+        if not file.is_file():
+            return
+        try:
+            document = read_json(file)
+            version, self._finished, self._stamps = (document[key] for key in ("version", "steps", "hashes"))
+            known = {"words", "config", "inputs", "reads", "output", "seconds", "finished"}
+            whole = all(entry.keys() == known for entry in self._finished.values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{file} is damaged: {error}. Restore a copy, or use a different --run_dir.") from error
+        if version != VERSION or not whole:
+            raise UserError(
+                f"{file} has version {version}, but this bertzoo reads version {VERSION}. Use a different --run_dir."
+            )
+
+    def _facts(self, step: Step) -> dict[str, Any]:
+        """What a finished step depends on. Paths are left out, so that a directory may move."""
+        inputs = self.pipeline.inputs_of(step)
+        text = self.configs.get(step.name, "")
+        named = {str(self.places.stages): "{stages}", self.places.training: "{training}"}
+        named |= {value: f"{{{name}}}" for name, value in inputs.items()}
+        for value in sorted(named, key=len, reverse=True):
+            text = text.replace(f'"{value}', f'"{named[value]}')
+        template = replace(self.pipeline, inputs={name: f"{{{name}}}" for name in self.pipeline.inputs})
+        return {
+            "words": template.words(step, Places(stages=Path("{stages}"), training="{training}")),
+            "config": text,
+            "inputs": {name: self._hash("", value) for name, value in inputs.items()},
+            "reads": {
+                name: self._hash(other.makes, self.places.readable(other))
+                for name in self.pipeline.needs(step)
+                for other in [self.pipeline.step(name)]
+            },
+        }
+
+    def _hash(self, kind: str, place: str) -> str:
+        """The hash of an output of a kind, or of an input, read again only if sizes or times have changed."""
+        stamp = None if is_url(place) else fingerprint.stamp(place)
+        known = self._stamps.get(place)
+        if known is not None and stamp is not None and known[0] == stamp:
+            return known[1]
+        digest = fingerprint.of_output(kind, place) if kind else fingerprint.of_input(place)
+        if stamp is not None:
+            self._stamps[place] = [stamp, digest]
+        return digest
+
+
+def steps_of(pipeline: Pipeline, patterns: Sequence[str], since: str) -> list[Step]:
+    """The steps of the stages that --only names, from --from_stage on; raises UserError for an unknown one."""
+    stages = list(dict.fromkeys(step.stage for step in pipeline.steps))
+    for flag, name in (*(("--only", name) for name in patterns), *[("--from_stage", since)] * bool(since)):
+        if name not in stages:
+            raise UserError(f"{flag}={name} is not a stage. The stages are {', '.join(stages)}.")
+    chosen = stages[stages.index(since) if since else 0 :]
+    return [step for step in pipeline.steps if step.stage in chosen and (not patterns or step.stage in patterns)]
+
+
+def is_training(step: Step) -> bool:
+    """Whether a step may run on several machines."""
+    return step.verb in verbs.TRAINING
