@@ -67,8 +67,8 @@ class _named:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UserError) and type(error) in (UserError, ConfigError):
-            raise type(error)(f"{self.step.name}: {error}") from error
+        if isinstance(error, UserError) and error.exit_code == UserError.exit_code:
+            raise ConfigError(f"{self.step.name}: {error}") from error
 
 
 def _shape(record: Record, step: Step, recipes: Sequence[Any], shapes: Mapping[str, Any]) -> Any:
@@ -105,12 +105,14 @@ def _check_fit(record: Record, step: Step, recipes: Sequence[Any], shapes: Mappi
                         f"[{table}] has {name} of shape {ours.get(name)}, but the model of {step.links[key]} has "
                         f"{theirs.get(name)}. Make the two configs agree."
                     )
-    source = shapes.get(step.name) if step.form.by_task else None
-    for recipe in recipes if source is not None else ():
-        if recipe.max_length > source.max_positions:
+    model = shapes.get(step.name)
+    if not step.form.by_task or model is None:
+        return
+    for recipe in recipes:
+        if recipe.max_length > (positions := model.max_positions):
             raise ConfigError(
-                f"max_length = {recipe.max_length} is more than the {source.max_positions} positions of the model. Use "
-                f"at most {source.max_positions}."
+                f"max_length = {recipe.max_length} is more than the {positions} positions of the model. Use at most "
+                f"{positions}."
             )
 
 
