@@ -1,4 +1,4 @@
-"""A pipeline from the command line with a fake `bertzoo` for its steps: order, resuming, changes, failures and stops."""
+"""A pipeline from the command line with a fake `bertzoo` for its steps: order, resuming, changes, failures."""
 
 import json
 import os
