@@ -226,4 +226,5 @@ def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
     assert shown[1:] == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
     installed, numbers = tmp_path / "installed" / "bertzoo", "finetuning/results/published.csv"
     assert (installed / numbers).read_bytes() == (PACKAGE / numbers).read_bytes()
-    assert len(list((installed / "configs" / "sweeps").iterdir())) == 2
+    for sweep in (ROOT / "configs" / "sweeps").iterdir():
+        assert (installed / "configs" / "sweeps" / sweep.name).read_bytes() == sweep.read_bytes()

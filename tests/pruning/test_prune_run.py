@@ -267,12 +267,12 @@ def test_the_pruned_model_must_be_named_and_in_another_directory(folder, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], ("weigh.gamma = 1e-06", "nothing", "larger")),
-        (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], ("weigh.gamma = 100.0", "everything", "smaller")),
+        (["--weigh.gamma=1e-6", "--weigh.learning_rate=1e-4"], ("weigh.gamma = 1e-06", "too small", "larger")),
+        (["--weigh.gamma=100", "--weigh.learning_rate=0.5"], ("weigh.gamma = 100", "too large", "smaller")),
         *(
             (
                 ["--weigh.gamma=1e4", "--weigh.learning_rate=0.05", "--weigh.steps=10", "--cut.iterations=1", *more],
-                ("weigh.gamma = 10000.0", "alike", "smaller"),
+                ("weigh.gamma = 10000", "does not tell", "smaller"),
             )
             for more in ([], ["--weigh.penalty=l0", "--weigh.learning_rate=0.15"])
         ),
