@@ -3,7 +3,7 @@
 Run the same command again to resume: finished runs are skipped. CONFIG's stages are runs of `bertzoo finetune` that
 start from --model.NAME=PATH or from the model of an earlier stage. Other options apply to every run,
 --stages.NAME.KEY=VALUE to one stage, --tasks.NAME.KEY=VALUE to one task; {task} in a value stands for the task's name.
-RUN/chain.csv has a line for every run. A failed run holds back those that need it.
+RUN/chain.csv has a line for every run. If a run fails, the runs that need it do not start.
 
 examples:
   bertzoo chain squeezebert_glue --model.student=runs/squeezebert --model.teacher=runs/electra_base --data_dir=glue \
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from bertzoo.finetuning.sweep.record import Record
 
 PASSES_ON = True
-_MODEL = "model."  # of a flag that gives one
-FREE = ("data_dir",)  # what may change in a run that has begun
+_MODEL = "model."  # prefix of an option that names a model
+FREE = ("data_dir",)  # settings that may change after a run has begun
 
 
 def arguments(parser: Parser) -> None:
-    """Declare the verb's flags."""
+    """Declare the command's flags."""
     parser.group("input").add_argument("chain", metavar="CONFIG", help="a TOML file or the name of a shipped chain")
     run_dir_option(parser, "the chain's directory")
     task_options(parser, "only these tasks and the stages they need, comma-separated (default: all)", "runs")
 
 
 def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
-    """Run every run that is not finished after those that it needs, and print the table."""
+    """Start each unfinished run once the runs that it needs are finished, and print the table."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning.sweep import chain as chains
     from bertzoo.finetuning.sweep import slots
@@ -83,7 +83,7 @@ def main(args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> int:
 
 
 def _given(chain: "Chain", paths: dict[str, str]) -> dict[str, Path]:
-    """Return the models by name; raises UserError for one that is missing, has no path, or is not in the chain."""
+    """Return the models' paths by name; raises UserError for one that is missing, without path, or not in the chain."""
     from bertzoo.cli.support.training import model_path
     from bertzoo.core.schema import nearest
     from bertzoo.runs import any_model
@@ -110,7 +110,7 @@ def _layout(chain: "Chain") -> Any:
 
 
 def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the changed settings of the runs that have begun."""
+    """Return the changed settings of runs that have begun, except those in FREE."""
     from bertzoo.core import config as loader
 
     begun = [point.name for point in record.points if record.run_dir(point).exists()]
@@ -119,7 +119,7 @@ def _changes(record: "Record", old: dict[str, Any], new: dict[str, Any]) -> list
 
 
 def _print_table(record: "Record", layout: Any) -> None:
-    """The papers' table with the runs that are finished."""
+    """Print the papers' table with the finished runs."""
     from bertzoo.finetuning.results import render, rows
 
     if layout is None or not record.finished:
