@@ -1,6 +1,7 @@
 """Read a chain from TOML: fine-tunings that start from one another or are each other's teachers.
 
-KEYS are those of the file. A reference to a stage means its run of the same task, or its only run.
+KEYS describes the keys of the file. A stage in `from` or `teacher` stands for its run of the same task, or its only
+run.
 """
 
 import hashlib
@@ -26,12 +27,12 @@ KEYS = {
     "stages.NAME.tasks": "list of tasks, or a table of differences by task; required",
     "stages.NAME.tasks.TASK.OPTION": "value of an option, of `from` or of `teacher` in the run of one task",
 }
-STAGES = "stages"  # in the directory of a chain, where its runs are
+STAGES = "stages"  # folder of the runs in a chain's directory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(SweepPoint):
-    """One run of a chain; links: the input model or the run that `from` and `teacher` name."""
+    """One run of a chain; links: names of the input models or runs for `from` and `teacher`."""
 
     stage: str
     links: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +47,9 @@ class Link(SweepPoint):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """models: names of the input models; links: its runs, each after those that it needs; table: of the results."""
+    """A chain of runs. models: names of the input models; links: the runs, each after those that it needs; table: name
+    of the table of results.
+    """
 
     base: str
     models: tuple[str, ...]
@@ -54,7 +57,7 @@ class Chain:
     table: str = ""
 
     def needs(self, link: Link) -> list[str]:
-        """The runs that must finish before this one starts."""
+        """The runs that must finish before `link` starts."""
         return [name for name in link.links.values() if name not in self.models]
 
     def identity(self, paths: Mapping[str, Path]) -> dict[str, Any]:
@@ -68,7 +71,7 @@ class Chain:
         return {"version": VERSION, "runs": runs}
 
     def placed(self, paths: Mapping[str, Path], folder: Path) -> list[Link]:
-        """The runs in `folder`, with the paths of their models and teachers."""
+        """Return the runs with the paths of their models and teachers as options; runs are inside `folder`."""
         known = {**paths, **{link.name: folder / link.name for link in self.links}}
         return [
             replace(link, options={**link.options, **{key: str(known[name]) for key, name in link.links.items()}})
@@ -76,7 +79,7 @@ class Chain:
         ]
 
     def only(self, tasks: Sequence[str]) -> "Chain":
-        """The runs of some tasks, and those that they need; raises ConfigError for an unknown task."""
+        """Keep only the runs of `tasks` and those that they need; raises ConfigError for an unknown task."""
         known = {link.task for link in self.links}
         for task in tasks:
             if task not in known:
@@ -88,9 +91,10 @@ class Chain:
 
 
 def load_chain(name: str | Path, overrides: Sequence[tuple[str, str]] = ()) -> Chain:
-    """A chain from a file or by the name of a shipped one; raises ConfigError.
+    """Load a chain from a file, or a shipped one by name; raises ConfigError.
 
-    overrides: an option for all runs, `stages.NAME.option` for those of one stage, `tasks.NAME.option` of one task.
+    overrides: (key, value) pairs; a key is an option for all runs, `stages.NAME.option` for those of one stage, or
+    `tasks.NAME.option` of one task.
     """
     path = config.find(name)
     try:
@@ -162,7 +166,8 @@ def _options(where: str, table: Any) -> dict[str, str]:
 
 def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list[Link]:
     parts = {"stages": {link.stage for link in links}, "tasks": {link.task for link in links}}
-    for key, value in sorted(overrides, key=lambda pair: pair[0].split(".")[0] in parts):  # of a part over of all
+    for key, value in sorted(overrides, key=lambda pair: pair[0].split(".")[0] in parts):
+        # Overrides of one stage or task come last.
         kind, *rest = key.split(".", 2)
         name, which = key, None
         if kind in parts:
@@ -182,7 +187,7 @@ def _overridden(links: list[Link], overrides: Sequence[tuple[str, str]]) -> list
 
 
 def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
-    """The links with runs instead of stages, and without teachers that do not contribute (alpha = 1)."""
+    """Return the links with stages replaced by their runs, and without teachers that do not contribute (alpha = 1)."""
     stages: dict[str, list[str]] = {}
     for link in links:
         stages.setdefault(link.stage, []).append(link.task)
@@ -206,7 +211,7 @@ def _resolved(links: list[Link], models: Sequence[str]) -> list[Link]:
 
 
 def _ordered(links: list[Link], models: Sequence[str]) -> tuple[Link, ...]:
-    """Each link after those that it needs, else in their order; raises ConfigError for a circle."""
+    """Sort the links so that each follows those it needs, else keep their order; raises ConfigError for a circle."""
     made: dict[str, Link] = {}
     while waiting := [link for link in links if link.name not in made]:
         free = [link for link in waiting if all(name in models or name in made for name in link.links.values())]

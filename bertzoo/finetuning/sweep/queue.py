@@ -1,4 +1,4 @@
-"""Run points as processes, several side by side, and report how each ended."""
+"""Run the points of a sweep as processes, several side by side, and report how each ended."""
 
 import contextlib
 import signal
@@ -15,13 +15,13 @@ from bertzoo.core.errors import Stopped
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 COMMAND = ("-m", "bertzoo")
-_POLL = 0.1  # seconds between two looks at the processes
+_POLL = 0.1  # seconds between two checks of the processes
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessJob(Generic[Item]):
-    """The arguments of one process, and the log of its output."""
+    """The arguments of one process, and the file for its output. `run_processes` passes `item` to callbacks."""
 
     item: Item
     arguments: Sequence[str]
@@ -49,13 +49,13 @@ def run_processes(
 ) -> None:
     """Run every job, one at a time in each of the environments, and call `ended` for each.
 
-    A job that is not ready waits until others have ended; it is left out if none is running and it is still not ready.
+    A job that is not ready waits until others have ended; it is skipped if it is not ready when no other is running.
     SIGTERM, SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills them.
     """
     waiting = list(jobs)
     running: dict[int, tuple[ProcessJob[Item], subprocess.Popen]] = {}
     signals: list[int] = []
-    rounds = 0  # of signals sent to the processes
+    rounds = 0  # how often signals were sent to the processes
 
     def record(number: int, _: FrameType | None) -> None:
         leave_closed_terminal()
@@ -81,7 +81,7 @@ def run_processes(
                     del running[slot]
                     ended(job.item, _exit(process.returncode, job.log))
     finally:
-        for _, process in running.values():  # left over if `ended` has raised
+        for _, process in running.values():  # still running only if `ended` has raised
             process.terminate()
             process.wait()
         for number, handler in usual.items():
@@ -99,7 +99,7 @@ def _start(job: ProcessJob, environment: Mapping[str, str]) -> subprocess.Popen:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that Ctrl-C reaches it only from here
+            start_new_session=True,  # so that Ctrl-C reaches it only through this process
         )
 
 
