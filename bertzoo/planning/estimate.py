@@ -23,18 +23,18 @@ from bertzoo.train import sharding
 # Model operations per second over the peak, from the lowest to the highest in runs of BERT-like models on TPUs.
 UTILISATION = (0.2, 0.5)
 ASSUMPTIONS = (
-    "activations: an upper bound, as if nothing were fused or split by tensor. All values of a device's rows are alive "
-    "at once, and all that fsdp splits is gathered at once",
-    "fits, without the compiler: room for the bound and a second copy of parameters and moments, which stands for the "
-    "program, the padding of arrays and the optimiser's temporaries",
-    f"steps/s and chip-hours: the model's operations take {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
-    "where the three times below allow it: at best they overlap wholly, at worst not at all",
+    "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
+    "are alive at once, and all parameters that fsdp splits are gathered at once",
+    "fits, without the compiler: there is room for the bound and a second copy of parameters and moments. The copy "
+    "stands for the program, the padding of arrays and the optimiser's temporaries",
+    f"steps/s and chip-hours: the model's operations reach {UTILISATION[0]:.0%} to {UTILISATION[1]:.0%} of the peak, "
+    "unless the three times below take longer: at best their maximum, at worst their sum",
     "compute: the matrix products of the forward and backward pass, padded to the matrix unit, at the bfloat16 peak",
-    "memory: all that a step holds read once, parameters and moments written once, at full bandwidth; a floor, because "
-    "arrays that share a place count once",
-    "interconnect: what the collectives send on rings, over all links of a chip at once",
-    "without the compiler: a step holds state and batch, and sends the sums of float32 gradients and the gathers of "
-    "what fsdp splits, nothing for tensor",
+    "memory: a step reads everything it holds once and writes parameters and moments once, at full bandwidth; a lower "
+    "bound, because arrays that share memory count once",
+    "interconnect: the bytes that the collectives send on rings, over all links of a chip at once",
+    "without the compiler: a step holds state and batch. It sends the sums of float32 gradients and the gathers of "
+    "parameters that fsdp splits, and nothing for the tensor axis",
 )
 
 
