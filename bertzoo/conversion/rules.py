@@ -14,7 +14,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class TensorRule(NamedTuple):
-    """One tensor: our path and axes, another project's name and axes, and sizes of axes that our shape does not give."""
+    """One tensor: our path and axes, another project's name and axes, and sizes of axes that our shape lacks."""
 
     ours: str
     axes: str
