@@ -2,8 +2,8 @@
 
     python launch/demo_labels.py DIRECTORY
 
-A label is the subject of the module whose docstrings hold the paragraph. All labels have as many paragraphs; a fifth of
-them, chosen by hash, is in dev.csv.
+A label is the subject of the module whose docstrings hold the paragraph. All labels have the same number of
+paragraphs; a fifth of them, chosen by hash, is in dev.csv.
 """
 
 import csv
@@ -27,14 +27,14 @@ SUBJECTS = {
 
 
 def paragraphs(subject: str) -> list[str]:
-    """The paragraphs of a subject, once each, in the order of their hashes."""
+    """Return the distinct paragraphs of a subject, in the order of their hashes."""
     files = [path for module in SUBJECTS[subject] for path in (module.with_suffix(".py"), *module.rglob("*.py"))]
     texts = {text for path in files if path.is_file() and "tests" not in path.parts for text in module_paragraphs(path)}
     return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
 
 
 def main(directory: Path) -> None:
-    """Write both files."""
+    """Write train.csv and dev.csv into a directory."""
     texts = {subject: paragraphs(subject) for subject in SUBJECTS}
     count = min(map(len, texts.values()))
     parts = {"train.csv": slice(count // 5, count), "dev.csv": slice(0, count // 5)}
