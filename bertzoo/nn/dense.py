@@ -35,7 +35,7 @@ def _over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
 
 
 def _over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-    """Return `_over_axes` of both arrays reshaped to matrices, which is one product of two matrices."""
+    """Return `_over_axes`, computed as a single product of two matrices."""
     rows = math.prod(x.shape[:-1])
     return _over_axes(x.reshape(rows, -1), change.reshape(rows, -1))
 
@@ -67,8 +67,8 @@ class Dense(nn.Module):
 class DensePair(nn.Module):
     """An affine map of two concatenated vectors: (..., D) and (..., D), leading axes broadcast -> (..., O).
 
-    The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one of the vectors, so all pairs of K and
-    L vectors cost K + L products of vector and kernel instead of K · L.
+    The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one vector, so all pairs of K and L vectors
+    cost K + L products instead of K · L.
     """
 
     features: int

@@ -20,7 +20,7 @@ def _padded(x: jax.Array, window: int) -> jax.Array:
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """Yield x (B,L,...) shifted for each tap w, so that position t holds x[:, t + w - W//2]; float32, as sums need."""
+    """Yield x (B,L,...) shifted for each tap w, so that position t holds x[:, t + w - W//2], in float32."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)
@@ -29,7 +29,7 @@ def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
 def _over_taps(x: jax.Array, dy: jax.Array, window: int, axis: int | tuple[int, ...]) -> jax.Array:
     """Return (W,...), for each tap w the sum over `axis` of dy · (x shifted by w).
 
-    It is a loop, because XLA keeps W copies of x if it is unrolled.
+    A loop, because unrolled XLA keeps W copies of x.
     """
     padded = _padded(x, window)
 

@@ -42,8 +42,8 @@ class OnlyRow(nn.Module):
 class Trigram(nn.Module):
     """A dense map of each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
 
-    The kernel (3,E,D) holds the weights of the next token, the token and the previous token, in this order. Tokens
-    beyond the ends are 0. `mask_padding` sets padding to 0 too, so that the last token does not read it.
+    The kernel (3,E,D) is ordered next token, token, previous token. Tokens beyond the ends are 0; with `mask_padding`,
+    so is padding.
     """
 
     features: int

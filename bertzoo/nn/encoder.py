@@ -44,7 +44,7 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: N+1 arrays (B,L,D), from the first layer's input on; attentions: N of probabilities (B,H,L,M)."""
+    """hidden_states: N+1 arrays (B,L,D), first the input of layer 0. attentions: N probabilities (B,H,L,M)."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]

@@ -44,10 +44,7 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 
 
 class Grouped(nn.Module):
-    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O), I and O the products of *I, *O.
-
-    `lowering`: "einsum" applies to window 1, stride 1 and no padding; other layers are computed as a convolution.
-    """
+    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O), I, O the products of *I, *O."""
 
     features: tuple[int, ...]
     groups: int

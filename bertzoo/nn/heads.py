@@ -96,7 +96,7 @@ class ClassificationHead(nn.Module):
 
 
 class PairHead(nn.Module):
-    """Score pairs (..., D) and (..., D), broadcast, with float32 logits (...): output(activation(dense(x, y)))."""
+    """Map pairs (..., D) and (..., D), broadcast, to float32 logits (...): output(activation(dense(x, y)))."""
 
     dense: nn.Module
     activation: Callable[[jax.Array], jax.Array]
@@ -131,7 +131,10 @@ class JointSpanHead(nn.Module):
     beam: int
 
     def __call__(self, hidden_BLD: jax.Array, second_BL: jax.Array, starts_BK: jax.Array | None) -> JointSpans:
-        """Return logits. second_BL: 1 at tokens of the second segment. starts_BK: by default the `beam` likeliest."""
+        """Return the logits.
+
+        second_BL: 1 at tokens of the second segment. starts_BK: start positions, by default the `beam` likeliest.
+        """
         length = hidden_BLD.shape[1]
         excluded_BL = EXCLUDED * (1.0 - jnp.maximum(second_BL, jnp.arange(length) == 0).astype(jnp.float32))
         start_BL = self.start(hidden_BLD)[..., 0].astype(jnp.float32) + excluded_BL
