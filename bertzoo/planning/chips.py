@@ -28,7 +28,7 @@ class Chip:
     `devices`: JAX devices of a chip (its cores, or 1 if both cores act as one); `hbm`: GiB of memory that programs may
     use, summed over its devices; `flops`: bfloat16 operations per second; `hbm_bandwidth`, `ici_bandwidth`: bytes per
     second; `mxu`: rows and columns of the matrix unit; `largest`: chips in the largest slice; `slices`: shapes of
-    all slices that are a 2D torus, or of 3D ones below 4x4x4; `configuration`: the compiler's name for core use.
+    all slices if they are 2D, of those below 4x4x4 if they are 3D; `configuration`: libtpu's chip_config_name.
     """
 
     name: str

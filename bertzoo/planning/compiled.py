@@ -1,4 +1,4 @@
-"""Compile a run's training steps for a TPU slice without its TPUs; return the compiler's memory and collectives.
+"""Compile a run's training steps for a TPU slice without TPUs; return the compiler's memory sizes and collectives.
 
 The compiler, libtpu, runs in a child process, which keeps its environment and its lock away from the caller.
 `python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one per line.
@@ -82,7 +82,7 @@ def available() -> bool:
 def compile_stages(
     recipe: Recipe, topology: chips.Topology, folder: Path, tell: Callable[[str], None], *, cached_only: bool = False
 ) -> dict[int, CompiledStep]:
-    """Return every planned stage's compiled step, by stage; results of earlier calls are read from `folder`.
+    """Compile the step of every planned stage; return results by stage, from `folder` if an earlier call stored them.
 
     tell: receives lines of progress; cached_only: compile nothing and leave out stages without a result. Raises
     UserError if there is no compiler, or if it fails for a reason other than memory.

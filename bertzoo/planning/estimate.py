@@ -48,17 +48,17 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """Minimum seconds of a step if the three overlap wholly."""
+        """Minimum seconds of a step if compute, memory and interconnect overlap wholly."""
         return max(dataclasses.astuple(self))
 
     @property
     def sum(self) -> float:
-        """Minimum seconds of a step if the three do not overlap."""
+        """Minimum seconds of a step if compute, memory and interconnect do not overlap."""
         return sum(dataclasses.astuple(self))
 
     @property
     def bound(self) -> str:
-        """Name of the slowest of the three."""
+        """Name of the field with the most seconds."""
         return max(dataclasses.asdict(self).items(), key=lambda item: item[1])[0]
 
 
@@ -95,7 +95,7 @@ class RunPlan:
     """The plan of a run; chip_hours and dollars are (at best, at worst), dollars None without a price.
 
     fallbacks: one sentence for each parameter that the mesh does not divide; model_flops: operations of the whole run;
-    electra_flops: these counted by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
+    electra_flops: the same by the rules of ELECTRA's authors; published_flops: ConvBERT's printed figure, or None;
     published_note: how its recipe differs from this one; not_compiled: why there are no compiler figures, or None.
     """
 

@@ -50,7 +50,7 @@ def mesh_fallbacks(recipe: Recipe, mesh: jax.sharding.Mesh) -> list[str]:
 
 
 def planned_stages(recipe: Recipe) -> list[int]:
-    """Return indices of the stages to plan: of stages that differ only in depth, the first, the middle and the last."""
+    """Return the stages to plan, by index: all, but of those that differ only in depth, the first, middle and last."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
     return sorted({0, (groups - 1) // 2, groups - 1} if groups else {}) + list(range(groups, len(recipe.stages)))
 
