@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """flops: share (0 to 1) of each part in a model's operations at a length; benchmarking/parts.py has the parts."""
+    """A model's operations by part. flops: share (0 to 1) of each part of benchmarking/parts.py, at a length."""
 
     model: str
     length: int

@@ -95,7 +95,10 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """Return the workers' order in round `index`: even rounds rotate it by one, odd rounds reverse the one before."""
+    """Return the workers' order in round `index`.
+
+    Two rounds form a pair, an order and its reverse; the next pair rotates the order by one worker.
+    """
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 

@@ -35,7 +35,7 @@ STEPS = 4
 
 
 class LatencySettings(NamedTuple):
-    """dimensions: letters of those to measure; empty for all that the model has. steps: number of sizes of each.
+    """dimensions: letters of dimensions to measure; empty for all of the model. steps: number of sizes of each.
 
     length: tokens; 0 for 128. runs: timed runs of each encoder, spread over the rounds.
     """
@@ -65,7 +65,7 @@ def measure_config(
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
-    """Return the sizes to measure by dimension letter, from the smallest that pruning can leave to the model's own.
+    """Return each dimension's sizes to measure, by letter, from the smallest that pruning can leave to the model's own.
 
     Raises UserError if the model has no such dimension.
     """

@@ -44,7 +44,7 @@ class Measurement:
 
 
 def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | None:
-    """Return how many times as fast as model `base` a row is in the same setting; None if `base` has no such row."""
+    """Return how many times as fast as model `base` a row is; None if `base` was not timed in the row's setting."""
     reference = next((one for one in rows if (one.model, one.setting) == (base, row.setting)), None)
     return None if reference is None else ratio(reference.rounds, row.rounds)
 

@@ -41,7 +41,7 @@ class LoadRequest(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """prepare: length -> an inference. lengths: those of the file; empty if it takes any. threads: number in use."""
+    """prepare: maps a length to an inference. lengths: of the file, empty if it takes any. threads: their number."""
 
     prepare: Callable[[int], Inference]
     lengths: tuple[int, ...]
@@ -145,7 +145,7 @@ def executorch(request: LoadRequest) -> Loader:
 
 
 def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
-    """Return a file opened by export.runtimes as a model of any length; a wrong length raises at its first run."""
+    """Return a file opened by export.runtimes as a model of any length; running an unsupported length raises."""
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
