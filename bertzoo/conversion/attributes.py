@@ -98,7 +98,7 @@ def check_counts(
 
 
 def _shares_layers(family: Family, model: Any) -> bool:
-    """Return whether layers share their tensors, so that one more adds none."""
+    """Return whether layers share their tensors, so that one more layer adds no tensors."""
     one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
     return one == two
 
@@ -106,7 +106,7 @@ def _shares_layers(family: Family, model: Any) -> bool:
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
-    """Return the head config that config.json describes; `key` is one of `Family.heads`, pooler: whether it has one."""
+    """Return the head config that config.json describes. key: one of `Family.heads`; pooler: whether there is one."""
     name = family.heads[key].dropout
     labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
     fields: dict[str, Any] = {

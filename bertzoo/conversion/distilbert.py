@@ -26,7 +26,7 @@ def _masked(model: DistilBert) -> Iterable[TensorRule]:
 
 
 def _unsupported(model: DistilBert, key: str) -> str | None:
-    """Return why Hugging Face's class differs, or None: its norms have epsilon 1e-12, which no attribute changes."""
+    """Return a reason unless norm_epsilon is 1e-12, which Hugging Face's DistilBERT always has; else None."""
     return None if model.norm_epsilon == 1e-12 else f"its norms have 1e-12, but norm_epsilon = {model.norm_epsilon}"
 
 

@@ -62,7 +62,10 @@ Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its te
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute of config.json, our field, transformers' default, and our values by theirs if they differ."""
+    """One attribute of config.json (theirs) and its config field (ours).
+
+    default: transformers' value if the attribute is missing. values: our values by theirs, if they differ.
+    """
 
     theirs: str
     ours: str
@@ -115,7 +118,10 @@ class Family:
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """Return the attributes that BERT's descendants share; `defaults`: differing defaults, and more attributes."""
+    """Return the attributes that BERT's descendants share.
+
+    defaults: transformers' defaults, by attribute, that differ from BERT's; other names add attributes.
+    """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("hidden_size", "hidden_size", 768),
@@ -137,7 +143,7 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 def standard_heads(
     name: str, dropout: str, sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
-    """Return the heads of all architectures. sequence: rules of the sequence classification head, if not linear."""
+    """Return the heads that all architectures have. sequence: rules of the classification head, if not linear."""
     return {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
         "sequence_classification": HeadLayout(
@@ -151,12 +157,12 @@ def standard_heads(
 
 
 def linear_head(ours: str, theirs: str) -> Rules:
-    """Return the rules of a head that is one dense map."""
+    """Return a function of the model config: tensor rules of a head that is one dense map."""
     return lambda model: dense(f"{ours}/output", theirs, "D", "C")
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """Return the rules of a sequence classification head with a hidden layer."""
+    """Return a function of the model config: tensor rules of a classification head with a hidden layer."""
     return lambda model: (
         *dense("classifier/dense", inner, "D", "P"),
         *dense("classifier/output", outer, "P", "C"),
@@ -164,7 +170,7 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
 
 
 def embedding_rules(model: Any) -> Iterable[TensorRule]:
-    """Yield the rules of the embedding tables and norm, whose names all architectures share."""
+    """Tensor rules of the embedding tables and norm, whose names all architectures share."""
     names = ["word", "position"] + (["token_type"] if model.token_types else [])
     for name in names:
         yield same(f"embedding/{name}/embedding", f"embeddings.{name}_embeddings.weight", "V E")
@@ -172,7 +178,7 @@ def embedding_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
-    """Yield the rules of BERT's layers."""
+    """Tensor rules of BERT's layers."""
     for i in range(model.layers):
         ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
         yield from attention_rules(ours, theirs)
@@ -182,7 +188,7 @@ def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
 
 
 def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
-    """Yield the rules of one layer's attention in BERT and of the norm after it."""
+    """Tensor rules of one layer's attention in BERT and of the norm after it."""
     for name in ("query", "key", "value"):
         yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
     yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
@@ -190,20 +196,20 @@ def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
-    """Yield the rules of a masked language model head without its tied table."""
+    """Tensor rules of a masked language model head without its tied table."""
     yield from dense("masked_head/dense", dense_name, "D", "E")
     yield from norm("masked_head/norm", norm_name)
     yield same("masked_head/bias", bias_name, "V")
 
 
 def bert_masked_head(model: Any) -> Iterable[TensorRule]:
-    """Return the rules of BERT's masked language model head."""
+    """Tensor rules of BERT's masked language model head."""
     transform = "cls.predictions.transform"
     return masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
 
 
 def bert_pretraining_heads(model: Any) -> Iterable[TensorRule]:
-    """Yield the rules of BERT's masked language model head and next sentence head."""
+    """Tensor rules of BERT's masked language model head and next sentence head."""
     yield from bert_masked_head(model)
     yield from dense("sentence_head", "cls.seq_relationship", "D", "C")
 

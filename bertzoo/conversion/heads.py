@@ -33,7 +33,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """Return the model with windows that read padding, as at Hugging Face; outputs of rows without padding stay.
+    """Return the model with windows that read padding, as at Hugging Face; rows without padding do not change.
 
     Raises UserError if the model has no such windows.
     """

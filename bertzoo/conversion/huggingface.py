@@ -70,7 +70,7 @@ def read_huggingface(directory: Path) -> Pretrained:
 def stated_in_card(directory: Path) -> dict[str, str]:
     """Return license, language and base_model from the header of a directory's model card; of lists, the first entry.
 
-    If the card has no license, it is the first line of the directory's LICENSE.
+    If the card has no license, the first line of the directory's LICENSE takes its place.
     """
     card, stated = directory / "README.md", {}
     if card.is_file():
@@ -130,7 +130,7 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
 
 
 def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[TensorRule]:
-    """Return all rules of a model with a head; `prefix` precedes the names of the backbone's tensors."""
+    """Return all tensor rules of a model with a head; `prefix` precedes the names of the backbone's tensors."""
     backbone = [*family.rules(model)]
     if family.pooler and _has_pooler(family, model) and head.pooler:
         backbone += dense("pooler", family.pooler, "D", "P")
@@ -144,9 +144,9 @@ def _has_pooler(family: Family, model: Any) -> bool:
 
 
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """Return the tensors under current names, without the backbone's prefix, buffers, repetitions and empty tensors.
+    """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
 
-    Raises UserError if two tensors have one name, or a repetition differs from its original.
+    Names lose the backbone's prefix. Raises UserError if two tensors get one name, or a tied copy differs.
     """
     named: Tensors = {}
     for name, array in raw.items():

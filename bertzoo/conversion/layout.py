@@ -1,4 +1,4 @@
-"""Convert between array layouts written as axes, such as "D H K" for ours and "(H K) D" for theirs."""
+"""Convert between array layouts written as axes, such as "D H K" here and "(H K) D" in a checkpoint."""
 
 import math
 import re
@@ -16,9 +16,9 @@ def groups(axes: str) -> list[list[str]]:
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
-    """Return the size of each axis of an array of this shape; at most one axis per dimension may lack in `known`.
+    """Return the size of each axis of an array of this shape; `known` may lack one axis per dimension.
 
-    Raises ValueError if the axes do not describe such an array, which means that the rule is wrong.
+    Raises ValueError if the axes do not describe such an array, which means that the tensor rule is wrong.
     """
     parts, sizes = groups(axes), dict(known)
     for part, size in zip(parts, shape, strict=False):

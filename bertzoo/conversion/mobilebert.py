@@ -45,7 +45,7 @@ def _bottleneck(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _masked(model: MobileBert) -> Iterable[TensorRule]:
-    """Yield the rules of BERT's head and, if the table is narrower than the stream, of the extra output weights."""
+    """Tensor rules of BERT's head and, if the table is narrower than the stream, of extra output weights."""
     yield from family.bert_masked_head(model)
     if model.embedding_size < model.hidden_size:
         yield same("masked_head/extra/kernel", "cls.predictions.dense.weight", "I V")

@@ -49,7 +49,7 @@ def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> None:
-    """Raise UserError unless the word table has as many rows as the vocabulary entries, or more as `fits` allows.
+    """Raise UserError unless `rows`, of the word table, is the vocabulary's size, possibly rounded up as in `fits`.
 
     Tables are widened to a multiple of 8 to 128 for the hardware (SqueezeBERT: 30528 rows for 30522 entries).
     """
@@ -64,5 +64,5 @@ def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str) -> Non
 
 
 def fits(entries: int, rows: int) -> bool:
-    """Return whether `rows` equals the entries, as they are or rounded up to a multiple of 8, 16, 32, 64 or 128."""
+    """Return whether `rows` equals `entries`, or `entries` rounded up to a multiple of 8, 16, 32, 64 or 128."""
     return rows in {entries, *(-(-entries // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}

@@ -14,7 +14,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class TensorRule(NamedTuple):
-    """One tensor: our path and axes, another project's name and axes, and sizes of axes that our shape lacks."""
+    """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
+
+    sizes: of axes that the shape in bertzoo does not give.
+    """
 
     ours: str
     axes: str
@@ -29,19 +32,19 @@ def same(ours: str, theirs: str, axes: str) -> TensorRule:
 
 
 def dense(ours: str, theirs: str, inputs: str, outputs: str) -> Iterator[TensorRule]:
-    """Yield the rules of a dense map, stored by torch as (outputs, inputs); each may be several axes of ours."""
+    """Tensor rules of a dense map, stored by torch as (outputs, inputs); each may be several axes."""
     yield TensorRule(f"{ours}/kernel", f"{inputs} {outputs}", f"{theirs}.weight", f"({outputs}) ({inputs})")
     yield TensorRule(f"{ours}/bias", outputs, f"{theirs}.bias", f"({outputs})")
 
 
 def convolution(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """Yield the rules of a grouped convolution, stored by torch as (outputs, inputs of a group, window)."""
+    """Tensor rules of a grouped convolution, stored by torch as (outputs, inputs of a group, window)."""
     yield TensorRule(f"{ours}/kernel", "W I O", f"{theirs}.weight", "O I W")
     yield same(f"{ours}/bias", f"{theirs}.bias", "O")
 
 
 def norm(ours: str, theirs: str) -> Iterator[TensorRule]:
-    """Yield the rules of the scale and bias of a normalisation."""
+    """Tensor rules of the scale and bias of a normalisation."""
     yield same(f"{ours}/scale", f"{theirs}.weight", "D")
     yield same(f"{ours}/bias", f"{theirs}.bias", "D")
 

@@ -1,6 +1,6 @@
 """SqueezeBERT's tensor names and config attributes at Hugging Face, where all classes have a pooler.
 
-Only one head reads it. A model without a pooler is written without one; transformers initialises it and warns.
+Only one head reads the pooler. A model without one is written so; transformers initialises a pooler and warns.
 """
 
 from collections.abc import Iterable

@@ -67,7 +67,7 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 
 
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
-    """Return a family for the original code, with its kind of gelu and, for MobileBERT, LayerNorm too."""
+    """Return a family as in the original TensorFlow code: with its gelu and, for MobileBERT, LayerNorm too."""
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
         "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},
@@ -124,7 +124,7 @@ def _is_of_model(name: str) -> bool:
 
 
 def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[TensorRule]:
-    """Return the rules of a model with a head for TensorFlow's variables; `scope` precedes the encoder's names."""
+    """Return a model's and its head's tensor rules for TensorFlow variables; `scope` precedes the encoder's names."""
     grouped, norm = getattr(model, "feed_forward_groups", 1) > 1, getattr(model, "norm", "layer_norm")
     rules = []
     for rule in huggingface.model_rules(family, model, head, prefix=f"{scope}."):
@@ -165,7 +165,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the family of a bert_config.json, and its attributes with the defaults of the original code."""
+    """Return the family name of a bert_config.json, and its attributes with the original code's defaults."""
     if not config.keys() & _MOBILEBERT_DEFAULTS:
         return "bert", {**_SIZES, **config}
     complete = {**_SIZES, **_MOBILEBERT_DEFAULTS, **config}
@@ -209,7 +209,7 @@ def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) 
 def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str, Any]:
     """Infer the attributes of the encoder under `scope` from its variables' shapes, since releases have no config.
 
-    ELECTRA's shapes do not depend on the number of heads; its code gives each head 64 channels. ConvBERT's do.
+    ELECTRA's shapes do not depend on the number of heads; its code gives each head 64 channels. ConvBERT's shapes do.
     """
 
     def shape(name: str, rank: int) -> tuple[int, ...]:

@@ -83,7 +83,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
-    """Return tokenizer_class and the options of tokenizer_config.json that this kind (a key of DEFAULTS) reads.
+    """Return the supported options of tokenizer_config.json, and tokenizer_class; `kind` is a key of DEFAULTS.
 
     Raises UserError naming a setting that is unknown or not supported.
     """

@@ -111,9 +111,9 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 
 
 def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any]) -> Any:
-    """Return the config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
+    """Return the tokenizer config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
 
-    transformers prefers tokenizer_config.json and its defaults, unless the class there has no options.
+    transformers prefers tokenizer_config.json and its defaults, unless its tokenizer_class has no options of its own.
     """
     saved = tokenizer_options.read_options(directory, kind)
     generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
