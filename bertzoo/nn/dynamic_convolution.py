@@ -15,7 +15,7 @@ BeforeWindow = Callable[[jax.Array, jax.Array], jax.Array]
 def _padded(x: jax.Array, window: int) -> jax.Array:
     """Pad x (B,L,...) with zeros on both sides to (B,L+W-1,...); raises ValueError for an even window."""
     if window % 2 == 0:
-        raise ValueError(f"a window of {window} has no middle: give an odd one")
+        raise ValueError(f"window = {window} has no middle. Use an odd number.")
     return jnp.pad(x, ((0, 0), (window // 2, window // 2), *[(0, 0)] * (x.ndim - 2)))
 
 
@@ -132,7 +132,10 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """The span-aware key, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K), or R positions (B,R,H,K)."""
+    """The span-aware key, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K).
+
+    With `positions_BR`, only keys at these positions are returned: L becomes R.
+    """
 
     depthwise: nn.Module
     pointwise: nn.Module

@@ -44,7 +44,10 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 
 
 class Grouped(nn.Module):
-    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O), I, O the products of *I, *O."""
+    """A grouped convolution (B,L,*I) -> (B,L',*O) with kernel (W,I/G,O) and bias (O).
+
+    All axes after the second count as one channel axis of size I or O.
+    """
 
     features: tuple[int, ...]
     groups: int
