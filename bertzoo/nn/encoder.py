@@ -44,7 +44,7 @@ class Layer(nn.Module):
 
 
 class EncoderOutput(NamedTuple):
-    """hidden_states: N+1 arrays (B,L,D), the first is layer 0's input; attentions: N arrays (B,H,L,M), probabilities."""
+    """hidden_states: N+1 arrays (B,L,D), from layer 0's input on; attentions: N arrays (B,H,L,M), probabilities."""
 
     hidden_states: tuple[jax.Array, ...]
     attentions: tuple[jax.Array, ...]
